@@ -1,0 +1,28 @@
+# What the build found. Needed: threads, fmt, libsodium, nlohmann-json. Everything else is optional; the summary says why it is off.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+
+add_library(tutti_third_party INTERFACE)
+target_link_libraries(tutti_third_party INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json
+  PkgConfig::SODIUM Threads::Threads ${CMAKE_DL_LIBS})
+
+set_property(GLOBAL PROPERTY TUTTI_SUMMARY "")
+# tutti_feature(NAME on/off "why"): one line of the configure summary.
+function(tutti_feature name state why)
+  set_property(GLOBAL APPEND PROPERTY TUTTI_SUMMARY "${name}|${state}|${why}")
+endfunction()
+
+function(tutti_summary)
+  get_property(rows GLOBAL PROPERTY TUTTI_SUMMARY)
+  message(STATUS "tutti ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")
+  foreach(row ${rows})
+    string(REPLACE "|" ";" cells "${row}")
+    list(GET cells 0 name)
+    list(GET cells 1 state)
+    list(GET cells 2 why)
+    message(STATUS "  ${name}: ${state} (${why})")
+  endforeach()
+endfunction()

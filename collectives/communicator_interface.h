@@ -1,0 +1,49 @@
+// What stands behind a tutti::Communicator: Tutti itself (communicator.h) or a baseline (baseline/).
+// One virtual function runs every collective, so that a baseline is one switch.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "collectives/call.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti {
+
+/// An operation in flight, shared by the thread that runs it and whoever holds its Work.
+class PendingWork {
+ public:
+  virtual ~PendingWork() = default;
+  /// Until done or `limit` has passed; true when done.
+  virtual bool wait_for(std::chrono::nanoseconds limit) = 0;
+  /// The operation's outcome; ok while it runs.
+  virtual Status status() const = 0;
+};
+
+/// Threads: as tutti::Communicator.
+class CommunicatorInterface {
+ public:
+  virtual ~CommunicatorInterface() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  virtual Status run(const Call& call) = 0;
+  virtual Status run_group(std::span<const Transfer> transfers) = 0;
+  virtual Result<std::shared_ptr<PendingWork>> start(const Call& call) = 0;
+  virtual Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) = 0;
+
+  virtual Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) = 0;
+  virtual Result<std::shared_ptr<CommunicatorInterface>> shrink() = 0;
+  virtual void abort(const std::string& reason) = 0;
+
+  virtual Explanation explain_last_call() const = 0;
+  virtual MemoryReport memory() const = 0;
+  virtual Traffic traffic() const = 0;
+  virtual std::string flight_recorder_text() const = 0;
+  virtual std::string flight_recorder_json() const = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,92 @@
+// How an algorithm author writes a plan: in verbs. The builder turns them into steps and adds the slots, signals and
+// credits that they need. Write each rank's program once, as on the textbook page:
+//
+//   Builder b(Collective::all_gather, "ring", n, /*pieces=*/n);
+//   for (int r = 0; r < n; ++r) {
+//     RankBuilder me = b.rank(r);
+//     me.copy(me.output(r), me.input(r));
+//     for (int s = 0; s < n - 1; ++s) {
+//       me.send((r + 1) % n, me.output((r - s + n) % n));
+//       me.recv((r - 1 + n) % n, me.output((r - s - 1 + n) % n));
+//     }
+//   }
+//   return b.finish();
+//
+// The m-th send from i to j meets the m-th recv on j from i; finish() aborts when they do not pair up (an author's
+// mistake, so a broken invariant), and numbers the slots.
+#pragma once
+
+#include <vector>
+
+#include "collectives/plan/plan.h"
+
+namespace tutti::plan {
+
+class RankBuilder;
+
+class Builder {
+ public:
+  Builder(Collective collective, std::string algorithm, int ranks, int pieces, int root = 0);
+  RankBuilder rank(int r);
+  /// Marks that every reduction combines all ranks in rank order (deterministic mode).
+  void in_rank_order() { plan_.rank_order = true; }
+  /// Pairs sends with receives, numbers the slots, and hands the plan over.
+  Plan finish();
+
+ private:
+  friend class RankBuilder;
+  Plan plan_;
+};
+
+/// The verbs of one rank. All verbs append to the current lane.
+class RankBuilder {
+ public:
+  int index() const { return rank_; }
+  void lane(int l);  // following verbs go to lane l
+
+  Range input(int piece, int count = 1) const { return {Space::input, rank_, piece, count}; }
+  Range output(int piece, int count = 1) const { return {Space::output, rank_, piece, count}; }
+  Range peer_input(int peer, int piece, int count = 1) const { return {Space::input, peer, piece, count}; }
+  Range peer_output(int peer, int piece, int count = 1) const { return {Space::output, peer, piece, count}; }
+  /// Slot `slot` that `rank` has published (load/store links only).
+  Range published(int rank, int slot = 0, int count = 1) const { return {Space::published, rank, slot, count}; }
+
+  // On own memory, or directly on a peer's (after open).
+  void copy(Range dst, Range src) { copy(std::vector<Range>{dst}, src); }
+  void copy(std::vector<Range> dsts, Range src);
+  void reduce(std::vector<Range> dsts, std::vector<Range> srcs);
+  /// The last reduction of a piece: also divides when the op is avg.
+  void reduce_last(std::vector<Range> dsts, std::vector<Range> srcs);
+
+  // Through slots.
+  void send(int peer, Range src);
+  void recv(int peer, Range dst);
+  /// dst = own + received, `last` as in reduce_last.
+  void recv_reduce(int peer, Range dst, Range own, bool last = false);
+  /// Sends own + received on to `to`, keeping nothing.
+  void recv_reduce_send(int from, Range own, int to);
+  /// Keeps what came in dst and sends it on.
+  void recv_copy_send(int from, Range dst, int to);
+  /// Sends what came on to `to`, keeping nothing.
+  void recv_send(int from, int to, int count = 1);
+  /// For a reduction of several received pieces at once: waits for peer's next message and names its slots; the caller
+  /// uses the range as a source and then calls release(peer) once.
+  Range take(int peer, int count = 1);
+  void release(int peer);
+
+  // Direct access.
+  void open(int peer);
+  void signal(int peer);
+  void wait(int peer);
+
+ private:
+  friend class Builder;
+  RankBuilder(Builder& builder, int rank) : builder_(&builder), rank_(rank) {}
+  Step& add(Step step);
+
+  Builder* builder_;
+  int rank_;
+  int lane_ = 0;
+};
+
+}  // namespace tutti::plan

@@ -1,0 +1,37 @@
+// From piece numbers to elements: where a piece lies in the caller's input and output, for each collective.
+//
+//   collective       pieces    input                          output
+//   all_reduce       any P     even_share(count, P)           even_share(count, P)
+//   reduce, broadcast any P    even_share(count, P)           even_share(count, P)
+//   reduce_scatter   n         n blocks of `count`            only the own piece, at 0
+//   all_gather       n         only the own piece, at 0       n blocks of `count`
+//   gather           n         only the own piece, at 0       n blocks of `count` (root)
+//   scatter          n         n blocks of `count` (root)     only the own piece, at 0
+//   all_to_all       n         n blocks: piece j goes to j    n blocks: piece i came from i
+//   barrier          1         nothing                        nothing
+// In place, piece p of the input and piece p of the output are the same bytes (where both exist).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/even_share.h"
+#include "collectives/plan/plan.h"
+
+namespace tutti::plan {
+
+enum class Placement : std::uint8_t { split, blocks, own };
+
+struct Placements {
+  Placement input;
+  Placement output;
+};
+
+Placements placements_of(Collective collective);
+
+/// The slice of a piece in round `round` of `rounds`, in elements from the piece's start.
+inline Share slice(std::size_t piece_size, int rounds, int round) {
+  return even_share(piece_size, static_cast<std::size_t>(rounds), static_cast<std::size_t>(round));
+}
+
+}  // namespace tutti::plan

@@ -1,0 +1,216 @@
+// Tutti: collective communication between ranks (processes, or threads of one process). The C++ API.
+//
+//   tutti::Communicator comm = tutti::Communicator::from_environment();   // under mpirun, torchrun or srun
+//   tutti::Buffer<float> data(1 << 20);                                   // registered: peers reach it with no copy
+//   comm.all_reduce(data.data(), data.data(), data.size(), tutti::DataType::f32, tutti::ReduceOp::sum);
+//
+// Errors: every function throws tutti::Error; what() is one sentence that says who, which call and what was expected.
+// Threads: a Communicator may be moved between threads, but one thread at a time may use it (abort() excepted: any
+//   thread, any time). Different communicators are independent of each other.
+// Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
+//   named on every rank.
+// Memory: any pointer works; memory from allocate() (or Buffer) is reached by the peers without a staging copy.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tutti/types.hpp"
+
+#if defined(TUTTI_BUILDING)
+#define TUTTI_API __attribute__((visibility("default")))
+#else
+#define TUTTI_API
+#endif
+
+namespace tutti {
+
+class CommunicatorInterface;  // what is behind a Communicator (Tutti itself, or a baseline)
+class PendingWork;
+
+class TUTTI_API Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const noexcept { return code_; }
+
+ private:
+  Code code_;
+};
+
+/// How a communicator is made. Each field has an environment name (TUTTI_TIMEOUT, ...; `tutti options` lists them) that
+/// supplies the default.
+struct TUTTI_API Options {
+  Options();  // defaults, then the environment
+  std::chrono::milliseconds timeout;  // deadline of every wait, creation included
+  bool deterministic;                 // same bits for every algorithm, lane count, placement and kind of memory
+  std::size_t memory_limit;           // bytes of scratch that one communicator may take per rank; 0: no limit
+  std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
+  std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo"
+};
+
+/// 128 bytes that rank 0 makes and everybody else is given: where to meet, and the job's secret.
+struct UniqueId {
+  char bytes[128];
+};
+
+/// An operation in flight. Destroying it does not wait.
+class TUTTI_API Work {
+ public:
+  Work() = default;
+  explicit Work(std::shared_ptr<PendingWork> state) : state_(std::move(state)) {}
+  /// Until done; throws the operation's error. With a limit: false when it is not done by then (the operation goes on).
+  void wait();
+  bool wait(std::chrono::milliseconds limit);
+  /// Done (well or badly)?
+  bool test() const;
+  /// Code::ok while running and when done well.
+  Code status() const;
+  explicit operator bool() const { return state_ != nullptr; }
+
+ private:
+  std::shared_ptr<PendingWork> state_;
+};
+
+/// What a call may ask for, beside its arguments.
+struct CallOptions {
+  bool deterministic = false;
+  double factor = 1.0;    // premul_sum
+  std::string algorithm;  // a row of the algorithm table
+};
+
+/// Why a call ran as it did.
+struct Explanation {
+  std::string algorithm;
+  int lanes = 1;
+  int rounds = 1;
+  std::string reason;
+};
+
+struct MemoryReport {
+  std::size_t scratch = 0;   // bytes of this rank's window in this communicator
+  std::size_t plans = 0;     // cached plans, estimated
+  std::size_t total() const { return scratch + plans; }
+};
+
+struct Traffic {  // since the communicator was made
+  std::uint64_t calls = 0;
+  std::uint64_t bytes_put = 0;   // written to links (a peer's memory, or what a peer reads of ours)
+  std::uint64_t signals = 0;
+};
+
+class TUTTI_API Communicator {
+ public:
+  /// Rank, size and meeting place from torchrun's, Open MPI's, MPICH's or Slurm's environment; alone without any.
+  static Communicator from_environment(const Options& options = {});
+  static UniqueId make_unique_id();  // on one rank; hand it to the others by any means
+  static Communicator from_unique_id(const UniqueId& id, int rank, int size, const Options& options = {});
+  /// `size` ranks of one process, one Communicator for each thread.
+  static std::vector<Communicator> in_process(int size, const Options& options = {});
+
+  Communicator() = default;
+  explicit Communicator(std::shared_ptr<CommunicatorInterface> impl) : impl_(std::move(impl)) {}
+  explicit operator bool() const { return impl_ != nullptr; }
+
+  int rank() const;
+  int size() const;
+
+  // Collectives. `count` is in elements: of the vector (all_reduce, reduce, broadcast), of what each rank gives
+  // (all_gather, gather), gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv;
+  // for all_gather and gather send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count.
+  void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
+                  const CallOptions& options = {});
+  void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
+                      const CallOptions& options = {});
+  void all_gather(const void* send, void* recv, std::size_t count, DataType type, const CallOptions& options = {});
+  void broadcast(const void* send, void* recv, std::size_t count, DataType type, int root,
+                 const CallOptions& options = {});
+  void reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
+              const CallOptions& options = {});
+  void all_to_all(const void* send, void* recv, std::size_t count, DataType type, const CallOptions& options = {});
+  /// Elements and offsets per rank. Not in place.
+  void all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
+                   const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type);
+  void gather(const void* send, void* recv, std::size_t count, DataType type, int root, const CallOptions& options = {});
+  void scatter(const void* send, void* recv, std::size_t count, DataType type, int root,
+               const CallOptions& options = {});
+  void barrier();
+  void send(const void* buffer, std::size_t count, DataType type, int peer);
+  void recv(void* buffer, std::size_t count, DataType type, int peer);
+
+  /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order.
+  void group_start();
+  void group_end();
+
+  // The same, on the communicator's own thread, in the order of the calls.
+  Work all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
+                        const CallOptions& options = {});
+  Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type,
+                            ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+  Work all_gather_async(const void* send, void* recv, std::size_t count, DataType type,
+                        const CallOptions& options = {});
+  Work broadcast_async(const void* send, void* recv, std::size_t count, DataType type, int root,
+                       const CallOptions& options = {});
+  Work reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
+                    const CallOptions& options = {});
+  Work all_to_all_async(const void* send, void* recv, std::size_t count, DataType type,
+                        const CallOptions& options = {});
+  Work send_async(const void* buffer, std::size_t count, DataType type, int peer);
+  Work recv_async(void* buffer, std::size_t count, DataType type, int peer);
+
+  /// Ranks that give the same colour form a new communicator, ordered by key, then rank. A negative colour gets none.
+  Communicator split(int color, int key) const;
+  /// The ranks that are still alive form a new communicator. Works after a failure.
+  Communicator shrink() const;
+  /// Ends all pending and future calls of this communicator on every rank; returns at once. Any thread.
+  void abort(const std::string& reason);
+
+  Explanation explain_last_call() const;
+  MemoryReport memory() const;
+  Traffic traffic() const;
+  /// The last calls of this rank and of the peers whose memory is reachable.
+  std::string flight_recorder_text() const;
+  std::string flight_recorder_json() const;
+
+  const std::shared_ptr<CommunicatorInterface>& impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<CommunicatorInterface> impl_;
+};
+
+/// Memory that peers reach directly. Page-aligned for large sizes, 64-byte aligned always; zero-filled. Any thread.
+/// Errors: memory_limit.
+TUTTI_API void* allocate(std::size_t bytes);
+TUTTI_API void deallocate(void* pointer) noexcept;
+
+/// Owns registered memory for `size` elements.
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::size_t size) : data_(static_cast<T*>(allocate(size * sizeof(T)))), size_(size) {}
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t i) { return data_.get()[i]; }
+  const T& operator[](std::size_t i) const { return data_.get()[i]; }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+
+ private:
+  struct Release {
+    void operator()(T* p) const noexcept { deallocate(p); }
+  };
+  std::unique_ptr<T, Release> data_;
+  std::size_t size_ = 0;
+};
+
+/// "0.1.0".
+TUTTI_API const char* version();
+
+}  // namespace tutti

@@ -1,0 +1,138 @@
+// The contract between the executor and whatever moves bytes.
+//
+// One Transport object serves one rank in one communicator. It owns (or maps) a *window* of memory per rank:
+//
+//   Board     the rank's announcements: a ring of its last calls (which is also the flight recorder) and its failure
+//   signals   one cell per (sender, lane, channel), in the receiver's window, written only by the sender
+//   scratch   inbound slots, written by peers; two halves, used by alternate calls
+//   published slots written by the owner and read by peers; two halves likewise
+//   mailboxes one per sender: a small queue of slots for send/recv
+//
+// On load/store links (threads, shared memory, CUDA peers) all of it is reached by pointer, and the executor does so
+// itself. Other links implement put() and signal().
+//
+// Threads: one thread at a time may use a Transport (the communicator sees to that).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti::transport {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr int kCallRing = 256;  // calls that a Board remembers
+
+/// Where a user's buffer is, as a peer can reach it: a plain address in its owner's address space, or (top bit set) an
+/// offset in its owner's registered arena.
+using Handle = std::uint64_t;
+inline constexpr Handle kRegistered = Handle{1} << 63;
+constexpr bool is_registered(Handle handle) { return (handle & kRegistered) != 0; }
+
+enum class CallState : std::uint32_t { entered, done, failed };
+
+/// One call of one rank: its announcement to the peers and its entry in the flight recorder. `sequence` is written last
+/// (release); a record of call k lies at ring[k % kCallRing]. The first line is what peers read while a call runs.
+struct alignas(kCacheLine) CallRecord {
+  std::atomic<std::uint64_t> sequence{0};  // call number, from 1
+  std::uint64_t fingerprint = 0;           // of everything that must be equal on all ranks
+  Handle input = 0;
+  Handle output = 0;
+  std::uint64_t count = 0;
+  double factor = 1.0;  // premul_sum: this rank's factor
+  std::int32_t root = 0;
+  std::uint8_t collective = 0;
+  std::uint8_t type = 0;
+  std::uint8_t op = 0;
+  std::uint8_t flags = 0;  // CallFlags
+  // Second line: only for the flight recorder.
+  alignas(kCacheLine) std::int64_t entered_ns = 0;
+  std::atomic<std::int64_t> ended_ns{0};
+  std::atomic<CallState> state{CallState::entered};
+  std::uint32_t algorithm = 0;  // index in the algorithm table
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(CallRecord) == 2 * kCacheLine);
+
+enum CallFlags : std::uint8_t { kDeterministic = 1 };
+
+/// A rank's notice board. Written by its owner only.
+struct Board {
+  // The first failure of this rank: text is written first, then the code (release).
+  alignas(kCacheLine) std::atomic<std::uint32_t> failure_code{0};
+  char failure_text[1020] = {};
+  alignas(kCacheLine) CallRecord calls[kCallRing];
+};
+
+/// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.
+/// tag mixes the call's fingerprint and number: a waiter whose own tag differs looks at the sender's record.
+struct alignas(kCacheLine) SignalCell {
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> tag{0};
+  std::atomic<std::uint32_t> sleeping{0};  // set by a waiter that sleeps on `count`; a hint, waits are bounded anyway
+};
+
+/// Where the memory of one rank lies in this rank's address space. Null pointers: not reachable by load/store.
+struct Window {
+  Board* board = nullptr;
+  SignalCell* signals = nullptr;     // index with signal_index()
+  std::byte* scratch = nullptr;      // two halves of sizes().scratch_half
+  std::byte* published = nullptr;    // two halves of sizes().published_half
+  std::byte* mailboxes = nullptr;    // ranks x sizes().mailbox
+};
+
+struct WindowSizes {
+  int ranks = 1;
+  int lanes = 1;
+  std::size_t scratch_half = 0;
+  std::size_t published_half = 0;
+  std::size_t mailbox = 0;
+
+  std::size_t signal_cells() const { return static_cast<std::size_t>(ranks) * lanes * 2; }
+  int signal_index(int sender, int lane, int channel) const { return (sender * lanes + lane) * 2 + channel; }
+  /// Bytes of one rank's window, and where each part begins in it.
+  std::size_t signals_at() const { return sizeof(Board); }
+  std::size_t scratch_at() const { return signals_at() + signal_cells() * sizeof(SignalCell); }
+  std::size_t published_at() const { return scratch_at() + 2 * scratch_half; }
+  std::size_t mailboxes_at() const { return published_at() + 2 * published_half; }
+  std::size_t bytes() const { return mailboxes_at() + static_cast<std::size_t>(ranks) * mailbox; }
+};
+
+/// The window whose memory begins at `base`.
+inline Window window_at(std::byte* base, const WindowSizes& sizes) {
+  return {reinterpret_cast<Board*>(base), reinterpret_cast<SignalCell*>(base + sizes.signals_at()),
+          base + sizes.scratch_at(), base + sizes.published_at(), base + sizes.mailboxes_at()};
+}
+
+/// What the links of a transport can do and cost; read by the planner.
+struct Capabilities {
+  const char* name = "";
+  bool load_store = false;  // windows and registered memory of peers are reached by pointer
+  bool any_pointer = false; // so is every other address of a peer (threads of one process)
+  bool cross_memory = false;  // read() and write() reach plain memory of a peer
+  double alpha_us = 0;        // latency of a signal
+  double gb_per_s = 0;        // of a copy between two ranks
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual const Capabilities& capabilities() const = 0;
+  virtual const WindowSizes& sizes() const = 0;
+  /// The window of `rank` (own rank included). Valid as long as the transport.
+  virtual const Window& window(int rank) const = 0;
+
+  /// How peers may reach [address, address + bytes).
+  virtual Handle handle_of(const void* address, std::size_t bytes) const = 0;
+  /// The pointer behind a peer's handle, or null when it can only be reached by read() and write().
+  virtual std::byte* reach(int rank, Handle handle) const = 0;
+
+  /// Cross-memory access to a peer's plain memory. REQUIRES: capabilities().cross_memory. Errors: system, peer_died.
+  virtual Status read(int rank, Handle from, std::size_t offset, void* to, std::size_t bytes) = 0;
+  virtual Status write(int rank, const void* from, Handle to, std::size_t offset, std::size_t bytes) = 0;
+};
+
+}  // namespace tutti::transport
