@@ -16,6 +16,9 @@
 // mistake, so a broken invariant), and numbers the slots.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "collectives/plan/plan.h"
@@ -35,7 +38,29 @@ class Builder {
 
  private:
   friend class RankBuilder;
+
+  /// One direction of one pair of ranks in one lane, as its two ends have written it so far. finish() compares the
+  /// ends.
+  struct Link {
+    std::vector<std::int32_t> sent, received;                // pieces of each message
+    std::vector<bool> data_signals, data_waits;              // in order; true: of a message, false: a bare signal
+    std::vector<std::int32_t> credit_waits, credit_signals;  // in order; the message, or -1 for published slots
+    std::int32_t released = 0;                               // messages that the receiver has given back
+  };
+  struct Message {
+    std::uint64_t link;
+    std::int32_t number;
+  };
+  static std::uint64_t key(int from, int to, int lane);
+  Link& link(int from, int to, int lane) { return links_[key(from, to, lane)]; }
+  /// A range of the receiver's scratch that names its message until finish() knows the slot.
+  Range slots_of(int from, int to, int lane, std::int32_t number, int count);
+  void check_ends() const;
+  void number_slots();
+
   Plan plan_;
+  std::unordered_map<std::uint64_t, Link> links_;
+  std::vector<Message> messages_;
 };
 
 /// The verbs of one rank. All verbs append to the current lane.
@@ -61,18 +86,23 @@ class RankBuilder {
   // Through slots.
   void send(int peer, Range src);
   void recv(int peer, Range dst);
-  /// dst = own + received, `last` as in reduce_last.
+  /// dst = received + own (operands in this order), `last` as in reduce_last.
   void recv_reduce(int peer, Range dst, Range own, bool last = false);
-  /// Sends own + received on to `to`, keeping nothing.
+  /// Sends received + own on to `to`, keeping nothing.
   void recv_reduce_send(int from, Range own, int to);
   /// Keeps what came in dst and sends it on.
   void recv_copy_send(int from, Range dst, int to);
   /// Sends what came on to `to`, keeping nothing.
   void recv_send(int from, int to, int count = 1);
   /// For a reduction of several received pieces at once: waits for peer's next message and names its slots; the caller
-  /// uses the range as a source and then calls release(peer) once.
+  /// uses the range as a source and then calls release(peer) once. Messages of a peer are given back in the order in
+  /// which they came, whatever verb received them.
   Range take(int peer, int count = 1);
   void release(int peer);
+
+  // Through published slots: the owner reclaims a slot from each reader before it writes it, publishes, signals; the
+  // reader waits, reads, releases. Without reclaim and release where something else orders the rounds.
+  void reclaim(int reader);
 
   // Direct access.
   void open(int peer);

@@ -13,7 +13,7 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <cstdint>
 
 #include "base/even_share.h"
 #include "collectives/plan/plan.h"
@@ -28,6 +28,10 @@ struct Placements {
 };
 
 Placements placements_of(Collective collective);
+
+/// Whether `rank` has piece `piece` in its input or output (of rooted collectives some ranks have none, and a placement
+/// `own` has only the rank's own piece). REQUIRES: space is input or output.
+bool holds(Collective collective, int root, Space space, int rank, int piece);
 
 /// The slice of a piece in round `round` of `rounds`, in elements from the piece's start.
 inline Share slice(std::size_t piece_size, int rounds, int round) {

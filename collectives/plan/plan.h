@@ -1,7 +1,8 @@
 // The Plan: a collective algorithm as data. For each rank a short list of steps per lane; nothing here runs.
 //
 // Words
-//   piece    a part of the user's buffers, numbered 0..pieces-1 across all ranks. How a piece number becomes bytes is the
+//   piece    a part of the user's buffers, numbered 0..pieces-1 across all ranks. How a piece number becomes bytes is
+//   the
 //            Layout's business (layout.h): all_reduce splits `count` elements evenly into pieces, all_gather has one
 //            piece per rank, ... A buffer may hold only its rank's own piece (the input of all_gather).
 //   round    the body of a plan runs `rounds` times; round r works on the r-th even share (the slice) of every piece.
@@ -53,7 +54,7 @@ enum class StepKind : std::uint8_t {
 /// Credits for slots matter only when a set of slots is used again, two rounds later.
 enum class Guard : std::uint8_t {
   always,
-  from_third_round,    // only in rounds r >= 2: before a slot is written again
+  from_third_round,     // only in rounds r >= 2: before a slot is written again
   until_third_to_last,  // only in rounds r with r + 2 < rounds: somebody will wait for this credit
 };
 
@@ -90,7 +91,8 @@ struct Plan {
   int root = 0;       // of rooted collectives, else 0
   int slots = 0;      // inbound slots per round, the largest over ranks
   int published = 0;  // published slots per round, the largest over ranks
-  bool rank_order = false;  // every sum combines all ranks' inputs in rank order in one step: may serve deterministic mode
+  bool rank_order =
+      false;  // every sum combines all ranks' inputs in rank order in one step: may serve deterministic mode
   std::vector<RankPlan> of_rank;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
