@@ -1,0 +1,269 @@
+/* Tutti: collective communication between ranks (processes, or threads of one process). The C ABI.
+ *
+ *   tutti_comm_t comm;
+ *   if (tutti_comm_create_from_environment(NULL, &comm) != TUTTI_OK) die(tutti_last_error());
+ *   tutti_all_reduce(comm, data, data, count, TUTTI_F32, TUTTI_SUM, NULL);
+ *   tutti_comm_destroy(comm);
+ *
+ * Errors: every function that can fail returns a tutti_status_t; tutti_last_error() then holds one sentence. No C++
+ *   exception leaves a function of this header. Outputs are written only on TUTTI_OK.
+ * Null: a null handle or a null required pointer gives TUTTI_INVALID_ARGUMENT.
+ * Threads: one thread at a time may use a communicator (tutti_comm_abort excepted: any thread, any time). Different
+ *   communicators are independent of each other.
+ * Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
+ *   named on every rank (TUTTI_MISMATCH).
+ * ABI: numbers of enumerators never change. Structs begin with their size, so that fields can be added at their end;
+ *   initialise them with the ..._INIT macro. */
+#ifndef TUTTI_TUTTI_H_
+#define TUTTI_TUTTI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef TUTTI_API
+#if defined(TUTTI_BUILDING)
+#define TUTTI_API __attribute__((visibility("default")))
+#else
+#define TUTTI_API
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Words ------------------------------------------------------------------------------------------------------ */
+
+/* After TUTTI_MISMATCH, TUTTI_TIMEOUT, TUTTI_PEER_DIED and TUTTI_ABORTED the communicator is finished: every pending
+ * and future call on it fails with the same sentence. */
+typedef enum tutti_status {
+  TUTTI_RUNNING = -1, /* not a failure: an operation in flight is not done yet */
+  TUTTI_OK = 0,
+  TUTTI_INVALID_ARGUMENT = 1, /* the caller's mistake; nothing was done, the communicator still works */
+  TUTTI_UNSUPPORTED = 2,      /* asked for something that this build or machine does not have */
+  TUTTI_MISMATCH = 3,         /* ranks made different calls */
+  TUTTI_TIMEOUT = 4,          /* a deadline passed */
+  TUTTI_PEER_DIED = 5,        /* a rank of the communicator is gone */
+  TUTTI_ABORTED = 6,          /* a rank aborted the communicator */
+  TUTTI_SYSTEM = 7,           /* the operating system refused something */
+  TUTTI_MEMORY_LIMIT = 8      /* a cap on memory would be passed, or there is no more memory */
+} tutti_status_t;
+
+typedef enum tutti_type {
+  TUTTI_I8 = 0,
+  TUTTI_U8 = 1,
+  TUTTI_I32 = 2,
+  TUTTI_U32 = 3,
+  TUTTI_I64 = 4,
+  TUTTI_U64 = 5,
+  TUTTI_F16 = 6,
+  TUTTI_BF16 = 7,
+  TUTTI_F32 = 8,
+  TUTTI_F64 = 9,
+  TUTTI_F8E4M3 = 10,
+  TUTTI_F8E5M2 = 11
+} tutti_type_t;
+
+typedef enum tutti_op {
+  TUTTI_SUM = 0,
+  TUTTI_PROD = 1,
+  TUTTI_MIN = 2,
+  TUTTI_MAX = 3,
+  TUTTI_AVG = 4,       /* the sum divided by the number of ranks; integers truncate toward zero */
+  TUTTI_PREMUL_SUM = 5 /* each rank's contribution is multiplied by its own factor first (tutti_call_options_t) */
+} tutti_op_t;
+
+typedef struct tutti_comm* tutti_comm_t; /* one rank's end of a communicator */
+typedef struct tutti_work* tutti_work_t; /* an operation in flight */
+
+/* Where to meet, and the job's secret. Made on one rank and handed to the others by any means. */
+typedef struct tutti_unique_id {
+  char bytes[128];
+} tutti_unique_id_t;
+
+/* The failure of the last function of this header that failed on this thread; "" when none has. Never null; valid
+ * until the next failure on this thread. */
+TUTTI_API const char* tutti_last_error(void);
+/* "mismatch"; "unknown" for a number that is not a status. Static. */
+TUTTI_API const char* tutti_status_name(tutti_status_t status);
+/* "0.1.0". Static. */
+TUTTI_API const char* tutti_version(void);
+/* Bytes of one element; 0 for a number that is not a type. */
+TUTTI_API size_t tutti_size_of(tutti_type_t type);
+
+/* ---- Options ---------------------------------------------------------------------------------------------------- */
+
+/* How a communicator is made. A field left as TUTTI_OPTIONS_INIT sets it takes its value from the environment
+ * (TUTTI_TIMEOUT, TUTTI_DETERMINISTIC, ...) or else the library's default. A null pointer in place of the struct does
+ * so for all fields. Strings are copied. */
+typedef struct tutti_options {
+  size_t size;           /* sizeof(tutti_options_t) */
+  int64_t timeout_ms;    /* deadline of every wait, creation included */
+  int deterministic;     /* 1: same bits for every algorithm, lane count, placement and kind of memory */
+  int64_t memory_limit;  /* bytes of scratch that this communicator may take per rank; 0: no limit */
+  const char* algorithm; /* force a row of the algorithm table where it can serve; "": the planner chooses */
+  const char* backend;   /* "tutti", or a baseline: "openmpi", "mpich", "gloo" */
+} tutti_options_t;
+#define TUTTI_OPTIONS_INIT \
+  { sizeof(tutti_options_t), -1, -1, -1, NULL, NULL }
+
+/* What one call may ask for, beside its arguments. A null pointer in place of the struct: nothing. */
+typedef struct tutti_call_options {
+  size_t size;           /* sizeof(tutti_call_options_t) */
+  int deterministic;     /* 1: as in tutti_options_t, for this call */
+  double factor;         /* TUTTI_PREMUL_SUM: what this rank's contribution is multiplied by */
+  const char* algorithm; /* a row of the algorithm table; null: the planner chooses */
+} tutti_call_options_t;
+#define TUTTI_CALL_OPTIONS_INIT \
+  { sizeof(tutti_call_options_t), 0, 1.0, NULL }
+
+/* ---- Communicators ---------------------------------------------------------------------------------------------- */
+
+/* Rank, size and meeting place from torchrun's, Open MPI's, MPICH's or Slurm's environment; alone without any. Blocks
+ * until all ranks have come; a rank that does not come within the timeout is named. */
+TUTTI_API tutti_status_t tutti_comm_create_from_environment(const tutti_options_t* options, tutti_comm_t* comm);
+TUTTI_API tutti_status_t tutti_make_unique_id(tutti_unique_id_t* id);
+TUTTI_API tutti_status_t tutti_comm_create_from_unique_id(const tutti_unique_id_t* id, int rank, int size,
+                                                          const tutti_options_t* options, tutti_comm_t* comm);
+/* `size` ranks of this process; comms[r] becomes the communicator of rank r, to be used by a thread of its own. */
+TUTTI_API tutti_status_t tutti_comm_create_in_process(int size, const tutti_options_t* options, tutti_comm_t* comms);
+/* Frees the handle. Operations in flight keep what they need until they are done. Null is allowed. */
+TUTTI_API void tutti_comm_destroy(tutti_comm_t comm);
+
+TUTTI_API tutti_status_t tutti_comm_rank(tutti_comm_t comm, int* rank);
+TUTTI_API tutti_status_t tutti_comm_size(tutti_comm_t comm, int* size);
+
+/* Collective. Ranks that give the same colour form a new communicator, ordered by key, then rank. With a negative
+ * colour *result becomes null. */
+TUTTI_API tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_comm_t* result);
+/* The ranks that are still alive form a new communicator. Works after a failure; every survivor calls it. */
+TUTTI_API tutti_status_t tutti_comm_shrink(tutti_comm_t comm, tutti_comm_t* result);
+/* Ends all pending and future calls of this communicator on every rank; returns at once. Any thread. */
+TUTTI_API tutti_status_t tutti_comm_abort(tutti_comm_t comm, const char* reason);
+
+/* ---- Collectives ------------------------------------------------------------------------------------------------ */
+
+/* `count` is in elements: of the vector (all_reduce, reduce, broadcast), of what each rank gives (all_gather, gather),
+ * gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv; for all_gather and gather
+ * send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count (in elements). Any pointer
+ * works; memory from tutti_allocate() is reached by the peers without a staging copy. */
+TUTTI_API tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                          tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_reduce_scatter(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                              tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_all_gather(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                          tutti_type_t type, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_broadcast(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                         tutti_type_t type, int root, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
+                                      tutti_op_t op, int root, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_all_to_all(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                          tutti_type_t type, const tutti_call_options_t* options);
+/* Elements and offsets, one per rank. Not in place. */
+TUTTI_API tutti_status_t tutti_all_to_allv(tutti_comm_t comm, const void* send, const size_t* send_counts,
+                                           const size_t* send_offsets, void* recv, const size_t* recv_counts,
+                                           const size_t* recv_offsets, tutti_type_t type);
+TUTTI_API tutti_status_t tutti_gather(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
+                                      int root, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_scatter(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
+                                       int root, const tutti_call_options_t* options);
+TUTTI_API tutti_status_t tutti_barrier(tutti_comm_t comm);
+TUTTI_API tutti_status_t tutti_send(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer);
+TUTTI_API tutti_status_t tutti_recv(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer);
+
+/* Between the two, tutti_send and tutti_recv only note what is wanted; tutti_group_end() runs them together, in any
+ * order. */
+TUTTI_API tutti_status_t tutti_group_start(tutti_comm_t comm);
+TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
+
+/* ---- The same in the background --------------------------------------------------------------------------------- */
+
+/* These run on the communicator's own thread, in the order of the calls. Buffers, and the four arrays of
+ * tutti_all_to_allv_async, stay valid and untouched until the work is done. Each *work is freed by tutti_work_free().
+ */
+TUTTI_API tutti_status_t tutti_all_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                                tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options,
+                                                tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_reduce_scatter_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                                    tutti_type_t type, tutti_op_t op,
+                                                    const tutti_call_options_t* options, tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_all_gather_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                                tutti_type_t type, const tutti_call_options_t* options,
+                                                tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_broadcast_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                               tutti_type_t type, int root, const tutti_call_options_t* options,
+                                               tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                            tutti_type_t type, tutti_op_t op, int root,
+                                            const tutti_call_options_t* options, tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_all_to_all_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                                tutti_type_t type, const tutti_call_options_t* options,
+                                                tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_all_to_allv_async(tutti_comm_t comm, const void* send, const size_t* send_counts,
+                                                 const size_t* send_offsets, void* recv, const size_t* recv_counts,
+                                                 const size_t* recv_offsets, tutti_type_t type, tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_gather_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                            tutti_type_t type, int root, const tutti_call_options_t* options,
+                                            tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_scatter_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
+                                             tutti_type_t type, int root, const tutti_call_options_t* options,
+                                             tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_barrier_async(tutti_comm_t comm, tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_send_async(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type,
+                                          int peer, tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_recv_async(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
+                                          tutti_work_t* work);
+
+/* Until the operation is done or timeout_ms have passed (negative: no limit). Returns how the operation ended, or
+ * TUTTI_RUNNING when it has not; it then goes on. */
+TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t work, int64_t timeout_ms);
+/* *done becomes 1 when the operation has ended, well or badly, else 0. */
+TUTTI_API tutti_status_t tutti_work_test(tutti_work_t work, int* done);
+/* How the operation ended, or TUTTI_RUNNING. Does not set tutti_last_error(); tutti_work_wait() does. */
+TUTTI_API tutti_status_t tutti_work_status(tutti_work_t work);
+/* Frees the handle; does not wait, the operation goes on. Null is allowed. */
+TUTTI_API void tutti_work_free(tutti_work_t work);
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+/* Memory that peers reach directly: 64-byte aligned, page-aligned for large sizes, zero-filled. Any thread. */
+TUTTI_API tutti_status_t tutti_allocate(size_t bytes, void** pointer);
+TUTTI_API void tutti_free(void* pointer); /* null is allowed */
+
+/* ---- Looking inside --------------------------------------------------------------------------------------------- */
+
+typedef struct tutti_memory {
+  size_t size;    /* sizeof(tutti_memory_t) */
+  size_t scratch; /* bytes of this rank's window in this communicator */
+  size_t plans;   /* bytes of cached plans, estimated */
+} tutti_memory_t;
+#define TUTTI_MEMORY_INIT \
+  { sizeof(tutti_memory_t), 0, 0 }
+TUTTI_API tutti_status_t tutti_comm_memory(tutti_comm_t comm, tutti_memory_t* memory);
+
+typedef struct tutti_traffic { /* since the communicator was made */
+  size_t size;                 /* sizeof(tutti_traffic_t) */
+  uint64_t calls;
+  uint64_t bytes_put; /* written to links (a peer's memory, or what a peer reads of ours) */
+  uint64_t signals;
+} tutti_traffic_t;
+#define TUTTI_TRAFFIC_INIT \
+  { sizeof(tutti_traffic_t), 0, 0, 0 }
+TUTTI_API tutti_status_t tutti_comm_traffic(tutti_comm_t comm, tutti_traffic_t* traffic);
+
+/* Texts go into the caller's buffer, cut to `capacity` and always ended by a zero byte (capacity 0: nothing is
+ * written, buffer may be null). *length, unless null, becomes the length of the whole text without the zero byte. */
+
+/* The last calls of this rank and of the peers whose memory is reachable. */
+TUTTI_API tutti_status_t tutti_comm_flight_recorder_text(tutti_comm_t comm, char* buffer, size_t capacity,
+                                                         size_t* length);
+TUTTI_API tutti_status_t tutti_comm_flight_recorder_json(tutti_comm_t comm, char* buffer, size_t capacity,
+                                                         size_t* length);
+/* Algorithm, lanes, rounds and the planner's reason, in one line. */
+TUTTI_API tutti_status_t tutti_comm_explain_last_call(tutti_comm_t comm, char* buffer, size_t capacity, size_t* length);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* TUTTI_TUTTI_H_ */

@@ -1,0 +1,159 @@
+"""Reads every include and fails on one that the plan of the house does not allow, and on a cycle between rooms."""
+
+import pathlib
+import re
+
+import tree
+
+# Room of a file: the longest entry that its path begins with. Single files that many rooms share are rooms of their own.
+# The value: which rooms it may include, beside itself.
+WORDS = {"types"}
+CONTRACTS = WORDS | {"base", "transport"}
+COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
+               "collectives/executor", "call"}
+TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm"}
+LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "api", "interface"}
+ANYTHING = None
+ROOMS = {
+    "include/tutti/types.hpp": WORDS,
+    "include/tutti": WORDS,
+    "base": WORDS,
+    "topology": WORDS | {"base"},
+    "transport": WORDS | {"base"},
+    "transport/bootstrap": WORDS | {"base"},
+    "transport/inproc": CONTRACTS | {"transport/bootstrap", "topology"},
+    "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
+    "collectives/plan": WORDS | {"base"},
+    "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
+    "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},
+    "collectives/reduce": WORDS | {"base"},
+    "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call"},
+    "collectives/call.h": WORDS,
+    "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
+    "collectives/baseline": WORDS | {"base", "api", "interface", "call"},
+    "collectives": LIBRARY,
+    "training": WORDS | {"base", "api"},
+    "perf": LIBRARY | {"collectives/baseline"},
+    "examples": WORDS | {"api"},
+    "cli": ANYTHING,
+    "fuzz": ANYTHING,
+    "tests": ANYTHING,
+}
+NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collectives/call.h": "call",
+         "collectives/communicator_interface.h": "interface"}
+
+# Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and
+# the kernel's headers are free.
+THIRD_PARTIES = {
+    r"fmt/": ["base", "topology", "transport", "collectives", "training", "perf", "cli"],
+    r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
+    r"sodium": ["transport", "collectives", "training"],
+    r"hwloc": ["topology"],
+    r"hwy/": ["collectives/reduce"],
+    r"(torch|ATen|c10)/": ["training", "examples"],
+    r"(mpi\.h|gloo/)": ["collectives/baseline"],
+    r"CLI/": ["cli", "perf", "training"],
+    r"benchmark/": ["perf"],
+    r"tutti/": ["examples"],  # a user's program includes us as a third party
+    r"(gtest|gmock)/": [],
+}
+EVERYWHERE = ["tests", "fuzz"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def is_inside(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def room_of(path):
+    """The key of ROOMS for a path, or None."""
+    matches = [key for key in ROOMS if is_inside(path, key)]
+    return max(matches, key=len, default=None)
+
+
+def name_of(key):
+    return NAMES.get(key, key)
+
+
+def target_of(root, including, name):
+    """The file in the tree that a quoted include means, or None."""
+    for folder in [pathlib.PurePosixPath("."), pathlib.PurePosixPath("include"), including.parent]:
+        parts = []
+        for part in (folder / name).parts:
+            parts = parts[:-1] if part == ".." else parts + [part]
+        if (root.joinpath(*parts)).is_file():
+            return "/".join(parts)
+    return None
+
+
+def third_party_problem(path, name):
+    for pattern, rooms in THIRD_PARTIES.items():
+        if re.match(pattern, name):
+            if any(is_inside(path, room) for room in rooms + EVERYWHERE):
+                return None
+            return f"<{name}> is not for this room; it may be seen by {', '.join(rooms + EVERYWHERE)}"
+    if "." in name and "/" in name and not re.match(r"(sys|linux|netinet|arpa|net|asm|bits)/", name):
+        return f"<{name}> is a third party that THIRD_PARTIES in tests/house/includes.py does not list"
+    return None
+
+
+def cycle_in(edges):
+    """A cycle of rooms as a list, or None. Depth first; `path` is the chain being followed."""
+    finished, path = set(), []
+
+    def visit(room):
+        if room in path:
+            return path[path.index(room):] + [room]
+        if room in finished:
+            return None
+        path.append(room)
+        for following in sorted(edges.get(room, ())):
+            found = visit(following)
+            if found:
+                return found
+        path.pop()
+        finished.add(room)
+        return None
+
+    for room in sorted(edges):
+        found = visit(room)
+        if found:
+            return found
+    return None
+
+
+def main():
+    root = tree.root_from_arguments(__doc__)
+    problems, edges = [], {}
+    paths = tree.files_of(root, tree.CPP)
+    for path in paths:
+        key = room_of(str(path))
+        if key is None:
+            problems.append(f"{path}: belongs to no room; add its folder to ROOMS in tests/house/includes.py")
+            continue
+        for number, line in enumerate(tree.lines_of(root, path), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            where, (bracket, name) = f"{path}:{number}", match.groups()
+            target = target_of(root, path, name) if bracket == '"' else None
+            if target is None:
+                problem = third_party_problem(str(path), name) if bracket == "<" else f'no file "{name}" in the tree'
+                if problem:
+                    problems.append(f"{where}: {problem}")
+                continue
+            other = room_of(target)
+            if other is None or other == key:
+                continue
+            edges.setdefault(name_of(key), set()).add(name_of(other))
+            allowed = ROOMS[key]
+            if allowed is not ANYTHING and name_of(other) not in allowed:
+                problems.append(f"{where}: room {name_of(key)} may not include room {name_of(other)} ({target}); "
+                                f"it may include {', '.join(sorted(allowed - {name_of(key)}))}")
+    cycle = cycle_in(edges)
+    if cycle:
+        problems.append("rooms include each other in a cycle: " + " -> ".join(cycle))
+    tree.finish("house.includes", len(paths), problems)
+
+
+main()

@@ -1,0 +1,42 @@
+"""Which files the house checks look at."""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+
+SOURCES = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake"}
+CPP = {".h", ".hpp", ".c", ".cc", ".cpp", ".cu", ".cuh"}
+
+
+def root_from_arguments(description):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("root", type=pathlib.Path, help="the top of the source tree")
+    return parser.parse_args().root.resolve()
+
+
+def files_of(root, suffixes):
+    """Paths relative to `root`, sorted. In a git checkout: all that git does not ignore; else all of the folder."""
+    if (root / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
+        paths = [pathlib.PurePosixPath(name) for name in listed if name and (root / name).is_file()]
+    else:
+        paths = [pathlib.PurePosixPath(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+        paths = [path for path in paths if not path.parts[0].startswith((".", "build"))]
+    return sorted(path for path in paths if path.suffix in suffixes)
+
+
+def lines_of(root, path):
+    return (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def finish(what, checked, problems):
+    """Prints the outcome and ends the program: 0 when there is no problem and something was checked."""
+    for problem in problems:
+        print(problem)
+    if not checked:
+        print(f"{what}: no file found to check")
+    print(f"{what}: {checked} files, {len(problems)} problems")
+    sys.exit(1 if problems or not checked else 0)
