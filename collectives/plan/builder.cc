@@ -14,6 +14,17 @@ constexpr std::int32_t kPublished = -1;
 
 int receiver_of(std::uint64_t key) { return static_cast<int>(key >> (kRankBits + kLaneBits)); }
 
+bool sums_anything(const Plan& plan) {
+  for (const RankPlan& rank : plan.of_rank) {
+    for (const Lane& lane : rank.lanes) {
+      for (const Step& step : lane.steps) {
+        if (step.kind == StepKind::reduce) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Builder::Builder(Collective collective, std::string algorithm, int ranks, int pieces, int root) {
@@ -40,8 +51,9 @@ std::uint64_t Builder::key(int from, int to, int lane) {
 }
 
 Range Builder::slots_of(int from, int to, int lane, std::int32_t number, int count) {
-  messages_.push_back({key(from, to, lane), number});
-  return {Space::scratch, to, static_cast<std::int32_t>(messages_.size()) - 1, count};
+  const auto first = static_cast<std::int32_t>(messages_.size());
+  for (int offset = 0; offset < count; ++offset) messages_.push_back({key(from, to, lane), number, offset});
+  return {Space::scratch, to, first, count};
 }
 
 void Builder::check_ends() const {
@@ -76,7 +88,7 @@ void Builder::number_slots() {
     if (range.space == Space::published) plan_.published = std::max(plan_.published, range.first + range.count);
     if (range.space != Space::scratch) return;
     const Message& message = messages_[range.first];
-    range.first = first_slots[message.link][message.number];
+    range.first = first_slots[message.link][message.number] + message.offset;
   };
   for (RankPlan& rank : plan_.of_rank) {
     for (Lane& lane : rank.lanes) {
@@ -94,6 +106,7 @@ Plan Builder::finish() {
   std::size_t lanes = 1;
   for (const RankPlan& rank : plan_.of_rank) lanes = std::max(lanes, rank.lanes.size());
   for (RankPlan& rank : plan_.of_rank) rank.lanes.resize(lanes);
+  if (!sums_anything(plan_)) in_rank_order();
   return std::move(plan_);
 }
 

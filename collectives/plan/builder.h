@@ -50,17 +50,19 @@ class Builder {
   struct Message {
     std::uint64_t link;
     std::int32_t number;
+    std::int32_t offset;  // the slot among those of the message
   };
   static std::uint64_t key(int from, int to, int lane);
   Link& link(int from, int to, int lane) { return links_[key(from, to, lane)]; }
-  /// A range of the receiver's scratch that names its message until finish() knows the slot.
+  /// A range of the receiver's scratch that names its message until finish() knows the slots. Parts of it (first + k)
+  /// are named too.
   Range slots_of(int from, int to, int lane, std::int32_t number, int count);
   void check_ends() const;
   void number_slots();
 
   Plan plan_;
   std::unordered_map<std::uint64_t, Link> links_;
-  std::vector<Message> messages_;
+  std::vector<Message> messages_;  // what the scratch ranges of plan_ index until finish()
 };
 
 /// The verbs of one rank. All verbs append to the current lane.

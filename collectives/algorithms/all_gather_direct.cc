@@ -1,0 +1,25 @@
+// Everybody copies every peer's input into its own output. Pulling leaves the data in the cache of who will use it.
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan all_gather_direct(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "direct");
+  Builder b(request.collective, "direct", n, /*pieces=*/n);
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    me.copy(me.output(r), me.input(r));
+    open_all(me, n);
+    for (const int peer : others_from(r, n)) me.copy(me.output(peer), me.peer_input(peer, peer));
+    meet_all(me, n);
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,23 @@
+// Ring all-gather: n-1 steps, every block passes each link of the ring but one. Patarasuk and Yuan 2009 (phases.h).
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan all_gather_ring(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "ring");
+  Builder b(request.collective, "ring", n, /*pieces=*/n);
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    me.copy(me.output(r), me.input(r));
+    ring_all_gather(me, everyone(r, n));
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms

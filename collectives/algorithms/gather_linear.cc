@@ -1,0 +1,28 @@
+// Everybody sends its block to the root.
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan gather_linear(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "linear");
+  Builder b(request.collective, "linear", n, /*pieces=*/n, request.root);
+  const int root = request.root;
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    if (r != root) {
+      me.send(root, me.input(r));
+      continue;
+    }
+    me.copy(me.output(r), me.input(r));
+    for (const int peer : others_from(r, n)) me.recv(peer, me.output(peer));
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms

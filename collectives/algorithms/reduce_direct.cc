@@ -1,0 +1,26 @@
+// Rank i reads piece i of every rank's input, adds them up and writes the sum into the root's output: the work is
+// shared.
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan reduce_direct(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "direct");
+  Builder b(request.collective, "direct", n, /*pieces=*/n, request.root);
+  b.in_rank_order();
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    open_all(me, n);
+    me.reduce_last({me.peer_output(request.root, r)}, inputs_in_rank_order(me, n, r));
+    meet_all(me, n);
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms

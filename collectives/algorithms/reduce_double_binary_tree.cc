@@ -1,0 +1,25 @@
+// Each half of the data goes up one of two trees below the root, summed on the way. Sanders, Speck, Träff 2009
+// (double_tree.h).
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/double_tree.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan reduce_double_binary_tree(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "double_binary_tree");
+  const DoubleTree trees = double_tree_below(request.root, n);
+  Builder b(request.collective, "double_binary_tree", n, /*pieces=*/2, request.root);
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    for (int half = 0; half < 2; ++half) reduce_up(me, trees.of_half[half][r], half);
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,30 @@
+// Everybody copies its block out of the root's input.
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan scatter_direct(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "direct");
+  Builder b(request.collective, "direct", n, /*pieces=*/n, request.root);
+  const int root = request.root;
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    if (r != root) {
+      me.open(root);
+      me.copy(me.output(r), me.peer_input(root, r));
+      me.signal(root);
+      continue;
+    }
+    me.copy(me.output(r), me.input(r));
+    for (const int peer : others_from(r, n)) me.wait(peer);
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms

@@ -1,0 +1,114 @@
+#include "collectives/algorithms/table.h"
+
+namespace tutti::algorithms {
+namespace {
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
+
+/// Whether the row is for the collective. No rank knows the offsets in others' buffers of an all_to_allv.
+bool is_for(const Algorithm& algorithm, Collective collective) {
+  if (collective == Collective::all_to_allv) {
+    return algorithm.collective == Collective::all_to_all && !algorithm.opens_peers;
+  }
+  return algorithm.collective == collective;
+}
+
+}  // namespace
+
+const std::vector<Algorithm>& table() {
+  using enum Collective;
+  constexpr bool yes = true;
+  constexpr bool no = false;
+  // clang-format off
+  static const std::vector<Algorithm> rows = {
+      // collective, name, summary,
+      //   load/store, opens peers, rank order, in place, uses hosts
+      {all_reduce, "one_shot", "publish, then everybody adds up everything; least latency",
+       yes, no, yes, yes, no, all_reduce_one_shot},
+      {all_reduce, "two_shot", "each rank reduces its piece from all inputs into all outputs, directly",
+       yes, yes, yes, yes, no, all_reduce_two_shot},
+      {all_reduce, "staged_two_shot", "two-shot through slots, for links that only put",
+       no, no, yes, yes, no, all_reduce_staged_two_shot},
+      {all_reduce, "ring", "ring reduce-scatter, then ring all-gather; least bytes",
+       no, no, no, yes, no, all_reduce_ring},
+      {all_reduce, "halving_doubling", "recursive halving, then doubling; log n steps with the bytes of a ring",
+       no, no, no, yes, no, all_reduce_halving_doubling},
+      {all_reduce, "double_binary_tree", "up and down two trees, half of the data each",
+       no, no, no, yes, no, all_reduce_double_binary_tree},
+      {all_reduce, "hierarchical", "within hosts, ring across hosts, within hosts",
+       no, no, no, yes, yes, all_reduce_hierarchical},
+      {reduce_scatter, "direct", "each rank reduces its block from all inputs, directly",
+       yes, yes, yes, yes, no, reduce_scatter_direct},
+      {reduce_scatter, "staged_direct", "everybody sends block j to rank j",
+       no, no, yes, yes, no, reduce_scatter_staged_direct},
+      {reduce_scatter, "ring", "sums travel around the ring; least bytes",
+       no, no, no, yes, no, reduce_scatter_ring},
+      {reduce_scatter, "halving", "recursive halving; log n steps",
+       no, no, no, yes, no, reduce_scatter_halving},
+      {all_gather, "direct", "copy every peer's input, directly",
+       yes, yes, yes, yes, no, all_gather_direct},
+      {all_gather, "one_shot", "publish, then everybody copies everything",
+       yes, no, yes, yes, no, all_gather_one_shot},
+      {all_gather, "ring", "blocks travel around the ring; least bytes",
+       no, no, yes, yes, no, all_gather_ring},
+      {all_gather, "bruck", "twice as many blocks in each step; log n steps",
+       no, no, yes, yes, no, all_gather_bruck},
+      {broadcast, "direct", "copy the root's input, directly",
+       yes, yes, yes, yes, no, broadcast_direct},
+      {broadcast, "one_shot", "the root publishes, everybody copies",
+       yes, no, yes, yes, no, broadcast_one_shot},
+      {broadcast, "chain", "a pipeline through all ranks",
+       no, no, yes, yes, no, broadcast_chain},
+      {broadcast, "double_binary_tree", "down two trees, half of the data each",
+       no, no, yes, yes, no, broadcast_double_binary_tree},
+      {reduce, "direct", "each rank reduces its piece from all inputs into the root's output, directly",
+       yes, yes, yes, yes, no, reduce_direct},
+      {reduce, "one_shot", "everybody publishes, the root adds up",
+       yes, no, yes, yes, no, reduce_one_shot},
+      {reduce, "chain", "a pipeline through all ranks",
+       no, no, no, yes, no, reduce_chain},
+      {reduce, "double_binary_tree", "up two trees, half of the data each",
+       no, no, no, yes, no, reduce_double_binary_tree},
+      {all_to_all, "direct", "copy the own block of every peer's input, directly",
+       yes, yes, yes, no, no, all_to_all_direct},
+      {all_to_all, "one_shot", "publish all blocks, then everybody copies its own",
+       yes, no, yes, yes, no, all_to_all_one_shot},
+      {all_to_all, "pairwise", "exchange with one partner after the other",
+       no, no, yes, yes, no, all_to_all_pairwise},
+      {gather, "direct", "everybody writes its block into the root's output, directly",
+       yes, yes, yes, yes, no, gather_direct},
+      {gather, "one_shot", "everybody publishes, the root copies",
+       yes, no, yes, yes, no, gather_one_shot},
+      {gather, "linear", "everybody sends its block to the root",
+       no, no, yes, yes, no, gather_linear},
+      {scatter, "direct", "copy the own block of the root's input, directly",
+       yes, yes, yes, yes, no, scatter_direct},
+      {scatter, "one_shot", "the root publishes, everybody copies its block",
+       yes, no, yes, yes, no, scatter_one_shot},
+      {scatter, "linear", "the root sends everybody its block",
+       no, no, yes, yes, no, scatter_linear},
+      {barrier, "dissemination", "signals over doubling distances; log n steps",
+       no, no, yes, yes, no, barrier_dissemination},
+  };
+  // clang-format on
+  return rows;
+}
+
+const Algorithm* find(Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : table()) {
+    if (is_for(algorithm, collective) && algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+bool serves(const Algorithm& algorithm, const PlanRequest& request) {
+  if (!is_for(algorithm, request.collective) || request.ranks < 1) return false;
+  if (is_rooted(request.collective) ? request.root < 0 || request.root >= request.ranks : request.root != 0)
+    return false;
+  return request.host_of_rank.empty() || request.host_of_rank.size() == static_cast<std::size_t>(request.ranks);
+}
+
+}  // namespace tutti::algorithms
