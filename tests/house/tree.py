@@ -19,7 +19,7 @@ def files_of(root, suffixes):
     """Paths relative to `root`, sorted. In a git checkout: all that git does not ignore; else all of the folder."""
     if (root / ".git").exists():
         listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
         paths = [pathlib.PurePosixPath(name) for name in listed if name and (root / name).is_file()]
     else:

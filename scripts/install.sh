@@ -1,0 +1,107 @@
+# What ./dev installs: Debian packages by apt, Python packages in .venv. Nothing is asked of the network when everything
+# is there already.
+needed_packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv
+  libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev)
+optional_packages=(libbenchmark-dev libhwloc-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev graphviz)
+lint_packages=(clang-format clang-tidy)
+fuzz_packages=(clang libclang-rt-14-dev)
+
+training_python=(torch==2.13.0 numpy matplotlib)
+torch_cpu_index=https://download.pytorch.org/whl/cpu
+python=.venv/bin/python
+python_is_needed=no  # yes: the command is worth nothing without the Python packages
+
+# Those of the named packages that are not installed.
+missing_of() {
+  local have
+  have=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2> /dev/null | awk '$2 == "installed" {print $1}' || true)
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(sort -u <<< "$have")
+}
+
+apt_install() {
+  local sudo=()
+  [ "$(id -u)" = 0 ] || sudo=(sudo)
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" < /dev/null
+}
+
+# A machine without apt has its own names for these; go on where the tools themselves are there.
+without_apt() {
+  local tool absent=()
+  for tool in c++ cmake ninja pkg-config git python3; do
+    command -v $tool > /dev/null || absent+=("$tool")
+  done
+  [ ${#absent[@]} = 0 ] || fail "this machine has no apt, and lacks: ${absent[*]}. Install what Debian calls: $*"
+  warn "this machine has no apt: if something is not found below, install what Debian calls: $*"
+}
+
+# install_packages NEEDED... -- OPTIONAL...: what optional ones bring is off in the build where they cannot be had.
+install_packages() {
+  local needed=() optional=() missing package
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do needed+=("$1") && shift; done
+  shift
+  optional=("$@")
+  if ! command -v apt-get > /dev/null || ! command -v dpkg-query > /dev/null; then
+    without_apt "${needed[@]}"
+    return
+  fi
+  mapfile -t missing < <(missing_of "${needed[@]}" "${optional[@]}")
+  if [ ${#missing[@]} = 0 ]; then
+    say "packages: all $((${#needed[@]} + ${#optional[@]})) are installed"
+    return
+  fi
+  if [ "$(id -u)" != 0 ] && ! command -v sudo > /dev/null; then
+    fail "these packages are missing, and this user cannot install them; as root: apt-get install ${missing[*]}"
+  fi
+  say "packages: installing ${missing[*]}"
+  apt_install update -q || warn "apt-get update failed; trying with the lists that are there"
+  apt_install install -y -q --no-install-recommends "${missing[@]}" && return
+  mapfile -t missing < <(missing_of "${needed[@]}")
+  [ ${#missing[@]} = 0 ] || apt_install install -y -q --no-install-recommends "${missing[@]}" ||
+    fail "apt could not install what the build needs: ${missing[*]}"
+  for package in $(missing_of "${optional[@]}"); do
+    apt_install install -y -q --no-install-recommends "$package" || warn "$package cannot be had here; its part is off"
+  done
+}
+
+# Those of the wanted Python packages (name or name==version) that .venv lacks.
+python_missing_of() {
+  [ -x $python ] || { printf '%s\n' "$@" && return; }
+  $python - "$@" << 'END'
+import importlib.metadata, sys
+for wanted in sys.argv[1:]:
+    name, _, version = wanted.partition("==")
+    try:
+        have = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        have = None
+    if have is None or (version and have.split("+")[0] != version):
+        print(wanted)
+END
+}
+
+# PyPI's torch carries CUDA, some gigabytes; the CPU one is on an index of its own. Prints pip's options.
+torch_source() {
+  if python3 -c "import urllib.request; urllib.request.urlopen('$torch_cpu_index/torch/', timeout=5)" 2> /dev/null; then
+    printf '%s\n' --extra-index-url "$torch_cpu_index"
+  fi
+}
+
+# install_python PACKAGES...: into .venv. Without network or pip the build goes on without training, unless it is needed.
+install_python() {
+  local missing source=()
+  if [ "${TUTTI_TRAINING:-ON}" = OFF ] && [ "${*/torch*/}" != "$*" ]; then
+    say "python: nothing to do (TUTTI_TRAINING=OFF)"
+    return
+  fi
+  mapfile -t missing < <(python_missing_of "$@")
+  if [ ${#missing[@]} = 0 ]; then
+    say "python: .venv has $*"
+    return
+  fi
+  say "python: installing ${missing[*]} in .venv"
+  [[ " ${missing[*]}" != *" torch"* ]] || mapfile -t source < <(torch_source)
+  if ! { [ -x $python ] || python3 -m venv .venv; } || ! $python -m pip install "${source[@]}" "${missing[@]}"; then
+    [ $python_is_needed = no ] || fail "pip could not install ${missing[*]} in .venv"
+    warn "pip could not install ${missing[*]} in .venv: what needs them is off"
+  fi
+}

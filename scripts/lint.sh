@@ -1,0 +1,43 @@
+# Format, static analysis, and the checks of the tree.
+cpp_patterns=('*.h' '*.hpp' '*.c' '*.cc')
+
+# C++ sources that differ from the main branch (or from the last commit but one), committed or not.
+changed_sources() {
+  local base=HEAD~1
+  if git rev-parse -q --verify origin/main > /dev/null && [ "$(git rev-parse origin/main)" != "$(git rev-parse HEAD)" ]; then
+    base=$(git merge-base origin/main HEAD)
+  fi
+  git rev-parse -q --verify "$base" > /dev/null || base=$(git hash-object -t tree /dev/null)
+  git diff --name-only --diff-filter=d "$base" -- '*.cc'
+}
+
+# clang-tidy needs to know how a file is compiled: files without an entry (examples, fuzzers) are left to their builds.
+compiled_of() {
+  local file
+  for file in "$@"; do
+    if grep -q "\"file\": \"$PWD/$file\"" build/compile_commands.json; then echo "$file"; fi
+  done
+}
+
+lint() {
+  local files bad=0
+  step "Format"
+  git ls-files -z "${cpp_patterns[@]}" | xargs -0 clang-format --dry-run --Werror || bad=1
+
+  step "clang-tidy"
+  configure release > /dev/null
+  if [ $# -gt 0 ]; then files=("$@"); else mapfile -t files < <(changed_sources); fi
+  mapfile -t files < <(compiled_of "${files[@]}")
+  say "${#files[@]} files"
+  if [ ${#files[@]} -gt 0 ]; then
+    printf '%s\0' "${files[@]}" |
+      xargs -0 -n 1 -P "$(jobs)" clang-tidy -p build --quiet --warnings-as-errors='*' 2> build/clang-tidy.log || bad=1
+  fi
+
+  step "The tree"
+  for check in includes files words; do
+    python3 -B tests/house/$check.py . || bad=1
+  done
+  [ $bad = 0 ] || fail "lint found something"
+  say "lint: nothing found"
+}
