@@ -250,7 +250,7 @@ tutti_status_t tutti_comm_create_in_process(int size, const tutti_options_t* opt
     std::vector<Communicator> made = Communicator::in_process(size, options_from(options));
     // All handles exist before the first is handed out: outputs are written only on success.
     std::vector<std::unique_ptr<tutti_comm>> handles;
-    for (Communicator& comm : made) handles.push_back(std::make_unique<tutti_comm>(std::move(comm)));
+    for (Communicator& comm : made) handles.emplace_back(new tutti_comm{std::move(comm)});
     for (std::size_t rank = 0; rank < handles.size(); ++rank) comms[rank] = handles[rank].release();
     return TUTTI_OK;
   });

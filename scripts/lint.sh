@@ -19,10 +19,19 @@ compiled_of() {
   done
 }
 
+# Names each file that clang-format would change.
+unformatted() {
+  local file found=0
+  while read -r file; do
+    clang-format --dry-run --Werror "$file" 2> /dev/null || { say "$file: not formatted; clang-format -i $file" && found=1; }
+  done < <(git ls-files "${cpp_patterns[@]}")
+  return $found
+}
+
 lint() {
   local files bad=0
   step "Format"
-  git ls-files -z "${cpp_patterns[@]}" | xargs -0 clang-format --dry-run --Werror || bad=1
+  unformatted || bad=1
 
   step "clang-tidy"
   configure release > /dev/null
