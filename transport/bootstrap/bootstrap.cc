@@ -1,0 +1,141 @@
+#include "transport/bootstrap/bootstrap.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "transport/bootstrap/guest.h"
+#include "transport/bootstrap/hub.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+// The layout of a unique id: magic, port, length of the address, the address, the secret.
+constexpr std::string_view kMagic = "TUTTIID1";
+constexpr std::size_t kPortAt = 8;
+constexpr std::size_t kLengthAt = 10;
+constexpr std::size_t kAddressAt = 12;
+constexpr std::size_t kSecretAt = 96;
+constexpr std::size_t kMaxAddress = kSecretAt - kAddressAt - 4;
+
+}  // namespace
+
+Result<std::array<char, 128>> encode_meeting(const Meeting& meeting) {
+  const std::string& address = meeting.hub.address;
+  if (address.size() > kMaxAddress) {
+    return invalid_argument(
+        fmt::format("an address of {} bytes does not fit a unique id; at most {} do", address.size(), kMaxAddress));
+  }
+  std::array<char, 128> bytes{};
+  std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
+  bytes[kPortAt] = static_cast<char>(meeting.hub.port & 0xff);
+  bytes[kPortAt + 1] = static_cast<char>(meeting.hub.port >> 8);
+  bytes[kLengthAt] = static_cast<char>(address.size());
+  std::memcpy(bytes.data() + kAddressAt, address.data(), address.size());
+  std::memcpy(bytes.data() + kSecretAt, meeting.secret.bytes.data(), meeting.secret.bytes.size());
+  return bytes;
+}
+
+Result<Meeting> decode_meeting(std::span<const char, 128> bytes) {
+  const auto byte = [&](std::size_t at) { return static_cast<unsigned>(static_cast<unsigned char>(bytes[at])); };
+  const std::size_t length = byte(kLengthAt);
+  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0 || length == 0 || length > kMaxAddress) {
+    return invalid_argument("these 128 bytes are not a unique id; expected what make_unique_id() of this version gave");
+  }
+  Meeting meeting;
+  meeting.hub.port = static_cast<std::uint16_t>(byte(kPortAt) | byte(kPortAt + 1) << 8);
+  meeting.hub.address.assign(bytes.data() + kAddressAt, length);
+  std::memcpy(meeting.secret.bytes.data(), bytes.data() + kSecretAt, meeting.secret.bytes.size());
+  return meeting;
+}
+
+Bootstrap::Bootstrap(int rank, int size, std::chrono::milliseconds deadline)
+    : deadline_(deadline), process_(::getpid()), local_(rank, size, Identity{host_name(), ::getpid()}) {}
+
+Bootstrap::~Bootstrap() {
+  if (::getpid() != process_) {
+    // In a fork's child the thread does not exist and must be neither joined nor detached: its handle is given up.
+    (void)new std::thread(std::move(thread_));
+    return;
+  }
+  if (!thread_.joinable()) return;
+  local_.ask_to_stop();
+  thread_.join();
+}
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Config config) {
+  if (config.size < 1 || config.size > kMaxRanks || config.rank < 0 || config.rank >= config.size) {
+    return invalid_argument(
+        fmt::format("rank {} of {} ranks: expected 0 <= rank < size <= {}", config.rank, config.size, kMaxRanks));
+  }
+  std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(config.rank, config.size, config.deadline));
+  if (config.size == 1) {
+    bootstrap->roster_ = {bootstrap->local_.own()};
+    return bootstrap;
+  }
+  TUTTI_TRY(bootstrap->meet(std::move(config)));
+  return bootstrap;
+}
+
+Status Bootstrap::meet(Config config) {
+  const auto deadline = LocalRank::Clock::now() + deadline_;
+  if (config.rank == 0) {
+    if (config.listener == nullptr) {
+      TUTTI_ASSIGN(config.listener, Listener::open(config.hub));
+    }
+    thread_ = std::thread([this, listener = std::move(config.listener), secret = config.secret]() mutable {
+      serve_hub(local_, std::move(listener), secret);
+    });
+  } else {
+    TUTTI_ASSIGN(Entered entered, enter(local_, config.hub, config.secret, deadline, deadline_));
+    thread_ = std::thread([this, entered = std::move(entered)]() mutable { serve_guest(local_, std::move(entered)); });
+  }
+  const Result<std::vector<std::string>> met = local_.await(0, deadline, deadline_);
+  if (!met.ok()) {
+    // The others are told the same by the hub; a goodbye keeps this departure from being another failure to them.
+    (void)leave().ok();
+    return met.status();
+  }
+  roster_ = local_.roster();
+  return {};
+}
+
+Result<std::vector<std::string>> Bootstrap::all_gather(std::string_view mine) {
+  if (mine.size() > kMaxPayload / 2) {
+    return invalid_argument(fmt::format("rank {} gives {} bytes to an exchange; at most {} are allowed", rank(),
+                                        mine.size(), kMaxPayload / 2));
+  }
+  if (size() == 1) return std::vector<std::string>{std::string(mine)};
+  Gather gather;
+  gather.sequence = ++exchanges_;
+  gather.blob = mine;
+  TUTTI_TRY(local_.post(gather));
+  return local_.await(gather.sequence, LocalRank::Clock::now() + deadline_, deadline_);
+}
+
+Status Bootstrap::barrier() { return all_gather({}).status(); }
+
+void Bootstrap::watch(std::function<void(const Failure&)> on_failure) { local_.watch(std::move(on_failure)); }
+
+Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) {
+  TUTTI_CHECK(code != Code::ok);
+  if (size() == 1) return {};
+  FailureNote note;
+  note.rank = rank();
+  note.scope = scope;
+  note.code = code;
+  note.text = std::move(message);
+  return local_.post(note);
+}
+
+Status Bootstrap::leave() {
+  if (!thread_.joinable()) return {};
+  local_.ask_to_leave();
+  thread_.join();
+  local_.break_off(Status(Code::aborted, fmt::format("rank {} has left the meeting", rank())));
+  return {};
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,53 @@
+// One framed, non-blocking stream between a rank and the meeting place.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "transport/bootstrap/fd.h"
+#include "transport/bootstrap/message.h"
+
+namespace tutti::bootstrap {
+
+/// Never blocks. Belongs to one thread.
+class Connection {
+ public:
+  /// More than this unsent: the other side does not read.
+  static constexpr std::size_t kMaxUnsent = 64 << 20;
+
+  Connection() = default;
+  explicit Connection(Fd fd) : fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+  bool open() const { return static_cast<bool>(fd_); }
+  /// Why it is closed; empty for an end of stream.
+  const std::string& why_closed() const { return why_closed_; }
+
+  /// Sends what the socket takes and keeps the rest; closes when more than kMaxUnsent is kept.
+  void send(std::string_view frame);
+  void flush();
+  bool unsent() const { return sent_ < out_.size(); }
+  std::size_t unsent_bytes() const { return out_.size() - sent_; }
+
+  /// Reads what is there (at most about 1 MiB, so that one peer cannot keep the others waiting). Frames already read
+  /// remain readable after the connection has closed.
+  void receive();
+  Result<std::optional<Frame>> next(std::size_t max_payload) { return reader_.next(max_payload); }
+  /// Nothing but whole frames has come.
+  bool between_frames() const { return reader_.empty(); }
+
+  /// The other side reads an end of stream behind what was sent.
+  void finish_sending();
+  void close(std::string why = {});
+
+ private:
+  Fd fd_;
+  FrameReader reader_;
+  std::string out_;
+  std::size_t sent_ = 0;
+  std::string why_closed_;
+};
+
+}  // namespace tutti::bootstrap

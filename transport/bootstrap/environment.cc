@@ -1,0 +1,221 @@
+#include "transport/bootstrap/environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "base/parse.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+constexpr int kFirstDerivedPort = 10'000;  // up to 29'999: below the ports that the kernel gives out itself
+constexpr int kDerivedPorts = 20'000;
+
+class Variables {
+ public:
+  explicit Variables(const Surroundings& surroundings) : variables_(surroundings.variables) {}
+
+  bool has(const char* name) const { return !text(name).empty(); }
+  std::string text(const char* name) const {
+    const auto found = variables_.find(name);
+    return found == variables_.end() ? std::string() : found->second;
+  }
+  Result<int> number(const char* name, int least, int most) const {
+    const Result<std::int64_t> value = parse_integer(text(name));
+    if (!has(name)) return invalid_argument(fmt::format("{} is not set, though this launcher sets it", name));
+    if (!value.ok()) return invalid_argument(fmt::format("{}: {}", name, value.status().message()));
+    if (value.value() < least || value.value() > most) {
+      return invalid_argument(fmt::format("{} is {}; expected {} to {}", name, value.value(), least, most));
+    }
+    return static_cast<int>(value.value());
+  }
+  Result<int> number_or(const char* name, int least, int most, int fallback) const {
+    if (!has(name)) return fallback;
+    return number(name, least, most);
+  }
+
+ private:
+  const std::map<std::string, std::string>& variables_;
+};
+
+/// The names under which a launcher tells the usual four numbers.
+struct Names {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+};
+
+constexpr Names kTutti{"tutti", "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"};
+constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                         "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kMpich{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Names kSlurm{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
+
+/// Rank and size, and where in the host; local_size stays 0 where it is not told.
+Result<Place> numbers(const Variables& variables, const Names& names) {
+  Place place;
+  place.launcher = names.launcher;
+  TUTTI_ASSIGN(place.size, variables.number(names.size, 1, kMaxRanks));
+  TUTTI_ASSIGN(place.rank, variables.number(names.rank, 0, place.size - 1));
+  TUTTI_ASSIGN(place.local_size, variables.number_or(names.local_size, 1, place.size, 0));
+  TUTTI_ASSIGN(place.local_rank, variables.number_or(names.local_rank, 0, place.size - 1, 0));
+  place.one_host = place.local_size == place.size;
+  return place;
+}
+
+/// For launchers that do not tell the local numbers: with nothing that speaks of another host, all ranks are here.
+void assume_one_host(Place& place) {
+  place.one_host = true;
+  place.local_rank = place.rank;
+  place.local_size = place.size;
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+Result<Place> from_tutti(const Variables& variables, const Surroundings& surroundings) {
+  TUTTI_ASSIGN(Place place, numbers(variables, kTutti));
+  if (place.local_size == 0 && !variables.has("TUTTI_MASTER_ADDR")) assume_one_host(place);
+  place.job = variables.has("TUTTI_JOB") ? variables.text("TUTTI_JOB")
+                                         : fmt::format("process {}", surroundings.launcher_process);
+  return place;
+}
+
+Result<Place> from_torchrun(const Variables& variables) {
+  TUTTI_ASSIGN(Place place, numbers(variables, kTorchrun));
+  place.master_address = variables.text("MASTER_ADDR");
+  if (place.local_size == 0 && is_loopback(place.master_address)) assume_one_host(place);
+  // torchrun's run id is often just "none", so what distinguishes two jobs is where their stores listen.
+  place.job = fmt::format("{} {} {} {}", variables.text("TORCHELASTIC_RUN_ID"), place.master_address,
+                          variables.text("MASTER_PORT"), variables.text("TORCHELASTIC_RESTART_COUNT"));
+  return place;
+}
+
+Result<Place> from_open_mpi(const Variables& variables, const Surroundings& surroundings) {
+  TUTTI_ASSIGN(Place place, numbers(variables, kOpenMpi));
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"}) {
+    if (place.job.empty()) place.job = variables.text(name);
+  }
+  if (place.job.empty()) place.job = fmt::format("process {}", surroundings.launcher_process);
+  return place;
+}
+
+Result<Place> from_mpich(const Variables& variables, const Surroundings& surroundings) {
+  TUTTI_ASSIGN(Place place, numbers(variables, kMpich));
+  if (place.local_size == 0) assume_one_host(place);
+  place.job = variables.has("SLURM_JOB_ID") && !place.one_host
+                  ? fmt::format("{}.{}", variables.text("SLURM_JOB_ID"), variables.text("SLURM_STEP_ID"))
+                  : fmt::format("process {}", surroundings.launcher_process);
+  return place;
+}
+
+Result<Place> from_slurm(const Variables& variables) {
+  Names names = kSlurm;
+  if (!variables.has(names.size)) names.size = "SLURM_NTASKS";
+  TUTTI_ASSIGN(Place place, numbers(variables, names));
+  const char* nodes_name = variables.has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
+  TUTTI_ASSIGN(const int nodes, variables.number_or(nodes_name, 1, kMaxRanks, 0));
+  if (nodes == 1) assume_one_host(place);
+  place.job = fmt::format("{}.{}", variables.text("SLURM_JOB_ID"), variables.text("SLURM_STEP_ID"));
+  place.master_address = first_host(variables.text("SLURM_STEP_NODELIST"));
+  return place;
+}
+
+Result<Place> launched(const Variables& variables, const Surroundings& surroundings) {
+  // From the innermost launcher outwards: torchrun and mpirun may run inside a Slurm job.
+  if (variables.has(kTutti.rank)) return from_tutti(variables, surroundings);
+  if (variables.has(kTorchrun.rank) && variables.has(kTorchrun.size)) return from_torchrun(variables);
+  if (variables.has(kOpenMpi.rank)) return from_open_mpi(variables, surroundings);
+  if (variables.has(kMpich.rank)) return from_mpich(variables, surroundings);
+  // A batch script has SLURM_PROCID too, though srun has not started it: only steps count.
+  if (variables.has(kSlurm.rank) && variables.has("SLURM_STEP_ID")) return from_slurm(variables);
+  return Place{};
+}
+
+/// 32 well-mixed bytes of the two.
+Secret digest(std::string_view purpose, const std::string& job, unsigned user) {
+  return Secret::from_text(fmt::format("{} of user {}, job {}", purpose, user, job));
+}
+
+/// Field `wanted` (from 1, as proc(5) counts) of /proc/<pid>/stat, past the command name, which may hold anything.
+std::optional<long> stat_field(long pid, int wanted) {
+  std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
+  if (file == nullptr) return std::nullopt;
+  char text[1024] = {};
+  const std::size_t size = std::fread(text, 1, sizeof text - 1, file);
+  std::fclose(file);
+  const char* at = size > 0 ? std::strrchr(text, ')') : nullptr;
+  for (int field = 2; at != nullptr && field < wanted; ++field) at = std::strchr(at + 1, ' ');
+  if (at == nullptr) return std::nullopt;
+  return std::strtol(at + 1, nullptr, 10);
+}
+
+}  // namespace
+
+Surroundings surroundings() {
+  Surroundings result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    if (equals != nullptr)
+      result.variables[std::string(*entry, static_cast<std::size_t>(equals - *entry))] = equals + 1;
+  }
+  constexpr int kParent = 4;
+  result.launcher_process = stat_field(::getsid(0), kParent).value_or(::getppid());
+  result.user = ::geteuid();
+  return result;
+}
+
+Result<Place> place_of(const Surroundings& surroundings) {
+  const Variables variables(surroundings);
+  TUTTI_ASSIGN(Place place, launched(variables, surroundings));
+  if (variables.has("TUTTI_MASTER_ADDR")) {
+    place.master_address = variables.text("TUTTI_MASTER_ADDR");
+    place.one_host = place.size == 1;
+  }
+  TUTTI_ASSIGN(place.master_port, variables.number_or("TUTTI_MASTER_PORT", 0, 65535, 0));
+  return place;
+}
+
+Result<Meeting> meeting_of(const Place& place, const std::string& secret_text, unsigned user) {
+  const std::string job = place.job + (place.launcher == "none" ? "" : " under " + place.launcher);
+  Meeting meeting;
+  meeting.secret = secret_text.empty() ? digest("secret", job, user) : Secret::from_text(secret_text);
+  const Secret name = digest("meeting place", job, user);
+  if (place.one_host) {
+    meeting.hub.address = "@tutti-";
+    for (std::size_t i = 0; i < 16; ++i) meeting.hub.address += fmt::format("{:02x}", name.bytes[i]);
+    return meeting;
+  }
+  if (place.master_address.empty()) {
+    return invalid_argument(
+        fmt::format("rank {}: {} does not tell where the ranks on several hosts can meet; "
+                    "set TUTTI_MASTER_ADDR to the host of rank 0",
+                    place.rank, place.launcher));
+  }
+  meeting.hub.address = place.master_address;
+  const int derived = kFirstDerivedPort + (name.bytes[0] | name.bytes[1] << 8) % kDerivedPorts;
+  meeting.hub.port = static_cast<std::uint16_t>(place.master_port != 0 ? place.master_port : derived);
+  return meeting;
+}
+
+std::string first_host(const std::string& host_list) {
+  const std::size_t open = host_list.find('[');
+  const std::size_t comma = host_list.find(',');
+  if (open == std::string::npos || comma < open) return host_list.substr(0, comma);
+  const std::size_t close = host_list.find(']', open);
+  if (close == std::string::npos) return host_list.substr(0, open);
+  const std::string number = host_list.substr(open + 1, host_list.find_first_of("-,]", open) - open - 1);
+  const std::string rest = host_list.substr(close + 1);
+  return host_list.substr(0, open) + number + rest.substr(0, rest.find(','));
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,57 @@
+// Which rank this process is, according to whoever launched it, and where the ranks of its job meet. Pure functions of
+// the environment; surroundings() alone looks at the process.
+//
+//   launcher   rank, size                              job                                     meeting place
+//   tutti      TUTTI_RANK, TUTTI_SIZE                  TUTTI_JOB, or the launching process     see below
+//   torchrun   RANK, WORLD_SIZE                        TORCHELASTIC_RUN_ID, MASTER_*           MASTER_ADDR
+//   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE             PMIX_NAMESPACE                          see below
+//   MPICH      PMI_RANK, PMI_SIZE                      the launching process                   see below
+//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS      SLURM_JOB_ID, SLURM_STEP_ID             first of
+//   SLURM_STEP_NODELIST
+//
+// Ranks on one host meet at an abstract Unix socket named after job and user; the kernel vouches for the user. Ranks on
+// several hosts meet at TUTTI_MASTER_ADDR, or the launcher's address, at TUTTI_MASTER_PORT or a port derived from the
+// job. (Not at torchrun's MASTER_PORT: its own store listens there.)
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/status.h"
+#include "transport/bootstrap/bootstrap.h"
+
+namespace tutti::bootstrap {
+
+struct Surroundings {
+  std::map<std::string, std::string> variables;
+  long launcher_process = 0;  // parent of this session's leader, which launchers make for each rank; or of this process
+  unsigned user = 0;
+};
+
+/// This process's own.
+Surroundings surroundings();
+
+struct Place {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;    // ranks on this host; 0 when the launcher does not tell
+  bool one_host = true;  // all ranks are on this host
+  std::string job;       // differs between jobs of one user that run at the same time
+  std::string master_address;
+  int master_port = 0;  // 0: derived from the job
+  std::string launcher = "none";
+};
+
+/// Alone (rank 0 of 1) when nobody launched it. Errors: invalid_argument, naming the variable that is missing or wrong.
+Result<Place> place_of(const Surroundings& surroundings);
+
+/// Where the place's ranks meet, and their secret: from `secret_text` (TUTTI_SECRET) or, when empty, derived from job
+/// and user. A derived secret keeps jobs apart, but over TCP it does not keep out who can guess it: set TUTTI_SECRET on
+/// networks that are not trusted. Errors: invalid_argument (several hosts and no address).
+Result<Meeting> meeting_of(const Place& place, const std::string& secret_text, unsigned user);
+
+/// The first host of Slurm's list: "node[07-09,12],login" gives "node07".
+std::string first_host(const std::string& host_list);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,47 @@
+// Handing file descriptors from one process to another on the same host, through a Unix socket with a random abstract
+// name (nothing lies in the file system). The sender must run as the same user and know the token.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/bootstrap/fd.h"
+#include "transport/bootstrap/socket.h"
+
+namespace tutti::bootstrap {
+
+/// What tells the job's processes from others; made by one, given to the rest by all_gather().
+using Token = std::array<unsigned char, 16>;
+Token random_token();
+
+/// The receiving end. Not thread-safe.
+class FdSocket {
+ public:
+  static constexpr std::size_t kMaxFds = 64;
+  struct Received {
+    int sender = -1;  // as the sender calls itself: its rank
+    std::vector<Fd> fds;
+  };
+
+  static Result<FdSocket> listen();
+  const std::string& name() const { return listener_->endpoint().address; }
+
+  /// The next parcel that carries `token`; senders may have sent before. Anything else that connects is dropped and
+  /// delays nothing. Errors: timeout, system.
+  Result<Received> accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token);
+
+ private:
+  explicit FdSocket(std::unique_ptr<Listener> listener) : listener_(std::move(listener)) {}
+  std::unique_ptr<Listener> listener_;
+  std::vector<Fd> connections_;  // that have not sent yet
+};
+
+/// Sends copies of `fds` (at most FdSocket::kMaxFds) to whoever listens under `name`; does not wait for its accept.
+/// Errors: system (nobody listens there), invalid_argument (another user listens there; too many).
+Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,200 @@
+#include "transport/bootstrap/guest.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+using Clock = LocalRank::Clock;
+using namespace std::chrono_literals;
+
+/// How long a goodbye may take to be sent and answered.
+constexpr auto kFarewell = 1s;
+
+int milliseconds_until(Clock::time_point when) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+}
+
+/// An attempt that failed: for good, or worth another one.
+struct Attempt {
+  Status status;
+  bool final = false;
+};
+
+/// The next frame, waiting for it; status of code timeout at the deadline.
+Result<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline) {
+  for (;;) {
+    TUTTI_ASSIGN(std::optional<Frame> frame, connection.next(kMaxUnprovenPayload + kMaxText));
+    if (frame) return std::move(*frame);
+    if (!connection.open()) return Status(Code::system, "it closed the connection");
+    const int left = milliseconds_until(deadline);
+    if (left == 0) return Status(Code::timeout, "it said nothing");
+    pollfd item{connection.fd(), static_cast<short>(POLLIN | (connection.unsent() ? POLLOUT : 0)), 0};
+    (void)::poll(&item, 1, left);
+    connection.flush();
+    connection.receive();
+  }
+}
+
+Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
+                     Entered& entered) {
+  Result<Fd> fd = connect_to(hub, milliseconds_until(deadline));
+  if (!fd.ok()) return {fd.status(), fd.status().code() == Code::invalid_argument};
+  const auto refuse = [&](const std::string& why) {
+    return Attempt{invalid_argument(fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
+  };
+  if (const Status status = check_same_user(fd.value().get()); !status.ok()) return refuse(status.message());
+  Connection connection(fd.take());
+
+  Result<Frame> first = wait_for_frame(connection, deadline);
+  if (!first.ok()) {
+    // Whoever speaks another language is no hub that is slow.
+    if (first.status().code() == Code::invalid_argument) return refuse("what listens there is not this job's rank 0");
+    return {Status(Code::timeout, fmt::format("{}: {}", hub.text(), first.status().message()))};
+  }
+  Result<Challenge> challenge = decode<Challenge>(first.value().payload);
+  if (first.value().type != MessageType::challenge || !challenge.ok()) {
+    return refuse("what listens there is not this job's rank 0");
+  }
+  const Handshake handshake{challenge.value().nonce, random_nonce()};
+  Introduction introduction;
+  introduction.nonce = handshake.guest;
+  introduction.rank = local.rank();
+  introduction.size = local.size();
+  introduction.who = local.own();
+  introduction.proof = prove(secret, handshake, introduction);
+  connection.send(frame_of(introduction));
+
+  Result<Frame> second = wait_for_frame(connection, deadline);
+  if (!second.ok()) return {Status(Code::timeout, fmt::format("{}: {}", hub.text(), second.status().message()))};
+  if (second.value().type == MessageType::refusal) {
+    const Result<Refusal> refusal = decode<Refusal>(second.value().payload);
+    if (refusal.ok() && is_proven(secret, handshake, refusal.value())) return refuse(refusal.value().text);
+    return refuse("its secret is not this job's");
+  }
+  const Result<Welcome> welcome = decode<Welcome>(second.value().payload);
+  if (second.value().type != MessageType::welcome || !welcome.ok() || !is_proven(secret, handshake, welcome.value())) {
+    return refuse("its secret is not this job's");
+  }
+  entered = {std::move(connection), welcome.value().who};
+  return {};
+}
+
+class GuestLoop {
+ public:
+  GuestLoop(LocalRank& local, Entered entered)
+      : local_(local), connection_(std::move(entered.connection)), hub_(std::move(entered.hub)) {}
+
+  void run() {
+    while (!local_.stopping()) {
+      read();
+      write();
+      local_.run_callbacks();
+      if (finished()) return;
+      sleep();
+    }
+  }
+
+ private:
+  void read() {
+    if (!connection_.open()) return;
+    connection_.receive();
+    for (;;) {
+      Result<std::optional<Frame>> frame = connection_.next(kMaxPayload);
+      if (frame.ok() && !frame.value()) break;
+      if (frame.ok() && frame.value()->type == MessageType::goodbye) {
+        hub_left_ = true;
+        local_.note_left(0);
+        connection_.close();
+        break;
+      }
+      const Status status = frame.ok() ? local_.deliver(*frame.value()) : frame.status();
+      if (!status.ok()) {
+        connection_.close(fmt::format("it sent {}", status.message()));
+        break;
+      }
+    }
+    if (!connection_.open()) on_closed();
+  }
+
+  void on_closed() {
+    if (hub_left_) {
+      local_.break_off(Status(Code::aborted, fmt::format("{} has left", name_of(0, hub_))));
+    } else if (!local_.leaving()) {
+      const std::string& why = connection_.why_closed();
+      std::string text = name_of(0, hub_) + (why.empty() ? " died" : fmt::format(" is lost: {}", why));
+      local_.break_off(Status(Code::peer_died, text));
+      local_.note_failure({Code::peer_died, 0, 0, std::move(text)});
+    }
+  }
+
+  void write() {
+    if (!connection_.open()) return;
+    // Beyond this the frames wait in the outbox, whose limit is the caller's to see.
+    constexpr std::size_t kEnoughUnsent = 1 << 20;
+    if (connection_.unsent_bytes() < kEnoughUnsent) {
+      for (const Frame& frame : local_.take_outbox()) connection_.send(encode_frame(frame.type, frame.payload));
+    }
+    if (local_.leaving() && !said_goodbye_) {
+      said_goodbye_ = true;
+      farewell_ends_ = Clock::now() + kFarewell;
+      connection_.send(frame_of(Goodbye{}));
+    }
+    connection_.flush();
+    if (said_goodbye_ && !connection_.unsent() && !half_closed_) {
+      half_closed_ = true;
+      connection_.finish_sending();
+    }
+  }
+
+  bool finished() const {
+    return local_.leaving() && (!connection_.open() || (said_goodbye_ && Clock::now() >= farewell_ends_));
+  }
+
+  void sleep() {
+    pollfd items[2] = {{local_.wake_fd(), POLLIN, 0}, {connection_.fd(), POLLIN, 0}};
+    if (connection_.unsent()) items[1].events |= POLLOUT;
+    const int limit = said_goodbye_ ? milliseconds_until(farewell_ends_) : -1;
+    (void)::poll(items, connection_.open() ? 2 : 1, limit);
+    if (items[0].revents != 0) local_.drain_wake();
+  }
+
+  LocalRank& local_;
+  Connection connection_;
+  const Identity hub_;
+  bool hub_left_ = false;
+  bool said_goodbye_ = false;
+  bool half_closed_ = false;
+  Clock::time_point farewell_ends_{};
+};
+
+}  // namespace
+
+Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
+                      std::chrono::milliseconds limit) {
+  Clock::duration pause = 1ms;
+  for (;;) {
+    Entered entered;
+    const Attempt attempt = try_to_enter(local, hub, secret, deadline, entered);
+    if (attempt.status.ok()) return entered;
+    if (attempt.final) return attempt.status;
+    log::debug("joining at {} failed, trying again: {}", hub.text(), attempt.status.message());
+    if (Clock::now() + pause >= deadline) {
+      return Status(Code::timeout, fmt::format("rank 0 of {} has not come within {}; {}", local.size(),
+                                               seconds_text(limit), attempt.status.message()));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Clock::duration>(pause * 2, 50ms);
+  }
+}
+
+void serve_guest(LocalRank& local, Entered entered) { GuestLoop(local, std::move(entered)).run(); }
+
+}  // namespace tutti::bootstrap

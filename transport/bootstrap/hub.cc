@@ -1,0 +1,452 @@
+#include "transport/bootstrap/hub.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <list>
+#include <optional>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "transport/bootstrap/connection.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+using Clock = LocalRank::Clock;
+using namespace std::chrono_literals;
+
+/// A connection that has not proven itself by then is closed. A rank that was merely slow tries again.
+constexpr auto kProofDeadline = 5s;
+/// How long goodbyes may take to be sent and answered.
+constexpr auto kFarewell = 1s;
+/// How long to wait before accepting again when the process has no descriptors left.
+constexpr auto kAcceptPause = 50ms;
+/// Unproven connections beyond the ranks still expected; the oldest goes first, since a rank proves itself at once.
+constexpr std::size_t kMaxStrangers = 128;
+/// Refusals that are told before the log level decides.
+constexpr int kMaxToldRefusals = 16;
+/// Exchanges that are under way at once: ranks run ahead of each other only past failed ones.
+constexpr std::size_t kMaxExchanges = 1024;
+
+struct Pending {
+  Connection connection;
+  Handshake handshake;
+  Clock::time_point deadline;
+  std::string peer;
+};
+
+enum class Presence { absent, here, left, dead };
+
+struct Member {
+  Presence presence = Presence::absent;
+  Connection connection;
+  Identity who;
+};
+
+struct Exchange {
+  std::vector<std::optional<std::string>> blobs;
+  int contributed = 0;
+};
+
+class Hub {
+ public:
+  Hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret)
+      : local_(local),
+        listener_(std::move(listener)),
+        secret_(secret),
+        members_(static_cast<std::size_t>(local.size())) {
+    members_[0].presence = Presence::here;
+    members_[0].who = local.own();
+  }
+
+  void run() {
+    while (!local_.stopping()) {
+      accept_all();
+      read_pending();
+      read_members();
+      for (const Frame& frame : local_.take_outbox()) {
+        const Status status = on_frame(0, frame);
+        if (!status.ok()) log::error("rank 0 sent itself {}", status.message());
+      }
+      say_goodbye();
+      sweep();
+      local_.run_callbacks();
+      if (finished()) return;
+      sleep();
+    }
+  }
+
+ private:
+  // Letting in.
+
+  void accept_all() {
+    if (listener_ == nullptr || Clock::now() < accept_again_) return;
+    for (;;) {
+      int error = 0;
+      Fd fd = listener_->accept(error);
+      if (!fd) {
+        if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
+          if (!pending_.empty()) refuse_oldest("no file descriptors are left");
+          accept_again_ = Clock::now() + kAcceptPause;
+        }
+        if (error == EINTR || error == ECONNABORTED) continue;
+        return;
+      }
+      const Status same_user = check_same_user(fd.get());
+      if (!same_user.ok()) {
+        tell_refusal(describe_peer(fd.get()), same_user.message());
+        continue;
+      }
+      if (pending_.size() >= kMaxStrangers + members_.size()) refuse_oldest("too many connections wait");
+      Pending& pending = pending_.emplace_back();
+      pending.peer = describe_peer(fd.get());
+      pending.connection = Connection(std::move(fd));
+      pending.handshake.hub = random_nonce();
+      pending.deadline = Clock::now() + kProofDeadline;
+      Challenge challenge;
+      challenge.nonce = pending.handshake.hub;
+      pending.connection.send(frame_of(challenge));
+    }
+  }
+
+  void read_pending() {
+    for (auto at = pending_.begin(); at != pending_.end();) {
+      const auto next = std::next(at);
+      at->connection.receive();
+      Result<std::optional<Frame>> frame = at->connection.next(kMaxUnprovenPayload);
+      if (!frame.ok()) {
+        refuse(at, fmt::format("it sent {}", frame.status().message()));
+      } else if (frame.value()) {
+        on_introduction(at, *frame.value());
+      } else if (!at->connection.open()) {
+        refuse(at, "it closed before it had proven that it knows the job's secret");
+      } else if (Clock::now() >= at->deadline) {
+        refuse(at, "it did not prove in time that it knows the job's secret");
+      }
+      at = next;
+      if (listener_ == nullptr) return;  // the last rank has come, and nobody is pending any more
+    }
+  }
+
+  void on_introduction(std::list<Pending>::iterator at, const Frame& frame) {
+    const Result<Introduction> introduction = decode<Introduction>(frame.payload);
+    if (frame.type != MessageType::introduction || !introduction.ok()) {
+      return refuse(at, "it sent something else than an introduction");
+    }
+    const Introduction& guest = introduction.value();
+    at->handshake.guest = guest.nonce;
+    if (!is_proven(secret_, at->handshake, guest)) return refuse(at, "its secret is not this job's", true);
+    const int size = local_.size();
+    if (guest.size != size) {
+      return refuse(at, fmt::format("it expects {} ranks where rank 0 expects {}", guest.size, size), true);
+    }
+    if (guest.rank < 0 || guest.rank >= size) {
+      return refuse(at, fmt::format("it calls itself rank {} of {}", guest.rank, size), true);
+    }
+    Member& member = members_[static_cast<std::size_t>(guest.rank)];
+    if (member.presence != Presence::absent) {
+      return refuse(at, fmt::format("{} is here already", name_of(guest.rank, member.who)), true);
+    }
+    member.presence = Presence::here;
+    member.who = guest.who;
+    member.connection = std::move(at->connection);
+    Welcome welcome;
+    welcome.who = local_.own();
+    welcome.proof = prove(secret_, at->handshake, welcome);
+    member.connection.send(frame_of(welcome));
+    pending_.erase(at);
+    log::debug("{} is here", name_of(guest.rank, member.who));
+    if (ranks_that_are(Presence::absent).empty()) close_meeting();
+  }
+
+  void close_meeting() {
+    // Before anybody hears that the meeting is complete: whoever then opens the next one finds the address free.
+    listener_.reset();
+    while (!pending_.empty()) refuse_oldest("all ranks are here");
+    Roster roster;
+    for (const Member& member : members_) roster.ranks.push_back(member.who);
+    met_ = true;
+    broadcast(-1, {MessageType::roster, encode(roster)});
+  }
+
+  void refuse_oldest(const std::string& why) { refuse(pending_.begin(), why); }
+
+  void refuse(std::list<Pending>::iterator at, const std::string& why, bool answer = false) {
+    tell_refusal(at->peer, why);
+    if (answer) {
+      Refusal refusal;
+      refusal.text = why;
+      refusal.proof = prove(secret_, at->handshake, refusal);
+      at->connection.send(frame_of(refusal));
+    }
+    pending_.erase(at);
+  }
+
+  void tell_refusal(const std::string& peer, const std::string& why) {
+    if (++refusals_ <= kMaxToldRefusals) {
+      log::error("refused {}: {}{}", peer, why,
+                 refusals_ == kMaxToldRefusals ? "; further refusals are told with TUTTI_LOG=info" : "");
+    } else {
+      log::info("refused {}: {}", peer, why);
+    }
+  }
+
+  // Serving.
+
+  void read_members() {
+    for (int rank = 1; rank < local_.size(); ++rank) {
+      Member& member = members_[static_cast<std::size_t>(rank)];
+      member.connection.flush();
+      member.connection.receive();
+      while (member.presence == Presence::here) {
+        Result<std::optional<Frame>> frame = member.connection.next(kMaxPayload);
+        if (frame.ok() && !frame.value()) break;
+        const Status status = frame.ok() ? on_frame(rank, *frame.value()) : frame.status();
+        if (!status.ok()) {
+          member.connection.close(fmt::format("it sent {}", status.message()));
+          break;
+        }
+      }
+    }
+  }
+
+  Status on_frame(int rank, const Frame& frame) {
+    switch (frame.type) {
+      case MessageType::gather: {
+        TUTTI_ASSIGN(Gather gather, decode<Gather>(frame.payload));
+        return on_gather(rank, std::move(gather));
+      }
+      case MessageType::impatient: {
+        TUTTI_ASSIGN(const Impatient impatient, decode<Impatient>(frame.payload));
+        on_impatient(rank, impatient);
+        return {};
+      }
+      case MessageType::failure: {
+        TUTTI_ASSIGN(FailureNote note, decode<FailureNote>(frame.payload));
+        note.rank = rank;
+        broadcast(rank, {MessageType::failure, encode(note)});
+        return {};
+      }
+      case MessageType::goodbye: on_goodbye(rank); return {};
+      default: return invalid_argument("a message that a rank does not send");
+    }
+  }
+
+  Status on_gather(int rank, Gather gather) {
+    if (gather.sequence == 0) return invalid_argument("an exchange numbered 0");
+    if (const auto failed = failed_.find(gather.sequence); failed != failed_.end()) {
+      send(rank, {MessageType::gather_failed, encode(failed->second)});
+      return {};
+    }
+    if (exchanges_.size() >= kMaxExchanges) return invalid_argument("too many exchanges at once");
+    Exchange& exchange = exchanges_[gather.sequence];
+    exchange.blobs.resize(members_.size());
+    std::optional<std::string>& blob = exchange.blobs[static_cast<std::size_t>(rank)];
+    if (blob) return invalid_argument("two contributions to one exchange");
+    blob = std::move(gather.blob);
+    ++exchange.contributed;
+    if (exchange.contributed == local_.size()) {
+      finish_exchange(gather.sequence, exchange);
+    } else if (gone_) {
+      fail_exchange(gather.sequence, gone_->code(), gone_->message());
+    }
+    return {};
+  }
+
+  void finish_exchange(std::uint64_t sequence, Exchange& exchange) {
+    Gathered gathered;
+    gathered.sequence = sequence;
+    for (std::optional<std::string>& blob : exchange.blobs) gathered.blobs.push_back(std::move(*blob));
+    std::string payload = encode(gathered);
+    if (payload.size() > kMaxPayload) {
+      return fail_exchange(
+          sequence, Code::invalid_argument,
+          fmt::format("the ranks gave {} bytes to one exchange; at most {} are allowed", payload.size(), kMaxPayload));
+    }
+    exchanges_.erase(sequence);
+    broadcast(-1, {MessageType::gathered, std::move(payload)});
+  }
+
+  void fail_exchange(std::uint64_t sequence, Code code, std::string text) {
+    exchanges_.erase(sequence);
+    GatherFailed failed;
+    failed.sequence = sequence;
+    failed.code = code;
+    failed.text = std::move(text);
+    broadcast(-1, {MessageType::gather_failed, encode(failed)});
+    failed_[sequence] = std::move(failed);
+    if (failed_.size() > kMaxExchanges) failed_.erase(failed_.begin());
+  }
+
+  void on_impatient(int rank, const Impatient& impatient) {
+    const std::string limit = seconds_text(std::chrono::milliseconds(impatient.waited_ms));
+    if (impatient.sequence == 0) {
+      if (met_) return;
+      const std::vector<int> absent = ranks_that_are(Presence::absent);
+      fail_meeting(Code::timeout,
+                   fmt::format("{} of {} {} not come within {}; {} {} here", rank_list(absent), local_.size(),
+                               absent.size() == 1 ? "has" : "have", limit, rank_list(ranks_that_are(Presence::here)),
+                               ranks_that_are(Presence::here).size() == 1 ? "is" : "are"));
+      return;
+    }
+    const auto found = exchanges_.find(impatient.sequence);
+    if (found == exchanges_.end()) return;  // the outcome is on its way to whoever asks
+    std::vector<int> missing;
+    std::vector<int> given;
+    for (int other = 0; other < local_.size(); ++other) {
+      (found->second.blobs[static_cast<std::size_t>(other)] ? given : missing).push_back(other);
+    }
+    fail_exchange(impatient.sequence, Code::timeout,
+                  fmt::format("{} of {} {} not come to exchange {} within {}; {} {} there", rank_list(missing),
+                              local_.size(), missing.size() == 1 ? "has" : "have", impatient.sequence, limit,
+                              rank_list(given), given.size() == 1 ? "is" : "are"));
+  }
+
+  void fail_meeting(Code code, const std::string& text) {
+    listener_.reset();
+    while (!pending_.empty()) refuse_oldest("the meeting has failed");
+    met_ = true;
+    fail_exchange(0, code, text);
+  }
+
+  // Ends.
+
+  void on_goodbye(int rank) {
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    member.presence = Presence::left;
+    member.connection.close();
+    local_.note_left(rank);
+    Left left;
+    left.rank = rank;
+    broadcast(rank, {MessageType::left, encode(left)});
+    set_gone(Status(Code::aborted, fmt::format("{} has left", name_of(rank, member.who))));
+  }
+
+  /// Looks for members whose connection has closed without a goodbye. Telling the others may close further ones.
+  void sweep() {
+    for (bool again = true; again;) {
+      again = false;
+      for (int rank = 1; rank < local_.size(); ++rank) {
+        Member& member = members_[static_cast<std::size_t>(rank)];
+        if (member.presence != Presence::here || member.connection.open()) continue;
+        member.presence = Presence::dead;
+        on_death(rank);
+        again = true;
+      }
+    }
+  }
+
+  void on_death(int rank) {
+    if (local_.leaving()) return;
+    const Member& member = members_[static_cast<std::size_t>(rank)];
+    const std::string& why = member.connection.why_closed();
+    const std::string text = name_of(rank, member.who) + (why.empty() ? " died" : fmt::format(" is lost: {}", why));
+    if (!met_) return fail_meeting(Code::peer_died, text + " before all ranks had come");
+    FailureNote note;
+    note.rank = rank;
+    note.code = Code::peer_died;
+    note.text = text;
+    broadcast(rank, {MessageType::failure, encode(note)});
+    local_.note_failure({note.code, rank, 0, text});
+    set_gone(Status(Code::peer_died, text));
+  }
+
+  /// No exchange can complete from now on.
+  void set_gone(Status why) {
+    if (gone_) return;
+    gone_ = std::move(why);
+    while (!exchanges_.empty()) fail_exchange(exchanges_.begin()->first, gone_->code(), gone_->message());
+  }
+
+  void say_goodbye() {
+    if (!local_.leaving() || said_goodbye_) return;
+    said_goodbye_ = true;
+    farewell_ends_ = Clock::now() + kFarewell;
+    broadcast(0, {MessageType::goodbye, {}});
+  }
+
+  bool finished() const {
+    if (!said_goodbye_) return false;
+    if (Clock::now() >= farewell_ends_) return true;
+    return std::none_of(members_.begin(), members_.end(),
+                        [](const Member& member) { return member.connection.open(); });
+  }
+
+  // Sending.
+
+  void send(int rank, const Frame& frame) {
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    if (member.presence != Presence::here) return;
+    if (rank != 0) return member.connection.send(encode_frame(frame.type, frame.payload));
+    const Status status = local_.deliver(frame);
+    if (!status.ok()) log::error("the meeting place broke its own rules: {}", status.message());
+  }
+
+  void broadcast(int except, const Frame& frame) {
+    for (int rank = 0; rank < local_.size(); ++rank) {
+      if (rank != except) send(rank, frame);
+    }
+  }
+
+  std::vector<int> ranks_that_are(Presence presence) const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < local_.size(); ++rank) {
+      if (members_[static_cast<std::size_t>(rank)].presence == presence) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  void sleep() {
+    std::vector<pollfd> items{{local_.wake_fd(), POLLIN, 0}};
+    std::optional<Clock::time_point> next;
+    const auto by = [&](Clock::time_point when) { next = next ? std::min(*next, when) : when; };
+    const auto watch = [&](const Connection& connection) {
+      items.push_back({connection.fd(), static_cast<short>(POLLIN | (connection.unsent() ? POLLOUT : 0)), 0});
+    };
+    if (listener_ != nullptr && Clock::now() < accept_again_) {
+      by(accept_again_);
+    } else if (listener_ != nullptr) {
+      items.push_back({listener_->fd(), POLLIN, 0});
+    }
+    for (const Pending& pending : pending_) {
+      watch(pending.connection);
+      by(pending.deadline);
+    }
+    for (const Member& member : members_) {
+      if (member.connection.open()) watch(member.connection);
+    }
+    if (said_goodbye_) by(farewell_ends_);
+    int limit = -1;
+    if (next) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+      limit = static_cast<int>(std::max<std::int64_t>(left, 0));
+    }
+    (void)::poll(items.data(), items.size(), limit);
+    if (items[0].revents != 0) local_.drain_wake();
+  }
+
+  LocalRank& local_;
+  std::unique_ptr<Listener> listener_;
+  const Secret secret_;
+  std::vector<Member> members_;
+  std::list<Pending> pending_;  // oldest first
+  std::map<std::uint64_t, Exchange> exchanges_;
+  std::map<std::uint64_t, GatherFailed> failed_;
+  std::optional<Status> gone_;
+  Clock::time_point accept_again_{};
+  Clock::time_point farewell_ends_{};
+  int refusals_ = 0;
+  bool met_ = false;
+  bool said_goodbye_ = false;
+};
+
+}  // namespace
+
+void serve_hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret) {
+  Hub(local, std::move(listener), secret).run();
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,111 @@
+// This rank's side of the meeting: what its callers wait for, and what its loop (the hub's or a guest's, on a thread of
+// its own) sends and hears. A rank at the hub and a guest differ only in the loop behind this class.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/bootstrap/fd.h"
+#include "transport/bootstrap/message.h"
+
+namespace tutti::bootstrap {
+
+/// A rank died, or somebody announced a failure.
+struct Failure {
+  Code code = Code::aborted;
+  int rank = -1;  // that died, or that announced it; -1 when it is not one rank's
+  std::uint64_t scope = 0;
+  std::string message;
+};
+
+/// Thread-safe, except where a comment says "loop".
+class LocalRank {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Frames to be sent that the loop has not taken yet.
+  static constexpr std::size_t kMaxOutbox = 2 * kMaxPayload;
+
+  LocalRank(int rank, int size, Identity own);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const Identity& own() const { return own_; }
+
+  // Callers.
+
+  /// Hands a frame to the loop. Errors: the connection is gone, or the outbox is full because nobody reads.
+  template <class Message>
+  Status post(const Message& message) {
+    return post_frame({Message::kType, encode(message)});
+  }
+  /// Until the outcome of exchange `sequence` (0: the meeting, with no blobs) is known. When `deadline` passes, the hub
+  /// is asked who is missing; when it does not answer either, rank 0 is named. `limit`: what the sentence says was
+  /// waited.
+  Result<std::vector<std::string>> await(std::uint64_t sequence, Clock::time_point deadline,
+                                         std::chrono::milliseconds limit);
+  void watch(std::function<void(const Failure&)> on_failure);
+  bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
+  std::vector<Identity> roster() const;
+  /// Asks the loop to end: with goodbyes, or at once.
+  void ask_to_leave();
+  void ask_to_stop();
+
+  // Loop.
+
+  int wake_fd() const { return wake_.get(); }
+  void drain_wake();
+  bool leaving() const { return leaving_.load(std::memory_order_acquire); }
+  bool stopping() const { return stopping_.load(std::memory_order_acquire); }
+  std::deque<Frame> take_outbox();
+  /// A frame from the hub. Errors: malformed, or not one that a hub sends.
+  Status deliver(const Frame& frame);
+  void note_failure(Failure failure);
+  void note_left(int rank);
+  /// Every present and future wait ends with `status`, unless its outcome is already here.
+  void break_off(Status status);
+  /// Calls on_failure for what has come since the last time.
+  void run_callbacks();
+
+ private:
+  Status post_frame(Frame frame);
+  void wake();
+  std::string name_of_hub() const;  // REQUIRES: mutex_ held
+
+  // Constant after construction.
+  const int rank_;
+  const int size_;
+  const Identity own_;
+  Fd wake_;
+
+  // Own synchronisation.
+  std::vector<std::atomic<bool>> left_;
+  std::atomic<bool> leaving_{false};
+  std::atomic<bool> stopping_{false};
+
+  // Under mutex_.
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Frame> outbox_;
+  std::size_t outbox_bytes_ = 0;
+  std::map<std::uint64_t, Result<std::vector<std::string>>> outcomes_;
+  std::vector<Identity> roster_;
+  Status broken_;
+  std::function<void(const Failure&)> on_failure_;
+  std::deque<Failure> unheard_;
+};
+
+/// "rank 2 (host alpha, pid 77)".
+std::string name_of(int rank, const Identity& identity);
+
+/// "5 s", "0.25 s".
+std::string seconds_text(std::chrono::milliseconds duration);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,229 @@
+// What travels between the ranks and the meeting place, as bytes. Pure functions: no socket, no clock, no environment;
+// every byte may come from a stranger.
+//
+// A frame is a header (payload length, 4 bytes little-endian; type, 1 byte) and the payload. Numbers are little-endian;
+// a string is its length (4 bytes) and its bytes; a list is its count (4 bytes) and its items.
+//
+//   hub -> guest   challenge      a fresh nonce
+//   guest -> hub   introduction   who it is, a nonce of its own, and the proof that it knows the job's secret
+//   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
+//   hub -> guest   roster         everybody is here
+//   then, in any order: gather, gathered, gather_failed, impatient, failure, left, goodbye
+//
+// Proofs show who opened the connection; what follows is neither signed nor encrypted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::bootstrap {
+
+inline constexpr std::size_t kHeaderBytes = 5;
+inline constexpr std::size_t kMaxPayload = 16 << 20;     // from a rank that has proven itself
+inline constexpr std::size_t kMaxUnprovenPayload = 512;  // from anybody
+inline constexpr std::size_t kMaxHostName = 255;
+inline constexpr std::size_t kMaxText = 4096;  // of an error sentence
+inline constexpr int kMaxRanks = 1 << 20;
+
+using Nonce = std::array<unsigned char, 32>;
+using Proof = std::array<unsigned char, 32>;
+
+enum class MessageType : std::uint8_t {
+  challenge = 1,
+  introduction,
+  welcome,
+  refusal,
+  roster,
+  gather,
+  gathered,
+  gather_failed,
+  impatient,
+  failure,
+  left,
+  goodbye,
+};
+inline constexpr std::uint8_t kLastMessageType = 12;
+
+struct Frame {
+  MessageType type{};
+  std::string payload;
+};
+
+/// REQUIRES: payload.size() <= kMaxPayload.
+std::string encode_frame(MessageType type, std::string_view payload);
+
+/// Cuts a stream of bytes into frames. Holds at most what was appended.
+class FrameReader {
+ public:
+  void append(std::string_view bytes) { buffer_.append(bytes); }
+  /// The next frame; nothing while it is incomplete. Errors: unknown type, or a payload longer than `max_payload`
+  /// (seen from the header alone). After an error the stream is useless.
+  Result<std::optional<Frame>> next(std::size_t max_payload);
+  bool empty() const { return at_ == buffer_.size(); }
+
+ private:
+  std::string buffer_;
+  std::size_t at_ = 0;
+};
+
+/// Who a rank is, for error sentences.
+struct Identity {
+  std::string host;
+  std::int64_t pid = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(host, kMaxHostName)(pid);
+  }
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+// The payloads. fields() is both the writer's and the reader's list.
+
+struct Challenge {
+  static constexpr MessageType kType = MessageType::challenge;
+  std::array<unsigned char, 8> magic{'T', 'U', 'T', 'T', 'I', 'H', 'U', '1'};
+  Nonce nonce{};
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(magic)(nonce);
+  }
+};
+
+struct Introduction {
+  static constexpr MessageType kType = MessageType::introduction;
+  std::array<unsigned char, 8> magic{'T', 'U', 'T', 'T', 'I', 'R', 'K', '1'};
+  Nonce nonce{};
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  Identity who;
+  Proof proof{};  // over both nonces and the fields before it
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(magic)(nonce)(rank)(size)(who)(proof);
+  }
+};
+
+struct Welcome {
+  static constexpr MessageType kType = MessageType::welcome;
+  Identity who;
+  Proof proof{};
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(who)(proof);
+  }
+};
+
+struct Refusal {
+  static constexpr MessageType kType = MessageType::refusal;
+  std::string text;
+  Proof proof{};
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(text, kMaxText)(proof);
+  }
+};
+
+struct Roster {
+  static constexpr MessageType kType = MessageType::roster;
+  std::vector<Identity> ranks;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(ranks);
+  }
+};
+
+/// A rank's contribution to its `sequence`-th exchange (from 1).
+struct Gather {
+  static constexpr MessageType kType = MessageType::gather;
+  std::uint64_t sequence = 0;
+  std::string blob;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(sequence)(blob, kMaxPayload);
+  }
+};
+
+struct Gathered {
+  static constexpr MessageType kType = MessageType::gathered;
+  std::uint64_t sequence = 0;
+  std::vector<std::string> blobs;  // one per rank
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(sequence)(blobs);
+  }
+};
+
+/// The exchange cannot happen any more. Sequence 0 is the meeting itself.
+struct GatherFailed {
+  static constexpr MessageType kType = MessageType::gather_failed;
+  std::uint64_t sequence = 0;
+  Code code = Code::timeout;
+  std::string text;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(sequence)(code)(text, kMaxText);
+  }
+};
+
+/// A rank's deadline for an exchange has passed: the hub says who is missing.
+struct Impatient {
+  static constexpr MessageType kType = MessageType::impatient;
+  std::uint64_t sequence = 0;
+  std::uint64_t waited_ms = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(sequence)(waited_ms);
+  }
+};
+
+struct FailureNote {
+  static constexpr MessageType kType = MessageType::failure;
+  std::int32_t rank = -1;
+  std::uint64_t scope = 0;
+  Code code = Code::aborted;
+  std::string text;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(rank)(scope)(code)(text, kMaxText);
+  }
+};
+
+struct Left {
+  static constexpr MessageType kType = MessageType::left;
+  std::int32_t rank = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(rank);
+  }
+};
+
+struct Goodbye {
+  static constexpr MessageType kType = MessageType::goodbye;
+  template <class Archive>
+  void fields(Archive&) {}
+};
+
+/// The payload alone.
+template <class Message>
+std::string encode(const Message& message);
+
+/// Errors: invalid_argument when the payload is too short, too long or breaks a limit.
+template <class Message>
+Result<Message> decode(std::string_view payload);
+
+/// Header and payload.
+template <class Message>
+std::string frame_of(const Message& message) {
+  return encode_frame(Message::kType, encode(message));
+}
+
+/// "rank 3", "ranks 0, 2, 5-9".
+std::string rank_list(const std::vector<int>& sorted_ranks);
+
+}  // namespace tutti::bootstrap

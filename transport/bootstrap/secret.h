@@ -1,0 +1,36 @@
+// The job's secret and the proofs that somebody knows it. HMAC-SHA512-256 (libsodium's crypto_auth) over a purpose,
+// both sides' nonces and what is claimed; a proof of one purpose is worthless for another. Pure, but for random().
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "transport/bootstrap/message.h"
+
+namespace tutti::bootstrap {
+
+struct Secret {
+  std::array<unsigned char, 32> bytes{};
+  static Secret random();
+  /// The same text gives the same secret everywhere (BLAKE2b). As good as the text is hard to guess.
+  static Secret from_text(std::string_view text);
+  friend bool operator==(const Secret&, const Secret&) = default;
+};
+
+Nonce random_nonce();
+
+/// What one connection's proofs are bound to.
+struct Handshake {
+  Nonce hub{};
+  Nonce guest{};
+};
+
+Proof prove(const Secret& secret, const Handshake& handshake, const Introduction& introduction);
+Proof prove(const Secret& secret, const Handshake& handshake, const Welcome& welcome);
+Proof prove(const Secret& secret, const Handshake& handshake, const Refusal& refusal);
+
+/// In constant time: does the message's own proof hold?
+template <class Message>
+bool is_proven(const Secret& secret, const Handshake& handshake, const Message& message);
+
+}  // namespace tutti::bootstrap

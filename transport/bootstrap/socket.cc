@@ -1,0 +1,226 @@
+#include "transport/bootstrap/socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "base/options.h"
+#include "base/parse.h"
+#include "transport/bootstrap/secret.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+Result<std::vector<Address>> resolve(const Endpoint& endpoint) {
+  if (endpoint.is_unix()) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    if (endpoint.address.size() > sizeof name.sun_path) {
+      return invalid_argument(fmt::format("socket name {} is too long", quote(endpoint.address)));
+    }
+    // The '@' stands for the zero byte that makes the name abstract.
+    std::memcpy(name.sun_path + 1, endpoint.address.data() + 1, endpoint.address.size() - 1);
+    Address address;
+    std::memcpy(&address.storage, &name, sizeof name);
+    address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + endpoint.address.size());
+    return std::vector<Address>{address};
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const std::string port = fmt::format("{}", endpoint.port);
+  if (const int error = ::getaddrinfo(endpoint.address.c_str(), port.c_str(), &hints, &list); error != 0) {
+    return Status(Code::system, fmt::format("cannot resolve {}: {}", quote(endpoint.address), ::gai_strerror(error)));
+  }
+  std::vector<Address> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    Address& address = addresses.emplace_back();
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    address.size = entry->ai_addrlen;
+  }
+  ::freeaddrinfo(list);
+  return addresses;
+}
+
+std::string numeric(const Address& address) {
+  char host[NI_MAXHOST] = {};
+  const int error = ::getnameinfo(address.get(), address.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? host : "?";
+}
+
+int port_of(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+}
+
+/// The address to listen on when none was given.
+Result<std::string> own_address() {
+  const std::string& wanted = options::text(Option::interface);
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return system_error("cannot list the network interfaces", errno);
+  std::string found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || !(entry->ifa_flags & IFF_UP)) continue;
+    Address address;
+    address.size = sizeof(sockaddr_in);
+    std::memcpy(&address.storage, entry->ifa_addr, address.size);
+    const std::string text = numeric(address);
+    if (wanted.empty() ? !(entry->ifa_flags & IFF_LOOPBACK) : wanted == entry->ifa_name || wanted == text) {
+      found = text;
+      break;
+    }
+  }
+  ::freeifaddrs(list);
+  if (found.empty() && !wanted.empty()) {
+    return invalid_argument(
+        fmt::format("TUTTI_INTERFACE: no interface that is up has the name or IPv4 address {}", quote(wanted)));
+  }
+  return found.empty() ? std::string("127.0.0.1") : found;
+}
+
+void set_option(int fd, int level, int name, int value) { (void)::setsockopt(fd, level, name, &value, sizeof value); }
+
+/// Small messages go at once, and a host that vanishes without a word is noticed within about 15 s.
+void tune(int fd, bool is_unix) {
+  if (is_unix) return;
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+int family_of(int fd) {
+  Address address;
+  address.size = sizeof address.storage;
+  return ::getsockname(fd, address.get(), &address.size) == 0 ? address.storage.ss_family : AF_UNSPEC;
+}
+
+/// errno of the attempt; 0 when connected.
+int finish_connecting(int fd, const Address& address, int timeout_ms) {
+  if (::connect(fd, address.get(), address.size) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd item{fd, POLLOUT, 0};
+  const int ready = ::poll(&item, 1, timeout_ms);
+  if (ready < 0) return errno;
+  if (ready == 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+}  // namespace
+
+std::string Endpoint::text() const {
+  if (is_unix()) return address;
+  return address.find(':') == std::string::npos ? fmt::format("{}:{}", address, port)
+                                                : fmt::format("[{}]:{}", address, port);
+}
+
+Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& at) {
+  Endpoint endpoint = at;
+  if (endpoint.address.empty()) {
+    TUTTI_ASSIGN(endpoint.address, own_address());
+  }
+  TUTTI_ASSIGN(const std::vector<Address> addresses, resolve(endpoint));
+  int error = EADDRNOTAVAIL;
+  for (const Address& address : addresses) {
+    Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) {
+      error = errno;
+      continue;
+    }
+    if (!endpoint.is_unix()) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (::bind(fd.get(), address.get(), address.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+      error = errno;
+      continue;
+    }
+    Address bound;
+    bound.size = sizeof bound.storage;
+    if (!endpoint.is_unix() && ::getsockname(fd.get(), bound.get(), &bound.size) == 0) {
+      endpoint.port = static_cast<std::uint16_t>(port_of(bound));
+    }
+    return std::unique_ptr<Listener>(new Listener(std::move(fd), std::move(endpoint)));
+  }
+  return system_error(fmt::format("rank 0 cannot listen at {}", endpoint.text()), error);
+}
+
+Result<std::unique_ptr<Listener>> Listener::open_local() {
+  const Nonce nonce = random_nonce();
+  std::string name = "@tutti-";
+  for (std::size_t i = 0; i < 16; ++i) name += fmt::format("{:02x}", nonce[i]);
+  return open({name, 0});
+}
+
+Fd Listener::accept(int& error_number) {
+  Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  error_number = fd ? 0 : errno;
+  if (fd) tune(fd.get(), endpoint_.is_unix());
+  return fd;
+}
+
+Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
+  TUTTI_ASSIGN(const std::vector<Address> addresses, resolve(to));
+  int error = EADDRNOTAVAIL;
+  for (const Address& address : addresses) {
+    Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    error = fd ? finish_connecting(fd.get(), address, timeout_ms) : errno;
+    if (error != 0) continue;
+    tune(fd.get(), to.is_unix());
+    return fd;
+  }
+  return system_error(fmt::format("nobody answers at {}", to.text()), error);
+}
+
+Status check_same_user(int fd) {
+  if (family_of(fd) != AF_UNIX) return {};
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return system_error("cannot tell whose process is at the other end", errno);
+  }
+  if (peer.uid == ::geteuid() || peer.uid == 0) return {};
+  return invalid_argument(fmt::format("it belongs to user {}, not to user {}", peer.uid, ::geteuid()));
+}
+
+std::string describe_peer(int fd) {
+  if (family_of(fd) == AF_UNIX) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    const bool known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    return known ? fmt::format("a local process (pid {})", peer.pid) : "a local process";
+  }
+  Address address;
+  address.size = sizeof address.storage;
+  if (::getpeername(fd, address.get(), &address.size) != 0) return "an unknown address";
+  return Endpoint{numeric(address), static_cast<std::uint16_t>(port_of(address))}.text();
+}
+
+std::string host_name() {
+  char buffer[256] = {};
+  return ::gethostname(buffer, sizeof buffer - 1) == 0 ? buffer : "unknown host";
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,55 @@
+// Stream sockets: TCP, and Unix sockets with abstract names (which leave nothing in the file system). All are
+// non-blocking and closed on exec.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "transport/bootstrap/fd.h"
+
+namespace tutti::bootstrap {
+
+/// Where somebody listens: a host name or address and a TCP port, or "@name" for an abstract Unix socket (port 0).
+struct Endpoint {
+  std::string address;
+  std::uint16_t port = 0;
+  bool is_unix() const { return !address.empty() && address[0] == '@'; }
+  std::string text() const;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// What rank 0 opens first; from then on the others may connect, and wait until it serves them. Closed on destruction.
+class Listener {
+ public:
+  /// Port 0 takes a free one. An empty address takes that of TUTTI_INTERFACE (its name or address) or else of the first
+  /// network interface that is up, loopback last. Errors: system, invalid_argument.
+  static Result<std::unique_ptr<Listener>> open(const Endpoint& at);
+  /// An abstract Unix socket with a random name.
+  static Result<std::unique_ptr<Listener>> open_local();
+
+  /// Where the others reach it.
+  const Endpoint& endpoint() const { return endpoint_; }
+  int fd() const { return fd_.get(); }
+  /// A new connection, or none. Errors: system, with errno in `error_number`.
+  Fd accept(int& error_number);
+
+ private:
+  Listener(Fd fd, Endpoint endpoint) : fd_(std::move(fd)), endpoint_(std::move(endpoint)) {}
+  Fd fd_;
+  Endpoint endpoint_;
+};
+
+/// One attempt. Name resolution may block beyond `timeout_ms`.
+Result<Fd> connect_to(const Endpoint& to, int timeout_ms);
+
+/// A Unix socket's other end belongs to this process's user (or to root); other sockets pass. Errors: invalid_argument.
+Status check_same_user(int fd);
+
+/// "10.0.0.7:41234" or "a local process (pid 77)".
+std::string describe_peer(int fd);
+
+std::string host_name();
+
+}  // namespace tutti::bootstrap
