@@ -8,11 +8,13 @@
 //   order      every element is ((src[0] op src[1]) op src[2]) ..., never re-associated, never contracted into an FMA.
 //   width      f32 and f64 accumulate in their own type. f16, bf16, f8e4m3 and f8e5m2 widen to f32 (exact), accumulate
 //              over all sources of the call in f32 and are rounded once, to nearest, ties to even.
-//   overflow   f16, bf16 and f8e5m2 overflow to infinity as IEEE formats do, so that an overflowed gradient can be seen.
-//              f8e4m3 (OCP "e4m3fn") has no infinity: what rounds above 448, and infinity, becomes 448 with its sign (as
-//              CUDA's __NV_SATFINITE).
+//   overflow   f16, bf16 and f8e5m2 overflow to infinity as IEEE formats do, so that an overflowed gradient can be
+//   seen.
+//              f8e4m3 (OCP "e4m3fn") has no infinity: what rounds above 448, and infinity, becomes 448 with its sign
+//              (as CUDA's __NV_SATFINITE).
 //   integers   sum and prod wrap modulo 2^bits, signed types too.
-//   avg        the sum, divided once by divide_by in the accumulator's type, before rounding to the type. A division, not
+//   avg        the sum, divided once by divide_by in the accumulator's type, before rounding to the type. A division,
+//   not
 //              a product with 1/n: it is correctly rounded, so the average of equal numbers whose sum is exact is that
 //              number for every n. The (wrapped) sum of integers is divided with truncation toward zero.
 //   premul_sum each source times its factor, the product rounded to the type, then summed: the same bits from any
@@ -42,11 +44,11 @@ struct Spec {
 /// Every destination = srcs[0] op srcs[1] op ... over `count` elements. One source is allowed (it is still divided,
 /// multiplied, and its NaNs made canonical).
 ///
-/// A source may be exactly a destination (the same pointer); any other overlap of the two is forbidden. Pointers may have
-/// any alignment, below that of the element type too; 64 bytes is fastest.
-/// `streaming` asks for stores that go past the caches, which pays for outputs that leave the cache anyhow (from about
-/// 1 MiB); they are used where all destinations have the same offset from a 64-byte boundary, and are fenced before the
-/// call returns, so that a following release store orders them.
+/// A source may be exactly a destination (the same pointer); any other overlap of the two is forbidden. Pointers may
+/// have any alignment, below that of the element type too; 64 bytes is fastest. `streaming` asks for stores that go
+/// past the caches, which pays for outputs that leave the cache anyhow (from about 1 MiB); they are used where all
+/// destinations have the same offset from a 64-byte boundary, and are fenced before the call returns, so that a
+/// following release store orders them.
 ///
 /// REQUIRES: at least one source and one destination; divide_by 0 or a whole number in [1, 2^24].
 /// Thread-safe, allocates nothing, does not throw. A call of a cache line costs a few nanoseconds.
