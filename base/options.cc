@@ -49,10 +49,16 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Address space reserved for registered memory; 0: the size of physical memory."},
     {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "", "Scratch of one rank in one communicator, each half."},
     {Option::selection, "TUTTI_SELECTION", Type::text, "", "",
-     "File with a table of algorithms by collective and size that overrides the cost model."},
+     "Rules 'collective ranks bytes algorithm; ...' behind the built-in ones, such as 'all_reduce * 0-8K one_shot'."},
     {Option::spin, "TUTTI_SPIN", Type::duration, "100us", "", "How long a wait spins before it gives its core away."},
     {Option::cross_memory, "TUTTI_CROSS_MEMORY", Type::choice, "auto", "auto|on|off",
      "Let the kernel copy between processes for memory that is not registered."},
+    {Option::flight_recorder, "TUTTI_FLIGHT_RECORDER", Type::text, "", "",
+     "File (a rank's number is appended) to which a failure writes the last calls of every rank, as JSON."},
+    {Option::flight_signal, "TUTTI_FLIGHT_SIGNAL", Type::integer, "0", "",
+     "Number of a signal that prints the last calls on standard error; 0: none."},
+    {Option::baselines, "TUTTI_BASELINES", Type::text, "", "",
+     "Folder of the baselines' plug-ins; empty: ../lib beside the program."},
 }};
 
 constexpr bool table_is_in_order() {

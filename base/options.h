@@ -35,8 +35,11 @@ enum class Option : int {
   selection,
   spin,
   cross_memory,
+  flight_recorder,
+  flight_signal,
+  baselines,
 };
-inline constexpr int kOptions = 17;
+inline constexpr int kOptions = 20;
 
 namespace options {
 

@@ -1,0 +1,173 @@
+// The program around a benchmark: command line, ranks, the loop over rows, the exit status.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "perf/driver/collective.h"
+#include "perf/driver/launch.h"
+#include "perf/driver/measure.h"
+#include "perf/driver/report.h"
+#include "perf/driver/settings.h"
+
+namespace tutti::perf {
+namespace {
+
+Exit exit_of(Code code) {
+  switch (code) {
+    case Code::ok: return Exit::ok;
+    case Code::timeout: return Exit::timeout;
+    case Code::unsupported: return Exit::unsupported;
+    case Code::system:
+    case Code::memory_limit: return Exit::system;
+    case Code::invalid_argument:
+    case Code::mismatch:
+    case Code::peer_died:
+    case Code::aborted: break;
+  }
+  return Exit::collective;
+}
+
+std::vector<Member> exchange_members(Communicator& comm) {
+  Member mine;
+  mine.rank = comm.rank();
+  mine.pid = static_cast<int>(getpid());
+  gethostname(mine.host, sizeof(mine.host) - 1);
+  std::vector<Member> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(&mine, all.data(), sizeof(Member), DataType::u8);
+  return all;
+}
+
+double bandwidth_floor() {
+  const char* text = std::getenv("NCCL_TESTS_MIN_BW");
+  return text != nullptr ? std::strtod(text, nullptr) : 0;
+}
+
+/// All rows once. The same on every rank; rank 0 prints.
+void run_rows(const Settings& settings, const PerfCollective& collective, Communicator& comm, Bench& bench,
+              Report& report) {
+  const bool first_rank = comm.rank() == 0;
+  const std::vector<ReduceOp> ops = collective.reduces() ? settings.ops : std::vector{ReduceOp::sum};
+  const bool every_root = collective.rooted() && settings.root < 0;
+  const int first_root = collective.rooted() && !every_root ? settings.root : 0;
+  const int last_root = every_root ? comm.size() - 1 : first_root;
+  for (const DataType type : settings.types) {
+    for (const ReduceOp op : ops) {
+      for (int root = first_root; root <= last_root; ++root) {
+        try {
+          for (const std::size_t bytes : row_sizes(settings)) {
+            const Row row = bench.measure({.bytes = bytes, .type = type, .op = op, .root = root});
+            if (first_rank) report.print_row(row);
+          }
+        } catch (const Error& error) {
+          // Of "all" types or operations those that the backend lacks are left out; one that was asked for is an error.
+          const bool one_of_many = settings.types.size() > 1 || ops.size() > 1;
+          if (error.code() != Code::unsupported || !one_of_many) throw;
+          if (first_rank) report.print_note(fmt::format("skipped: {}", error.what()));
+        }
+      }
+    }
+  }
+}
+
+/// One rank, from its communicator to its exit status.
+Exit run_rank(const Settings& settings, const PerfCollective& collective, Communicator comm,
+              const std::string& command) {
+  if (collective.rooted() && settings.root >= comm.size()) {
+    if (comm.rank() == 0) {
+      fmt::print(stderr, "{}_perf: -r {}: expected a rank below {}\n", collective.name(), settings.root, comm.size());
+    }
+    return Exit::usage;
+  }
+  Report report(settings, collective, exchange_members(comm), command);
+  Bench bench(settings, collective, comm);
+  if (comm.rank() == 0) report.print_head();
+  for (int cycle = 0; settings.run_cycles == 0 || cycle < settings.run_cycles; ++cycle) {
+    run_rows(settings, collective, comm, bench, report);
+  }
+  // Only rank 0 has the rows; the verdict is everybody's.
+  const Summary summary = summarize(report.rows(), bandwidth_floor());
+  Exit exit = summary.wrong > 0 || !summary.bandwidth_ok ? Exit::wrong_data : Exit::ok;
+  if (comm.rank() == 0) {
+    report.print_foot(summary, comm.memory().total());
+    if (!report.write_json(summary, fmt::format("{}_{}", collective.name(), settings.backend))) {
+      fmt::print(stderr, "{}_perf: -J {}: could not be written\n", collective.name(), settings.json_file);
+      exit = Exit::system;
+    }
+  }
+  double verdict = static_cast<double>(exit);
+  comm.broadcast(&verdict, &verdict, 1, DataType::f64, 0);
+  return static_cast<Exit>(static_cast<int>(verdict));
+}
+
+/// Words what went wrong and chooses the exit status.
+template <class Body>
+Exit guarded(const char* name, Body&& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}_perf: {}\n", name, error.what());
+    return exit_of(error.code());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "{}_perf: not enough memory for the buffers\n", name);
+    return Exit::system;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}_perf: {}\n", name, error.what());
+    return Exit::internal;
+  }
+}
+
+Options communicator_options(const Settings& settings) {
+  Options options;
+  options.backend = settings.backend;
+  options.deterministic = options.deterministic || settings.deterministic;
+  if (settings.timeout.count() > 0) options.timeout = settings.timeout;
+  return options;
+}
+
+Exit run_threads(const Settings& settings, const PerfCollective& collective, const std::string& command) {
+  std::vector<Communicator> comms = Communicator::in_process(settings.threads, communicator_options(settings));
+  std::vector<Exit> exits(comms.size(), Exit::internal);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < comms.size(); ++i) {
+    threads.emplace_back([&, i] {
+      exits[i] = guarded(collective.name(), [&] { return run_rank(settings, collective, comms[i], command); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Exit exit : exits) {
+    if (exit != Exit::ok) return exit;
+  }
+  return Exit::ok;
+}
+
+}  // namespace
+
+int perf_main(int argc, char** argv, const PerfCollective& collective) {
+  const Parsed parsed = parse_settings(argc, argv);
+  if (parsed.exit) {
+    fmt::print(*parsed.exit == Exit::ok ? stdout : stderr, "{}\n", parsed.message);
+    return static_cast<int>(*parsed.exit);
+  }
+  const Settings& settings = parsed.settings;
+  std::vector<std::string> command(argv, argv + argc);
+  if (settings.ranks > 0 && !is_launched()) {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (!error) command[0] = self.string();
+    return launch_ranks(settings.ranks, settings.backend, command);
+  }
+  const std::string words = fmt::format("{}", fmt::join(command, " "));
+  return static_cast<int>(guarded(collective.name(), [&] {
+    if (settings.threads > 1) return run_threads(settings, collective, words);
+    return run_rank(settings, collective, Communicator::from_environment(communicator_options(settings)), words);
+  }));
+}
+
+}  // namespace tutti::perf

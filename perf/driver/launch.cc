@@ -1,0 +1,138 @@
+#include "perf/driver/launch.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace tutti::perf {
+namespace {
+
+constexpr const char* kLaunched = "TUTTI_LAUNCHED";
+constexpr std::chrono::seconds kGrace{10};  // for the others, after the first failure
+
+/// A port of the loopback interface that was free a moment ago; 0: none to be had.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  const bool ok = bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  close(fd);
+  return ok ? ntohs(address.sin_port) : 0;
+}
+
+std::string random_secret() {
+  std::array<unsigned char, 32> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return {};
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+pid_t start(const std::vector<std::string>& command,
+            const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before prctl
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  execvp(argv[0], argv.data());
+  std::perror(argv[0]);
+  _exit(127);
+}
+
+int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+/// Waits for all; see launch_ranks().
+int wait_for(std::vector<pid_t> children) {
+  int result = 0;
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  bool killed = false;
+  while (!children.empty()) {
+    int status = 0;
+    const bool failed = result != 0;
+    const pid_t ended = waitpid(-1, &status, failed && !killed ? WNOHANG : 0);
+    if (ended > 0) {
+      std::erase(children, ended);
+      if (result == 0) result = exit_status(status);
+      if (!failed && result != 0) deadline = std::chrono::steady_clock::now() + kGrace;
+    } else if (ended < 0 && errno == ECHILD) {
+      break;
+    } else if (std::chrono::steady_clock::now() > deadline) {
+      for (const pid_t child : children) kill(child, SIGKILL);
+      killed = true;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+bool is_launched() { return std::getenv(kLaunched) != nullptr; }
+
+std::vector<std::string> launcher_command(int ranks, const std::string& backend,
+                                          const std::vector<std::string>& command) {
+  std::vector<std::string> line;
+  if (backend == "openmpi") {
+    line = {"mpirun.openmpi", "--oversubscribe"};
+    if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
+  } else {
+    line = {"mpiexec.mpich"};
+  }
+  line.insert(line.end(), {"-n", std::to_string(ranks)});
+  line.insert(line.end(), command.begin(), command.end());
+  return line;
+}
+
+int launch_ranks(int ranks, const std::string& backend, const std::vector<std::string>& command) {
+  if (backend == "openmpi" || backend == "mpich") {
+    return wait_for({start(launcher_command(ranks, backend, command), {{kLaunched, "1"}})});
+  }
+  const std::string port = std::to_string(free_port());
+  const std::string secret = random_secret();
+  const std::string size = std::to_string(ranks);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string number = std::to_string(rank);
+    const pid_t child = start(command, {{kLaunched, "1"},
+                                        {"TUTTI_RANK", number},
+                                        {"TUTTI_SIZE", size},
+                                        {"TUTTI_LOCAL_RANK", number},
+                                        {"TUTTI_LOCAL_SIZE", size},
+                                        {"TUTTI_MASTER_ADDR", "127.0.0.1"},
+                                        {"TUTTI_MASTER_PORT", port},
+                                        {"TUTTI_SECRET", secret}});
+    if (child < 0) {
+      std::perror("fork");
+      for (const pid_t other : children) kill(other, SIGKILL);
+      wait_for(children);
+      return 2;
+    }
+    children.push_back(child);
+  }
+  return wait_for(std::move(children));
+}
+
+}  // namespace tutti::perf

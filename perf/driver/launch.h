@@ -1,0 +1,24 @@
+// --ranks N: starts N local processes of the program itself and waits for them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// Tutti and Gloo: each process finds TUTTI_RANK, TUTTI_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_MASTER_ADDR,
+/// TUTTI_MASTER_PORT and a fresh TUTTI_SECRET in its environment. Open MPI and MPICH: the program runs under the
+/// library's own mpirun. Every child also finds TUTTI_LAUNCHED, which tells it to be a rank itself.
+///
+/// Returns the first exit status that is not 0 (128 + the signal for a killed child), else 0. When one rank has failed,
+/// the others are given a few seconds to fail by themselves and are then killed; they also die with this process.
+int launch_ranks(int ranks, const std::string& backend, const std::vector<std::string>& command);
+
+/// Whether this process was started by launch_ranks().
+bool is_launched();
+
+/// The command line that runs `command` on `ranks` ranks under the backend's own launcher. Pure.
+std::vector<std::string> launcher_command(int ranks, const std::string& backend,
+                                          const std::vector<std::string>& command);
+
+}  // namespace tutti::perf

@@ -1,0 +1,202 @@
+#include "perf/driver/measure.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/even_share.h"
+
+namespace tutti::perf {
+namespace {
+
+constexpr int kMaxIterations = 1'000'000;
+
+double percentile(const std::vector<double>& sorted, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  return sorted[std::max<std::size_t>(rank, 1) - 1];
+}
+
+double combine(const std::vector<double>& values, Average average) {
+  switch (average) {
+    case Average::rank0: return values.front();
+    case Average::min: return *std::min_element(values.begin(), values.end());
+    case Average::max: return *std::max_element(values.begin(), values.end());
+    case Average::mean: break;
+  }
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> times_us) {
+  Spread spread;
+  if (times_us.empty()) return spread;
+  std::vector<double> sorted = times_us;
+  std::sort(sorted.begin(), sorted.end());
+  const double n = static_cast<double>(sorted.size());
+  spread.min = sorted.front();
+  spread.max = sorted.back();
+  spread.mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / n;
+  spread.p50 = percentile(sorted, 0.50);
+  spread.p95 = percentile(sorted, 0.95);
+  spread.p99 = percentile(sorted, 0.99);
+  double squares = 0;
+  for (const double time : sorted) squares += (time - spread.mean) * (time - spread.mean);
+  spread.stdev = std::sqrt(squares / n);
+  spread.times_us = std::move(times_us);
+  return spread;
+}
+
+/// One half of a row while it runs.
+struct Bench::Loop {
+  const PerfCollective& collective;
+  Communicator& comm;
+  const Elements elements;
+  const RowKey key;
+  Pattern pattern;
+  Arguments arguments;
+  char* send = nullptr;  // at iteration 0
+  char* recv = nullptr;
+  std::size_t stride = 0;  // bytes from one iteration's place to the next one's
+  std::size_t places = 1;
+
+  void call(std::size_t iteration) {
+    const std::size_t at = iteration % places * stride;
+    arguments.send = send + at;
+    arguments.recv = recv + at;
+    collective.run(comm, arguments);
+  }
+};
+
+Bench::Bench(const Settings& settings, const PerfCollective& collective, Communicator& comm)
+    : settings_(settings), collective_(collective), comm_(comm) {
+  // Every row's shares are rounded down, so the largest row bounds all.
+  buffer_bytes_ = settings.max_bytes;
+  const std::size_t extra = settings.unalign * sizeof(double);
+  send_ = Memory(buffer_bytes_ + extra, settings.registered);
+  recv_ = Memory(buffer_bytes_ + extra, settings.registered);
+}
+
+double Bench::clock_us() const {
+  if (!settings_.cpu_time) return static_cast<double>(now_ns()) * 1e-3;
+  timespec spent{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return static_cast<double>(spent.tv_sec) * 1e6 + static_cast<double>(spent.tv_nsec) * 1e-3;
+}
+
+std::vector<double> Bench::gather(double mine) {
+  std::vector<double> all(static_cast<std::size_t>(comm_.size()));
+  comm_.all_gather(&mine, all.data(), 1, DataType::f64);
+  return all;
+}
+
+int Bench::choose_iterations(Loop& loop) {
+  if (settings_.row_seconds <= 0) return settings_.iters;
+  constexpr int kTrial = 3;
+  comm_.barrier();
+  const std::int64_t start = now_ns();
+  for (std::size_t i = 0; i < kTrial; ++i) loop.call(i);
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9 / kTrial;
+  // Rank 0's word counts: all must run the same number.
+  const double wanted = settings_.row_seconds / std::max(gather(seconds).front(), 1e-9) / settings_.agg_iters;
+  return static_cast<int>(std::clamp(wanted, static_cast<double>(settings_.iters), 1.0 * kMaxIterations));
+}
+
+void Bench::check(Loop& loop, Half& half) {
+  const std::size_t width = size_of(loop.key.type);
+  double wrong = 0;
+  for (int i = 0; i < settings_.check; ++i) {
+    loop.pattern.set_iteration(static_cast<std::size_t>(i));
+    std::memset(loop.recv, 0xa5, loop.elements.recv * width);  // what was right before must not pass again
+    for (const Block& block : collective_.sent(loop.arguments.place, loop.elements.count)) {
+      loop.pattern.fill(loop.send + block.offset * width, block.count, block.source, block.phase);
+    }
+    loop.call(0);
+    for (const Block& block : collective_.received(loop.arguments.place, loop.elements.count)) {
+      wrong += static_cast<double>(
+          loop.pattern.count_wrong(loop.recv + block.offset * width, block.count, block.source, block.phase));
+    }
+  }
+  const std::vector<double> all = gather(wrong);
+  half.checked = true;
+  half.wrong = static_cast<std::size_t>(std::accumulate(all.begin(), all.end(), 0.0));
+}
+
+void Bench::time(Loop& loop, Half& half) {
+  for (int i = 0; i < settings_.warmup_iters; ++i) loop.call(static_cast<std::size_t>(i));
+  half.iterations = choose_iterations(loop);
+  const bool each = settings_.per_iter || settings_.percentiles;
+  std::vector<double> times;
+  if (each) times.reserve(static_cast<std::size_t>(half.iterations));
+  comm_.barrier();
+  const double start = clock_us();
+  double last = start;
+  for (int i = 0; i < half.iterations; ++i) {
+    for (int j = 0; j < settings_.agg_iters; ++j) loop.call(static_cast<std::size_t>(i));
+    if (each) {
+      const double now = clock_us();
+      times.push_back((now - last) / settings_.agg_iters);
+      last = now;
+    }
+  }
+  const double mine = (clock_us() - start) / (static_cast<double>(half.iterations) * settings_.agg_iters);
+  half.measured = true;
+  half.algorithm = comm_.explain_last_call().algorithm;
+  half.time_us = combine(gather(mine), settings_.average);
+  if (each) {
+    times.erase(times.begin(), times.begin() + std::min(settings_.per_iter_skip, half.iterations));
+    std::vector<double> slowest(times.size());
+    comm_.all_reduce(times.data(), slowest.data(), times.size(), DataType::f64, ReduceOp::max);
+    half.spread = spread_of(std::move(slowest));
+  }
+}
+
+void Bench::run_half(const RowKey& key, const Elements& elements, bool in_place, Half& half) {
+  const std::size_t width = size_of(key.type);
+  const Place place{.rank = comm_.rank(), .ranks = comm_.size(), .root = key.root};
+  Loop loop{.collective = collective_,
+            .comm = comm_,
+            .elements = elements,
+            .key = key,
+            .pattern = Pattern(key.type, collective_.reduces() ? key.op : ReduceOp::sum, place.ranks)};
+  loop.arguments = {.count = elements.count, .type = key.type, .op = key.op, .place = place};
+  loop.arguments.options = {.deterministic = settings_.deterministic,
+                            .factor = loop.pattern.factor(place.rank),
+                            .algorithm = settings_.algorithm};
+  char* recv = recv_.data() + settings_.unalign * width;
+  char* send = in_place ? recv : send_.data() + settings_.unalign * width;
+  loop.send = send + (in_place ? collective_.in_place_send(place, elements.count) * width : 0);
+  loop.recv = recv + (in_place ? collective_.in_place_recv(place, elements.count) * width : 0);
+  const std::size_t bytes = std::max(elements.send, elements.recv) * width;
+  if (settings_.cold && bytes > 0) {
+    loop.stride = round_up(bytes, 64);
+    loop.places = std::max<std::size_t>(buffer_bytes_ / loop.stride, 1);
+  }
+  // Products of what earlier rows left behind would run into numbers that cores compute slowly.
+  std::memset(send_.data(), 0, buffer_bytes_);
+  std::memset(recv_.data(), 0, buffer_bytes_);
+
+  time(loop, half);
+  half.algorithm_bandwidth = half.time_us > 0 ? static_cast<double>(bytes) / (half.time_us * 1e3) : 0;
+  half.bus_bandwidth = half.algorithm_bandwidth * collective_.bus_factor(place.ranks);
+  if (settings_.check > 0) check(loop, half);
+}
+
+Row Bench::measure(const RowKey& key) {
+  const std::size_t width = size_of(key.type);
+  const Elements elements = collective_.elements(key.bytes / width, comm_.size(), width);
+  Row row;
+  row.key = key;
+  row.size = std::max(elements.send, elements.recv) * width;
+  row.count = elements.count;
+  run_half(key, elements, false, row.out_of_place);
+  if (collective_.has_in_place()) run_half(key, elements, true, row.in_place);
+  return row;
+}
+
+}  // namespace tutti::perf
