@@ -51,6 +51,19 @@ TUTTI_INLINE void stream_fence() {
 #endif
 }
 
+/// Whether any lane of either is a NaN; where that has no short instruction, true.
+TUTTI_INLINE bool any_nan(V<float> a, V<float> b) {
+#if TUTTI_REDUCE_VECTOR_BYTES == 64
+  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+#elif TUTTI_REDUCE_VECTOR_BYTES == 32
+  return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_ps(_mm_cmpunord_ps((__m128)a, (__m128)b)) != 0;
+#else
+  return true;
+#endif
+}
+
 #if TUTTI_REDUCE_VECTOR_BYTES == 64
 
 TUTTI_INLINE __mmask64 first_bytes(std::size_t n) { return (std::uint64_t{1} << n) - 1; }
