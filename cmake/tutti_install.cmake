@@ -7,6 +7,9 @@ add_library(tutti::tutti ALIAS tutti_shared)
 set(tutti_map ${CMAKE_SOURCE_DIR}/cmake/tutti.map)
 target_link_options(tutti_shared PRIVATE LINKER:--version-script=${tutti_map})
 set_property(TARGET tutti_shared APPEND PROPERTY LINK_DEPENDS ${tutti_map})
+if(NOT TUTTI_SANITIZE)  # a sanitizer's run time is found by the program
+  target_link_options(tutti_shared PRIVATE LINKER:-z,defs)
+endif()
 
 # The static library leaves these to the program; tuttiConfig.cmake finds them.
 target_link_libraries(tutti_static INTERFACE

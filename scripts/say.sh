@@ -20,3 +20,15 @@ fail() {
   printf 'dev: %s\n' "$*" >&2
   exit 1
 }
+
+# recorded LOG COMMAND...: runs the command and keeps what it says. On a terminal the command has one too, for its
+# progress bar.
+recorded() {
+  local log=$1
+  shift
+  if [ -t 1 ] && command -v script > /dev/null; then
+    script --quiet --return --command "$(printf '%q ' "$@")" "$log"
+  else
+    "$@" 2>&1 | tee "$log"
+  fi
+}

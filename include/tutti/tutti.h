@@ -84,7 +84,7 @@ typedef struct tutti_unique_id {
 /* The failure of the last function of this header that failed on this thread; "" when none has. Never null; valid
  * until the next failure on this thread. */
 TUTTI_API const char* tutti_last_error(void);
-/* "mismatch"; "unknown" for a number that is not a status. Static. */
+/* "peer died"; "unknown" for a number that is not a status. Static. */
 TUTTI_API const char* tutti_status_name(tutti_status_t status);
 /* "0.1.0". Static. */
 TUTTI_API const char* tutti_version(void);
@@ -179,8 +179,8 @@ TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 /* ---- The same in the background --------------------------------------------------------------------------------- */
 
 /* These run on the communicator's own thread, in the order of the calls. Buffers, and the four arrays of
- * tutti_all_to_allv_async, stay valid and untouched until the work is done. Each *work is freed by tutti_work_free().
- */
+ * tutti_all_to_allv_async, stay valid and untouched until the work is done. What is wrong with a call is told by the
+ * call or by its work. Each *work is freed by tutti_work_free(). */
 TUTTI_API tutti_status_t tutti_all_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                                 tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options,
                                                 tutti_work_t* work);
