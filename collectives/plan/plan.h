@@ -97,7 +97,19 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-/// The text form, one step a line; parse(print(p)) == p. Bad text gives one sentence with the line number.
+/// The text form, one step a line; parse(print(p)) == p. Spaces separate words, `#` begins a comment line.
+///
+///   all_reduce ring ranks 2 pieces 2 root 0 slots 2 published 0 rank_order no
+///   rank 0 lane 0
+///     wait 1 credit from_third_round
+///     put 1 input@0:1 -> scratch@1:0
+///     signal 1 data
+///     ...
+///     reduce last scratch@0:0 input@0:0 -> output@0:0
+///     copy scratch@0:4..5 -> output@0:2..3
+///
+/// A range is space@rank:first or space@rank:first..last. Bad text gives one sentence with the line number. parse()
+/// takes memory in proportion to the text and does not check that the plan makes sense: verify() does.
 std::string print(const Plan& plan);
 Result<Plan> parse(const std::string& text);
 

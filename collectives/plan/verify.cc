@@ -154,6 +154,7 @@ class Walk {
         thread.opened.assign(ranks_, false);
         thread.running = lane < static_cast<int>(calls_[at.call]->plan->of_rank[rank].lanes.size());
       }
+      ++first.clocks[thread_of(rank)];  // what the first lane does from here on, the others have not seen
       return true;
     }
     if (at.phase == Phase::leave) return false;
