@@ -52,16 +52,19 @@ Result<Meeting> decode_meeting(std::span<const char, 128> bytes) {
 }
 
 Bootstrap::Bootstrap(int rank, int size, std::chrono::milliseconds deadline)
-    : deadline_(deadline), process_(::getpid()), local_(rank, size, Identity{host_name(), ::getpid()}) {}
+    : deadline_(deadline),
+      process_(::getpid()),
+      local_(std::make_unique<LocalRank>(rank, size, Identity{host_name(), ::getpid()})) {}
 
 Bootstrap::~Bootstrap() {
   if (::getpid() != process_) {
-    // In a fork's child the thread does not exist and must be neither joined nor detached: its handle is given up.
+    // In a fork's child the threads do not exist, neither ours nor those that waited: what they used is given up.
     (void)new std::thread(std::move(thread_));
+    (void)local_.release();
     return;
   }
   if (!thread_.joinable()) return;
-  local_.ask_to_stop();
+  local_->ask_to_stop();
   thread_.join();
 }
 
@@ -72,7 +75,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Config config) {
   }
   std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(config.rank, config.size, config.deadline));
   if (config.size == 1) {
-    bootstrap->roster_ = {bootstrap->local_.own()};
+    bootstrap->roster_ = {bootstrap->local_->own()};
     return bootstrap;
   }
   TUTTI_TRY(bootstrap->meet(std::move(config)));
@@ -86,19 +89,19 @@ Status Bootstrap::meet(Config config) {
       TUTTI_ASSIGN(config.listener, Listener::open(config.hub));
     }
     thread_ = std::thread([this, listener = std::move(config.listener), secret = config.secret]() mutable {
-      serve_hub(local_, std::move(listener), secret);
+      serve_hub(*local_, std::move(listener), secret);
     });
   } else {
-    TUTTI_ASSIGN(Entered entered, enter(local_, config.hub, config.secret, deadline, deadline_));
-    thread_ = std::thread([this, entered = std::move(entered)]() mutable { serve_guest(local_, std::move(entered)); });
+    TUTTI_ASSIGN(Entered entered, enter(*local_, config.hub, config.secret, deadline, deadline_));
+    thread_ = std::thread([this, entered = std::move(entered)]() mutable { serve_guest(*local_, std::move(entered)); });
   }
-  const Result<std::vector<std::string>> met = local_.await(0, deadline, deadline_);
+  const Result<std::vector<std::string>> met = local_->await(0, deadline, deadline_);
   if (!met.ok()) {
     // The others are told the same by the hub; a goodbye keeps this departure from being another failure to them.
     (void)leave().ok();
     return met.status();
   }
-  roster_ = local_.roster();
+  roster_ = local_->roster();
   return {};
 }
 
@@ -111,13 +114,13 @@ Result<std::vector<std::string>> Bootstrap::all_gather(std::string_view mine) {
   Gather gather;
   gather.sequence = ++exchanges_;
   gather.blob = mine;
-  TUTTI_TRY(local_.post(gather));
-  return local_.await(gather.sequence, LocalRank::Clock::now() + deadline_, deadline_);
+  TUTTI_TRY(local_->post(gather));
+  return local_->await(gather.sequence, LocalRank::Clock::now() + deadline_, deadline_);
 }
 
 Status Bootstrap::barrier() { return all_gather({}).status(); }
 
-void Bootstrap::watch(std::function<void(const Failure&)> on_failure) { local_.watch(std::move(on_failure)); }
+void Bootstrap::watch(std::function<void(const Failure&)> on_failure) { local_->watch(std::move(on_failure)); }
 
 Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) {
   TUTTI_CHECK(code != Code::ok);
@@ -127,14 +130,14 @@ Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) 
   note.scope = scope;
   note.code = code;
   note.text = std::move(message);
-  return local_.post(note);
+  return local_->post(note);
 }
 
 Status Bootstrap::leave() {
   if (!thread_.joinable()) return {};
-  local_.ask_to_leave();
+  local_->ask_to_leave();
   thread_.join();
-  local_.break_off(Status(Code::aborted, fmt::format("rank {} has left the meeting", rank())));
+  local_->break_off(Status(Code::aborted, fmt::format("rank {} has left the meeting", rank())));
   return {};
 }
 

@@ -55,8 +55,8 @@ class Bootstrap {
   static Result<std::unique_ptr<Bootstrap>> connect(Config config);
   ~Bootstrap();
 
-  int rank() const { return local_.rank(); }
-  int size() const { return local_.size(); }
+  int rank() const { return local_->rank(); }
+  int size() const { return local_->size(); }
   /// Host and process of each rank.
   const std::vector<Identity>& roster() const { return roster_; }
 
@@ -74,7 +74,7 @@ class Bootstrap {
   Status announce(std::uint64_t scope, Code code, std::string message);
 
   /// Has `rank` said goodbye? That is no failure, but it will answer nothing any more.
-  bool has_left(int rank) const { return local_.has_left(rank); }
+  bool has_left(int rank) const { return local_->has_left(rank); }
 
   /// An orderly goodbye, within about a second. Nothing but destruction may follow.
   Status leave();
@@ -85,7 +85,7 @@ class Bootstrap {
 
   const std::chrono::milliseconds deadline_;
   const int process_;  // a fork's copy of this object has no thread to end
-  LocalRank local_;
+  std::unique_ptr<LocalRank> local_;
   std::vector<Identity> roster_;
   std::uint64_t exchanges_ = 0;
   std::thread thread_;

@@ -43,7 +43,7 @@ class Connection {
   void close(std::string why = {});
 
  private:
-  Fd fd_;
+  ParentOnlyFd fd_;
   FrameReader reader_;
   std::string out_;
   std::size_t sent_ = 0;

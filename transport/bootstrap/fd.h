@@ -34,4 +34,32 @@ class Fd {
   int fd_ = -1;
 };
 
+/// A descriptor that children forked without exec do not keep: else a data loader's worker would hold its dead parent's
+/// connection open, and nobody would hear of the death.
+class ParentOnlyFd {
+ public:
+  ParentOnlyFd() = default;
+  explicit ParentOnlyFd(Fd fd) : fd_(std::move(fd)) { guard(true); }
+  ParentOnlyFd(ParentOnlyFd&&) noexcept = default;
+  ParentOnlyFd& operator=(ParentOnlyFd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::move(other.fd_);
+    }
+    return *this;
+  }
+  ~ParentOnlyFd() { reset(); }
+
+  int get() const { return fd_.get(); }
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  void reset() {
+    guard(false);
+    fd_.reset();
+  }
+
+ private:
+  void guard(bool on);
+  Fd fd_;
+};
+
 }  // namespace tutti::bootstrap

@@ -350,7 +350,6 @@ class Hub {
     note.code = Code::peer_died;
     note.text = text;
     broadcast(rank, {MessageType::failure, encode(note)});
-    local_.note_failure({note.code, rank, 0, text});
     set_gone(Status(Code::peer_died, text));
   }
 

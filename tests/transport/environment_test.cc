@@ -1,0 +1,171 @@
+// Launchers' environments as they are, and where their ranks meet.
+#include "transport/bootstrap/environment.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti::bootstrap {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Place place(const Variables& variables, long launcher_process = 42) {
+  const Result<Place> result = place_of({variables, launcher_process, 1000});
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? result.value() : Place{};
+}
+
+std::string error(const Variables& variables) {
+  const Result<Place> result = place_of({variables, 42, 1000});
+  return result.ok() ? "(no error)" : result.status().message();
+}
+
+Meeting meeting(const Place& place, const std::string& secret = "", unsigned user = 1000) {
+  const Result<Meeting> result = meeting_of(place, secret, user);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? result.value() : Meeting{};
+}
+
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                         {"PMIX_NAMESPACE", "1204486145"},    {"PMIX_RANK", "1"}};
+const Variables kMpich{
+    {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "8"}, {"MPI_LOCALNRANKS", "2"}, {"MPI_LOCALRANKID", "1"}};
+const Variables kTorchrun{{"RANK", "3"},
+                          {"WORLD_SIZE", "4"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "node7"},
+                          {"MASTER_PORT", "29500"},
+                          {"GROUP_RANK", "1"},
+                          {"TORCHELASTIC_RUN_ID", "none"},
+                          {"TORCHELASTIC_RESTART_COUNT", "0"}};
+const Variables kSlurm{{"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"},         {"SLURM_STEP_NUM_TASKS", "6"},
+                       {"SLURM_LOCALID", "1"}, {"SLURM_JOB_ID", "981"},       {"SLURM_STEP_ID", "2"},
+                       {"SLURM_NNODES", "3"},  {"SLURM_STEP_NUM_NODES", "3"}, {"SLURM_STEP_NODELIST", "gpu[03-05]"}};
+
+Variables with(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+TEST(Environment, AloneWithoutALauncher) {
+  const Place here = place({{"PATH", "/bin"}});
+  EXPECT_EQ(here.size, 1);
+  EXPECT_EQ(here.rank, 0);
+  EXPECT_EQ(here.launcher, "none");
+}
+
+TEST(Environment, OpenMpi) {
+  const Place here = place(kOpenMpi);
+  EXPECT_EQ(here.launcher, "Open MPI");
+  EXPECT_EQ(here.rank, 1);
+  EXPECT_EQ(here.size, 2);
+  EXPECT_EQ(here.local_rank, 1);
+  EXPECT_EQ(here.local_size, 2);
+  EXPECT_TRUE(here.one_host);
+  EXPECT_EQ(here.job, "1204486145");
+}
+
+TEST(Environment, Mpich) {
+  const Place here = place(kMpich);
+  EXPECT_EQ(here.launcher, "MPICH");
+  EXPECT_EQ(here.rank, 1);
+  EXPECT_TRUE(here.one_host);
+  EXPECT_EQ(here.job, "process 42");
+}
+
+TEST(Environment, TorchrunBeatsWhatItRunsIn) {
+  Variables both = kSlurm;
+  both.insert(kTorchrun.begin(), kTorchrun.end());
+  const Place here = place(both);
+  EXPECT_EQ(here.launcher, "torchrun");
+  EXPECT_EQ(here.rank, 3);
+  EXPECT_EQ(here.local_rank, 1);
+  EXPECT_FALSE(here.one_host);
+  EXPECT_EQ(here.master_address, "node7");
+}
+
+TEST(Environment, Slurm) {
+  const Place here = place(kSlurm);
+  EXPECT_EQ(here.launcher, "Slurm");
+  EXPECT_EQ(here.rank, 5);
+  EXPECT_EQ(here.size, 6);
+  EXPECT_EQ(here.local_rank, 1);
+  EXPECT_FALSE(here.one_host);
+  EXPECT_EQ(here.job, "981.2");
+  EXPECT_EQ(here.master_address, "gpu03");
+  EXPECT_TRUE(place(with(kSlurm, "SLURM_STEP_NUM_NODES", "1")).one_host);
+}
+
+TEST(Environment, ABatchScriptOfSlurmIsNoStep) { EXPECT_EQ(place(without(kSlurm, "SLURM_STEP_ID")).size, 1); }
+
+TEST(Environment, OwnNamesBeatAll) {
+  const Place here = place(with(with(kOpenMpi, "TUTTI_RANK", "2"), "TUTTI_SIZE", "7"));
+  EXPECT_EQ(here.launcher, "tutti");
+  EXPECT_EQ(here.rank, 2);
+  EXPECT_EQ(here.size, 7);
+  EXPECT_TRUE(here.one_host);
+  EXPECT_EQ(here.job, "process 42");
+}
+
+TEST(Environment, WrongAndMissingVariablesAreNamed) {
+  EXPECT_EQ(error(with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "2")), "OMPI_COMM_WORLD_RANK is 2; expected 0 to 1");
+  EXPECT_EQ(error(without(kMpich, "PMI_SIZE")), "PMI_SIZE is not set, though this launcher sets it");
+  EXPECT_EQ(error({{"TUTTI_RANK", "0"}, {"TUTTI_SIZE", "two"}}), "TUTTI_SIZE: 'two' is not a whole number");
+  EXPECT_EQ(error({{"TUTTI_MASTER_PORT", "70000"}}), "TUTTI_MASTER_PORT is 70000; expected 0 to 65535");
+}
+
+TEST(Environment, RanksOfOneHostMeetUnderANameOfTheirJobAndUser) {
+  const Meeting ours = meeting(place(kMpich));
+  EXPECT_EQ(ours.hub.address.rfind("@tutti-", 0), 0u);
+  const Meeting same = meeting(place(with(kMpich, "PMI_RANK", "0")));
+  EXPECT_EQ(same.hub, ours.hub);
+  EXPECT_EQ(same.secret, ours.secret);
+  const Meeting other_job = meeting(place(kMpich, 43));
+  EXPECT_NE(other_job.hub, ours.hub);
+  EXPECT_NE(other_job.secret, ours.secret);
+  EXPECT_NE(meeting(place(kMpich), "", 1001).hub, ours.hub);
+  EXPECT_NE(meeting(place(kMpich), "chosen").secret, ours.secret);
+  EXPECT_NE(meeting(place(kOpenMpi)).hub, ours.hub);
+}
+
+TEST(Environment, RanksOfSeveralHostsMeetAtAnAddress) {
+  const Meeting slurm = meeting(place(kSlurm));
+  EXPECT_EQ(slurm.hub.address, "gpu03");
+  EXPECT_GE(slurm.hub.port, 10'000);
+  EXPECT_LT(slurm.hub.port, 30'000);
+  // torchrun's own store listens at its port.
+  EXPECT_NE(meeting(place(kTorchrun)).hub.port, 29500);
+  const Variables own = with(with(kTorchrun, "TUTTI_MASTER_ADDR", "10.0.0.9"), "TUTTI_MASTER_PORT", "5000");
+  EXPECT_EQ(meeting(place(own)).hub, (Endpoint{"10.0.0.9", 5000}));
+  const Result<Meeting> nowhere = meeting_of(place(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1")), "", 1000);
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.status().message(),
+            "rank 1: Open MPI does not tell where the ranks on several hosts can meet; "
+            "set TUTTI_MASTER_ADDR to the host of rank 0");
+}
+
+TEST(Environment, FirstHostOfASlurmList) {
+  EXPECT_EQ(first_host("node"), "node");
+  EXPECT_EQ(first_host("a,b"), "a");
+  EXPECT_EQ(first_host("node[07-09,12],login"), "node07");
+  EXPECT_EQ(first_host("node[3]"), "node3");
+  EXPECT_EQ(first_host("login,node[1-2]"), "login");
+  EXPECT_EQ(first_host("n[1,4]-ib,x"), "n1-ib");
+  EXPECT_EQ(first_host(""), "");
+  EXPECT_EQ(first_host("n[1"), "n");
+}
+
+TEST(Environment, ThisProcessHasSurroundings) {
+  const Surroundings here = surroundings();
+  EXPECT_FALSE(here.variables.empty());
+  EXPECT_GE(here.launcher_process, 0);
+}
+
+}  // namespace
+}  // namespace tutti::bootstrap

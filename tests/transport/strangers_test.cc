@@ -1,0 +1,267 @@
+// The meeting place among strangers: they are refused with one line each, and the job neither fails nor waits for them.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <random>
+
+#include "bootstrap_support.h"
+#include "transport/bootstrap/connection.h"
+#include "transport/bootstrap/guest.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+/// A hub for two ranks that still waits for rank 1, and what it writes to standard error.
+class Strangers : public testing::Test {
+ protected:
+  void SetUp() override {
+    testing::internal::CaptureStderr();
+    std::unique_ptr<Listener> listener = Listener::open({"127.0.0.1", 0}).take();
+    hub_ = listener->endpoint();
+    Config config = config_of(0, 2, hub_);
+    config.listener = std::move(listener);
+    rank0_ = std::thread([this, config = std::move(config)]() mutable {
+      auto met = Bootstrap::connect(std::move(config));
+      ASSERT_TRUE(met.ok()) << met.status().message();
+      EXPECT_TRUE(met.value()->barrier().ok());
+      EXPECT_TRUE(met.value()->leave().ok());
+    });
+  }
+
+  /// Rank 1 comes, and the job runs as if nothing had been. The limit is far below the time that a silent connection is
+  /// given, so that a job which waits for strangers fails.
+  void job_runs() {
+    auto met = Bootstrap::connect(config_of(1, 2, hub_, 3s));
+    ASSERT_TRUE(met.ok()) << met.status().message();
+    EXPECT_TRUE(met.value()->barrier().ok());
+    EXPECT_TRUE(met.value()->leave().ok());
+  }
+
+  void TearDown() override {
+    if (rank0_.joinable()) rank0_.join();
+    if (!told_) testing::internal::GetCapturedStderr();
+  }
+
+  /// What was refused, after the job.
+  std::vector<std::string> told() {
+    rank0_.join();
+    told_ = true;
+    std::vector<std::string> lines;
+    std::string text = testing::internal::GetCapturedStderr();
+    for (std::size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+      lines.push_back(text.substr(0, end));
+    }
+    return lines;
+  }
+
+  void expect_told(const std::string& why, std::size_t lines = 1) {
+    const std::vector<std::string> all = told();
+    ASSERT_EQ(all.size(), lines);
+    for (const std::string& line : all) EXPECT_NE(line.find("refused 127.0.0.1:"), std::string::npos) << line;
+    EXPECT_NE(all[0].find(why), std::string::npos) << all[0];
+  }
+
+  Connection connect() { return Connection(connect_to(hub_, 1000).take()); }
+
+  /// Sends bytes and waits until the hub has hung up.
+  void send_and_be_refused(const std::string& bytes) {
+    Connection connection = connect();
+    connection.send(bytes);
+    wait_for_end(connection);
+  }
+
+  static void wait_for_end(Connection& connection) {
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    while (connection.open()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the hub has not hung up";
+      pollfd item{connection.fd(), static_cast<short>(POLLIN | (connection.unsent() ? POLLOUT : 0)), 0};
+      ::poll(&item, 1, 100);
+      connection.flush();
+      connection.receive();
+    }
+  }
+
+  Endpoint hub_;
+  std::thread rank0_;
+  bool told_ = false;
+};
+
+TEST_F(Strangers, WrongSecret) {
+  Config config = config_of(1, 2, hub_, 3s);
+  config.secret = Secret::from_text("guessed");
+  const auto met = Bootstrap::connect(std::move(config));
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.status().code(), Code::invalid_argument);
+  EXPECT_EQ(met.status().message(), "rank 1 cannot join at " + hub_.text() + ": its secret is not this job's");
+  job_runs();
+  expect_told("its secret is not this job's");
+}
+
+TEST_F(Strangers, WrongSizeAndWrongRankAreToldWhy) {
+  auto met = Bootstrap::connect(config_of(1, 3, hub_, 3s));
+  ASSERT_FALSE(met.ok());
+  EXPECT_NE(met.status().message().find("it expects 3 ranks where rank 0 expects 2"), std::string::npos);
+  job_runs();
+  expect_told("it expects 3 ranks where rank 0 expects 2");
+}
+
+TEST_F(Strangers, RankZeroASecondTime) {
+  const LocalRank second(0, 2, {"beta", 5});
+  const auto entered = enter(second, hub_, test_secret(), LocalRank::Clock::now() + 3s, 3s);
+  ASSERT_FALSE(entered.ok());
+  EXPECT_NE(entered.status().message().find("rank 0 (host "), std::string::npos) << entered.status().message();
+  EXPECT_NE(entered.status().message().find("is here already"), std::string::npos) << entered.status().message();
+  job_runs();
+  expect_told("is here already");
+}
+
+TEST_F(Strangers, Garbage) {
+  send_and_be_refused("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  job_runs();
+  expect_told("it sent a message of ");
+}
+
+TEST_F(Strangers, AnotherMessageInsteadOfAnIntroduction) {
+  send_and_be_refused(frame_of(Gather{1, "early"}));
+  job_runs();
+  expect_told("something else than an introduction");
+}
+
+TEST_F(Strangers, AnOversizedMessageIsRefusedFromItsHeader) {
+  send_and_be_refused(encode_frame(MessageType::introduction, std::string(kMaxUnprovenPayload + 1, 'x')).substr(0, 5));
+  job_runs();
+  expect_told("a message of 513 bytes where at most 512 are allowed");
+}
+
+TEST_F(Strangers, ATruncatedIntroduction) {
+  {
+    Connection connection = connect();
+    const std::string whole = frame_of(Introduction{});
+    connection.send(whole.substr(0, whole.size() - 1));
+    connection.finish_sending();
+    wait_for_end(connection);
+  }
+  job_runs();
+  expect_told("it closed before it had proven");
+}
+
+TEST_F(Strangers, AReplayedIntroduction) {
+  // A true introduction, but for another connection's challenge.
+  Introduction introduction;
+  introduction.rank = 1;
+  introduction.size = 2;
+  introduction.proof = prove(test_secret(), {random_nonce(), introduction.nonce}, introduction);
+  send_and_be_refused(frame_of(introduction));
+  job_runs();
+  expect_told("its secret is not this job's");
+}
+
+TEST_F(Strangers, APortScan) {
+  for (int i = 0; i < 10; ++i) {
+    Connection connection = connect();
+    connection.finish_sending();
+    wait_for_end(connection);
+  }
+  job_runs();
+  expect_told("it closed before it had proven", 10);
+}
+
+TEST_F(Strangers, AFloodIsToldInAFewLines) {
+  for (int i = 0; i < 200; ++i) {
+    Connection connection = connect();
+    connection.finish_sending();
+    wait_for_end(connection);
+  }
+  job_runs();
+  const std::vector<std::string> lines = told();
+  ASSERT_EQ(lines.size(), 16u);
+  EXPECT_NE(lines[15].find("further refusals are told with TUTTI_LOG=info"), std::string::npos);
+}
+
+TEST_F(Strangers, HalfOpenConnectionsDelayNobody) {
+  // More than the hub keeps: the oldest go.
+  std::vector<Connection> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(connect());
+  job_runs();
+  EXPECT_FALSE(told().empty());
+}
+
+TEST_F(Strangers, RandomBytes) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::string introduction = frame_of(Introduction{});
+  for (int i = 0; i < 100; ++i) {
+    std::string bytes = random() % 2 ? introduction : std::string(1 + random() % 2000, '\0');
+    const std::size_t changes = 1 + random() % bytes.size();
+    for (std::size_t c = 0; c < changes; ++c) bytes[random() % bytes.size()] = static_cast<char>(random());
+    Connection connection = connect();
+    connection.send(bytes);
+    connection.finish_sending();
+    wait_for_end(connection);
+  }
+  job_runs();
+}
+
+TEST_F(Strangers, NoDescriptorsLeft) {
+  // A process that has none left cannot accept; it must not give up for that.
+  std::vector<Fd> waiting;
+  for (int i = 0; i < 8; ++i) waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(waiting.back().get() + 1);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(hub_.port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (const Fd& fd : waiting) {
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  job_runs();
+}
+
+TEST(Duplicate, ASecondRankOfTheSameNumberIsRefusedAndTheFirstStays) {
+  testing::internal::CaptureStderr();
+  const Endpoint hub = unused_local_endpoint();
+  on_threads({0, 1}, [&](int rank) {
+    if (rank == 0) {
+      auto met = Bootstrap::connect(config_of(0, 3, hub));
+      ASSERT_TRUE(met.ok()) << met.status().message();
+      EXPECT_TRUE(met.value()->barrier().ok());
+      EXPECT_TRUE(met.value()->leave().ok());
+      return;
+    }
+    const LocalRank local(1, 3, {"alpha", 77});
+    auto first = enter(local, hub, test_secret(), LocalRank::Clock::now() + 30s, 30s);
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    const auto second = Bootstrap::connect(config_of(1, 3, hub, 3s));
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.status().message(),
+              "rank 1 cannot join at " + hub.text() + ": rank 1 (host alpha, pid 77) is here already");
+    // The first goes on as if nothing had been.
+    std::thread rank2([&] {
+      auto met = Bootstrap::connect(config_of(2, 3, hub));
+      ASSERT_TRUE(met.ok()) << met.status().message();
+      EXPECT_TRUE(met.value()->barrier().ok());
+      EXPECT_TRUE(met.value()->leave().ok());
+    });
+    LocalRank same(1, 3, {"alpha", 77});
+    std::thread serving([&] { serve_guest(same, first.take()); });
+    EXPECT_TRUE(same.await(0, LocalRank::Clock::now() + 30s, 30s).ok());
+    EXPECT_TRUE(same.post(Gather{1, ""}).ok());
+    EXPECT_TRUE(same.await(1, LocalRank::Clock::now() + 30s, 30s).ok());
+    same.ask_to_leave();
+    serving.join();
+    rank2.join();
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("is here already"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace tutti::bootstrap
