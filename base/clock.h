@@ -8,8 +8,22 @@ namespace tutti {
 
 /// Monotonic nanoseconds; comparable between processes of one host (CLOCK_MONOTONIC).
 inline std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
+
+/// The core's time stamp counter: a few nanoseconds to read, the same on all cores of a host. For the flight recorder,
+/// which stamps every call; turned into time only when somebody looks.
+inline std::uint64_t ticks() {
+#if defined(__x86_64__) || defined(__i386__)
+  return __builtin_ia32_rdtsc();
+#else
+  return static_cast<std::uint64_t>(now_ns());
+#endif
+}
+
+/// now_ns() at the moment when ticks() was `t`. Measures the counter's rate on first use (about 2 ms).
+std::int64_t ns_of_ticks(std::uint64_t t);
 
 /// Hint to the core that this is a spin loop.
 inline void cpu_relax() {

@@ -32,8 +32,8 @@ struct Call {
   const std::size_t* recv_counts = nullptr;
   const std::size_t* recv_offsets = nullptr;
 
-  bool deterministic = false;     // this call only; a communicator may ask for it for all its calls
-  std::string_view algorithm;     // a row of the algorithm table, or empty: the planner chooses
+  bool deterministic = false;  // this call only; a communicator may ask for it for all its calls
+  std::string_view algorithm;  // a row of the algorithm table, or empty: the planner chooses
 };
 
 /// One message of a group of sends and receives.

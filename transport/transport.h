@@ -32,39 +32,68 @@ using Handle = std::uint64_t;
 inline constexpr Handle kRegistered = Handle{1} << 63;
 constexpr bool is_registered(Handle handle) { return (handle & kRegistered) != 0; }
 
+inline constexpr std::uint32_t kNoAlgorithm = 0xFFFFFFFF;
+
 enum class CallState : std::uint32_t { entered, done, failed };
 
 /// One call of one rank: its announcement to the peers and its entry in the flight recorder. `sequence` is written last
-/// (release); a record of call k lies at ring[k % kCallRing]. The first line is what peers read while a call runs.
+/// (release), after it was zeroed; a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
+/// call runs; the second is for the flight recorder alone. All fields are atomic (relaxed), since a dump may read a
+/// record that its owner is just writing again: a reader that finds another sequence afterwards drops what it read.
 struct alignas(kCacheLine) CallRecord {
-  std::atomic<std::uint64_t> sequence{0};  // call number, from 1
-  std::uint64_t fingerprint = 0;           // of everything that must be equal on all ranks
-  Handle input = 0;
-  Handle output = 0;
-  std::uint64_t count = 0;
-  double factor = 1.0;  // premul_sum: this rank's factor
-  std::int32_t root = 0;
-  std::uint8_t collective = 0;
-  std::uint8_t type = 0;
-  std::uint8_t op = 0;
-  std::uint8_t flags = 0;  // CallFlags
-  // Second line: only for the flight recorder.
-  alignas(kCacheLine) std::int64_t entered_ns = 0;
-  std::atomic<std::int64_t> ended_ns{0};
+  std::atomic<std::uint64_t> sequence{0};     // call number, from 1
+  std::atomic<std::uint64_t> fingerprint{0};  // of everything that must be equal on all ranks
+  std::atomic<Handle> input{0};
+  std::atomic<Handle> output{0};
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<double> factor{1.0};     // premul_sum: this rank's factor
+  std::atomic<std::uint64_t> what{0};  // CallWords, packed
+  // Second line.
+  alignas(kCacheLine) std::atomic<std::uint64_t> entered{0};  // base/clock.h ticks
+  std::atomic<std::uint64_t> ended{0};                        // likewise; 0 while it runs
   std::atomic<CallState> state{CallState::entered};
-  std::uint32_t algorithm = 0;  // index in the algorithm table
-  std::uint64_t bytes = 0;
+  std::atomic<std::uint32_t> algorithm{0};  // row of the algorithm table; kNoAlgorithm for none
+  std::atomic<std::uint64_t> bytes{0};
 };
 static_assert(sizeof(CallRecord) == 2 * kCacheLine);
 
-enum CallFlags : std::uint8_t { kDeterministic = 1 };
+/// The small words of a call, packed in CallRecord::what.
+struct CallWords {
+  std::uint8_t collective = 0;
+  std::uint8_t type = 0;
+  std::uint8_t op = 0;
+  std::uint8_t flags = 0;
+  std::int32_t root = 0;
+};
 
-/// A rank's notice board. Written by its owner only.
+enum CallFlags : std::uint8_t {
+  kDeterministic = 1,
+  kInPlace = 2,  // not part of the fingerprint: ranks may differ
+};
+
+/// What a rank that has waited for long tells about itself, so that the others can find out who holds up whom.
+struct alignas(kCacheLine) Pulse {
+  std::atomic<std::uint64_t> beats{0};     // grows while the rank polls in a wait; stands still when it is stopped
+  std::atomic<std::uint32_t> departed{0};  // the rank has destroyed its communicator
+  std::atomic<std::uint32_t> leavers{0};   // ranks that will not touch this window again (written by all)
+};
+
+/// How survivors of a failed communicator agree on a smaller one (collectives/shrink.cc).
+inline constexpr int kMostRanks = 1024;
+struct alignas(kCacheLine) Regroup {
+  std::atomic<std::uint64_t> alive[kMostRanks / 64] = {};  // whom this rank believes alive, a bit each
+  std::atomic<std::uint64_t> stage{0};                     // how far it has come with that set
+  std::atomic<std::uint64_t> value{0};
+};
+
+/// A rank's notice board. Written by its owner only, but for the failure: all ranks that share memory use rank 0's, so
+/// that the first failure of any rank is the one that every rank reports (Health in executor/health.h).
 struct Board {
-  // The first failure of this rank: text is written first, then the code (release).
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_code{0};
   char failure_text[1020] = {};
-  alignas(kCacheLine) CallRecord calls[kCallRing];
+  Pulse pulse;
+  Regroup regroup;
+  alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
 };
 
 /// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.
@@ -78,10 +107,10 @@ struct alignas(kCacheLine) SignalCell {
 /// Where the memory of one rank lies in this rank's address space. Null pointers: not reachable by load/store.
 struct Window {
   Board* board = nullptr;
-  SignalCell* signals = nullptr;     // index with signal_index()
-  std::byte* scratch = nullptr;      // two halves of sizes().scratch_half
-  std::byte* published = nullptr;    // two halves of sizes().published_half
-  std::byte* mailboxes = nullptr;    // ranks x sizes().mailbox
+  SignalCell* signals = nullptr;   // index with signal_index()
+  std::byte* scratch = nullptr;    // two halves of sizes().scratch_half
+  std::byte* published = nullptr;  // two halves of sizes().published_half
+  std::byte* mailboxes = nullptr;  // ranks x sizes().mailbox
 };
 
 struct WindowSizes {
@@ -110,8 +139,8 @@ inline Window window_at(std::byte* base, const WindowSizes& sizes) {
 /// What the links of a transport can do and cost; read by the planner.
 struct Capabilities {
   const char* name = "";
-  bool load_store = false;  // windows and registered memory of peers are reached by pointer
-  bool any_pointer = false; // so is every other address of a peer (threads of one process)
+  bool load_store = false;    // windows and registered memory of peers are reached by pointer
+  bool any_pointer = false;   // so is every other address of a peer (threads of one process)
   bool cross_memory = false;  // read() and write() reach plain memory of a peer
   double alpha_us = 0;        // latency of a signal
   double gb_per_s = 0;        // of a copy between two ranks
@@ -129,6 +158,9 @@ class Transport {
   virtual Handle handle_of(const void* address, std::size_t bytes) const = 0;
   /// The pointer behind a peer's handle, or null when it can only be reached by read() and write().
   virtual std::byte* reach(int rank, Handle handle) const = 0;
+
+  /// False once the process of `rank` has ended. Cheap enough for every millisecond of a wait.
+  virtual bool alive(int rank) const = 0;
 
   /// Cross-memory access to a peer's plain memory. REQUIRES: capabilities().cross_memory. Errors: system, peer_died.
   virtual Status read(int rank, Handle from, std::size_t offset, void* to, std::size_t bytes) = 0;

@@ -1,0 +1,92 @@
+#include "collectives/alone.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <deque>
+
+#include "collectives/async_queue.h"
+#include "collectives/reduce/reduce.h"
+#include "collectives/validate.h"
+
+namespace tutti {
+
+Status AloneCommunicator::run(const Call& call) {
+  TUTTI_TRY(failure_);
+  TUTTI_TRY(validate(call, 0, 1, "rank 0"));
+  ++calls_;
+  std::size_t count = call.count;
+  const void* from = call.send;
+  void* to = call.recv;
+  const std::size_t element = size_of(call.type);
+  if (call.collective == Collective::all_to_allv) {
+    count = call.send_counts[0];
+    if (count != call.recv_counts[0]) {
+      return invalid_argument(fmt::format("rank 0 called all_to_allv: it sends {} elements to itself and expects {}",
+                                          count, call.recv_counts[0]));
+    }
+    from = static_cast<const std::byte*>(call.send) + call.send_offsets[0] * element;
+    to = static_cast<std::byte*>(call.recv) + call.recv_offsets[0] * element;
+  }
+  if (call.collective == Collective::barrier || count == 0) return {};
+  const bool reduces = call.collective == Collective::all_reduce || call.collective == Collective::reduce ||
+                       call.collective == Collective::reduce_scatter;
+  if (reduces && call.op == ReduceOp::premul_sum) {
+    void* const destinations[] = {to};
+    const void* const sources[] = {from};
+    reduce::reduce({.type = call.type, .op = call.op, .factors = &call.factor}, destinations, sources, count, false);
+  } else if (from != to) {
+    std::memmove(to, from, count * element);
+  }
+  return {};
+}
+
+Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
+  TUTTI_TRY(failure_);
+  TUTTI_TRY(validate(transfers, 1, "rank 0"));
+  std::deque<Transfer> sends;
+  std::deque<Transfer> receives;
+  for (const Transfer& t : transfers) (t.sending ? sends : receives).push_back(t);
+  if (sends.size() != receives.size()) {
+    return invalid_argument(
+        fmt::format("rank 0 is alone and groups {} sends to itself with {} receives; expected as many", sends.size(),
+                    receives.size()));
+  }
+  for (; !sends.empty(); sends.pop_front(), receives.pop_front()) {
+    const Transfer& s = sends.front();
+    const Transfer& r = receives.front();
+    if (s.count != r.count || s.type != r.type) {
+      return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
+                                          name_of(s.type), r.count, name_of(r.type)));
+    }
+    if (s.count > 0) std::memmove(r.buffer, s.buffer, s.count * size_of(s.type));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<PendingWork>> AloneCommunicator::start(const Call& call) { return finished_work(run(call)); }
+
+Result<std::shared_ptr<PendingWork>> AloneCommunicator::start_group(std::span<const Transfer> transfers) {
+  return finished_work(run_group(transfers));
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::split(int color, int /*key*/) {
+  if (color < 0) return std::shared_ptr<CommunicatorInterface>();
+  return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::shrink() { return split(0, 0); }
+
+void AloneCommunicator::abort(const std::string& reason) {
+  failure_ = {Code::aborted, fmt::format("rank 0 aborted the communicator: {}", reason)};
+}
+
+std::string AloneCommunicator::flight_recorder_text() const {
+  return fmt::format("rank 0 is alone; {} calls\n", calls_);
+}
+
+std::string AloneCommunicator::flight_recorder_json() const {
+  return fmt::format("{{\"ranks\":[{{\"rank\":0,\"calls\":{}}}]}}", calls_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,34 @@
+// A communicator of one rank: every collective is a copy at most. It owns no buffers and no thread.
+#pragma once
+
+#include <string>
+
+#include "collectives/communicator_interface.h"
+
+namespace tutti {
+
+class AloneCommunicator final : public CommunicatorInterface {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+
+  Status run(const Call& call) override;
+  Status run_group(std::span<const Transfer> transfers) override;
+  Result<std::shared_ptr<PendingWork>> start(const Call& call) override;
+  Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override;
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
+  Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  void abort(const std::string& reason) override;
+
+  Explanation explain_last_call() const override { return {"alone", 1, 1, "one rank"}; }
+  MemoryReport memory() const override { return {}; }
+  Traffic traffic() const override { return {calls_, 0, 0}; }
+  std::string flight_recorder_text() const override;
+  std::string flight_recorder_json() const override;
+
+ private:
+  std::uint64_t calls_ = 0;
+  Status failure_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,275 @@
+// tutti.hpp: turns Status into exceptions and arguments into a Call; everything else is behind CommunicatorInterface.
+
+#include <vector>
+
+#include "base/options.h"
+#include "collectives/call.h"
+#include "collectives/communicator_interface.h"
+#include "collectives/create.h"
+#include "transport/shm/arena.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti {
+
+namespace {
+
+void check(const Status& status) {
+  if (!status.ok()) [[unlikely]] {
+    throw Error(status.code(), status.message());
+  }
+}
+
+template <class T>
+T check(Result<T> result) {
+  check(result.status());
+  return result.take();
+}
+
+CommunicatorInterface& use(const std::shared_ptr<CommunicatorInterface>& impl) {
+  if (impl == nullptr) [[unlikely]] {
+    throw Error(Code::invalid_argument,
+                "the Communicator is empty; make one by from_environment, from_unique_id or in_process");
+  }
+  return *impl;
+}
+
+// Between group_start and group_end. By thread, since one thread at a time uses a communicator.
+struct Group {
+  CommunicatorInterface* of = nullptr;
+  int depth = 0;
+  std::vector<Transfer> transfers;
+};
+
+Group& group() {
+  thread_local Group group;
+  return group;
+}
+
+bool grouped(const CommunicatorInterface& impl, const Transfer& transfer) {
+  Group& g = group();
+  if (g.of != &impl) return false;
+  g.transfers.push_back(transfer);
+  return true;
+}
+
+Call make_call(Collective collective, const void* send, void* recv, std::size_t count, DataType type,
+               const CallOptions& options) {
+  Call call;
+  call.collective = collective;
+  call.send = send;
+  call.recv = recv;
+  call.count = count;
+  call.type = type;
+  call.deterministic = options.deterministic;
+  call.factor = options.factor;
+  call.algorithm = options.algorithm;
+  return call;
+}
+
+Call reducing(Collective collective, const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+              int root, const CallOptions& options) {
+  Call call = make_call(collective, send, recv, count, type, options);
+  call.op = op;
+  call.root = root;
+  return call;
+}
+
+Call rooted(Collective collective, const void* send, void* recv, std::size_t count, DataType type, int root,
+            const CallOptions& options) {
+  return reducing(collective, send, recv, count, type, ReduceOp::sum, root, options);
+}
+
+Transfer sending(const void* buffer, std::size_t count, DataType type, int peer) {
+  return {true, peer, const_cast<void*>(buffer), count, type};
+}
+
+}  // namespace
+
+Options::Options()
+    : timeout(std::chrono::duration_cast<std::chrono::milliseconds>(options::duration(Option::timeout))),
+      deterministic(options::flag(Option::deterministic)),
+      memory_limit(options::bytes(Option::memory_limit)),
+      algorithm(options::text(Option::algorithm)),
+      backend(options::text(Option::backend)) {}
+
+void Work::wait() { (void)wait(std::chrono::milliseconds::max()); }
+
+bool Work::wait(std::chrono::milliseconds limit) {
+  if (state_ == nullptr) return true;
+  const auto nanoseconds =
+      limit > std::chrono::hours(24 * 365) ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(limit);
+  if (!state_->wait_for(nanoseconds)) return false;
+  check(state_->status());
+  return true;
+}
+
+bool Work::test() const { return state_ == nullptr || state_->wait_for(std::chrono::nanoseconds(0)); }
+
+Code Work::status() const { return state_ == nullptr ? Code::ok : state_->status().code(); }
+
+Communicator Communicator::from_environment(const Options& options) {
+  return Communicator(check(create_from_environment(options)));
+}
+
+UniqueId Communicator::make_unique_id() { return check(create_unique_id()); }
+
+Communicator Communicator::from_unique_id(const UniqueId& id, int rank, int size, const Options& options) {
+  return Communicator(check(create_from_unique_id(id, rank, size, options)));
+}
+
+std::vector<Communicator> Communicator::in_process(int size, const Options& options) {
+  std::vector<Communicator> all;
+  for (auto& impl : check(create_in_process(size, options))) all.emplace_back(std::move(impl));
+  return all;
+}
+
+int Communicator::rank() const { return use(impl_).rank(); }
+int Communicator::size() const { return use(impl_).size(); }
+
+void Communicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                              const CallOptions& options) {
+  check(use(impl_).run(reducing(Collective::all_reduce, send, recv, count, type, op, 0, options)));
+}
+
+void Communicator::reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                                  const CallOptions& options) {
+  check(use(impl_).run(reducing(Collective::reduce_scatter, send, recv, count, type, op, 0, options)));
+}
+
+void Communicator::all_gather(const void* send, void* recv, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  check(use(impl_).run(make_call(Collective::all_gather, send, recv, count, type, options)));
+}
+
+void Communicator::broadcast(const void* send, void* recv, std::size_t count, DataType type, int root,
+                             const CallOptions& options) {
+  check(use(impl_).run(rooted(Collective::broadcast, send, recv, count, type, root, options)));
+}
+
+void Communicator::reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
+                          const CallOptions& options) {
+  check(use(impl_).run(reducing(Collective::reduce, send, recv, count, type, op, root, options)));
+}
+
+void Communicator::all_to_all(const void* send, void* recv, std::size_t count, DataType type,
+                              const CallOptions& options) {
+  check(use(impl_).run(make_call(Collective::all_to_all, send, recv, count, type, options)));
+}
+
+void Communicator::all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets,
+                               void* recv, const std::size_t* recv_counts, const std::size_t* recv_offsets,
+                               DataType type) {
+  Call call = make_call(Collective::all_to_allv, send, recv, 0, type, {});
+  call.send_counts = send_counts;
+  call.send_offsets = send_offsets;
+  call.recv_counts = recv_counts;
+  call.recv_offsets = recv_offsets;
+  check(use(impl_).run(call));
+}
+
+void Communicator::gather(const void* send, void* recv, std::size_t count, DataType type, int root,
+                          const CallOptions& options) {
+  check(use(impl_).run(rooted(Collective::gather, send, recv, count, type, root, options)));
+}
+
+void Communicator::scatter(const void* send, void* recv, std::size_t count, DataType type, int root,
+                           const CallOptions& options) {
+  check(use(impl_).run(rooted(Collective::scatter, send, recv, count, type, root, options)));
+}
+
+void Communicator::barrier() { check(use(impl_).run(Call{})); }
+
+void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer) {
+  const Transfer transfer = sending(buffer, count, type, peer);
+  if (!grouped(use(impl_), transfer)) check(impl_->run_group({&transfer, 1}));
+}
+
+void Communicator::recv(void* buffer, std::size_t count, DataType type, int peer) {
+  const Transfer transfer{false, peer, buffer, count, type};
+  if (!grouped(use(impl_), transfer)) check(impl_->run_group({&transfer, 1}));
+}
+
+void Communicator::group_start() {
+  Group& g = group();
+  CommunicatorInterface& impl = use(impl_);
+  if (g.depth > 0 && g.of != &impl) {
+    throw Error(Code::invalid_argument,
+                "group_start: this thread has a group open on another communicator; end that first");
+  }
+  g.of = &impl;
+  ++g.depth;
+}
+
+void Communicator::group_end() {
+  Group& g = group();
+  if (g.depth == 0 || g.of != &use(impl_)) {
+    throw Error(Code::invalid_argument,
+                "group_end: no group is open on this communicator; expected group_start before");
+  }
+  if (--g.depth > 0) return;
+  const std::vector<Transfer> transfers = std::move(g.transfers);
+  g = {};
+  check(impl_->run_group(transfers));
+}
+
+Work Communicator::all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                                    const CallOptions& options) {
+  return Work(check(use(impl_).start(reducing(Collective::all_reduce, send, recv, count, type, op, 0, options))));
+}
+
+Work Communicator::reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
+                                        const CallOptions& options) {
+  return Work(check(use(impl_).start(reducing(Collective::reduce_scatter, send, recv, count, type, op, 0, options))));
+}
+
+Work Communicator::all_gather_async(const void* send, void* recv, std::size_t count, DataType type,
+                                    const CallOptions& options) {
+  return Work(check(use(impl_).start(make_call(Collective::all_gather, send, recv, count, type, options))));
+}
+
+Work Communicator::broadcast_async(const void* send, void* recv, std::size_t count, DataType type, int root,
+                                   const CallOptions& options) {
+  return Work(check(use(impl_).start(rooted(Collective::broadcast, send, recv, count, type, root, options))));
+}
+
+Work Communicator::reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
+                                const CallOptions& options) {
+  return Work(check(use(impl_).start(reducing(Collective::reduce, send, recv, count, type, op, root, options))));
+}
+
+Work Communicator::all_to_all_async(const void* send, void* recv, std::size_t count, DataType type,
+                                    const CallOptions& options) {
+  return Work(check(use(impl_).start(make_call(Collective::all_to_all, send, recv, count, type, options))));
+}
+
+Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer) {
+  const Transfer transfer = sending(buffer, count, type, peer);
+  return Work(check(use(impl_).start_group({&transfer, 1})));
+}
+
+Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer) {
+  const Transfer transfer{false, peer, buffer, count, type};
+  return Work(check(use(impl_).start_group({&transfer, 1})));
+}
+
+Communicator Communicator::split(int color, int key) const { return Communicator(check(use(impl_).split(color, key))); }
+
+Communicator Communicator::shrink() const { return Communicator(check(use(impl_).shrink())); }
+
+void Communicator::abort(const std::string& reason) { use(impl_).abort(reason); }
+
+Explanation Communicator::explain_last_call() const { return use(impl_).explain_last_call(); }
+MemoryReport Communicator::memory() const { return use(impl_).memory(); }
+Traffic Communicator::traffic() const { return use(impl_).traffic(); }
+std::string Communicator::flight_recorder_text() const { return use(impl_).flight_recorder_text(); }
+std::string Communicator::flight_recorder_json() const { return use(impl_).flight_recorder_json(); }
+
+void* allocate(std::size_t bytes) { return check(check(transport::Arena::process())->allocate(bytes)); }
+
+void deallocate(void* pointer) noexcept {
+  if (pointer != nullptr) transport::Arena::deallocate(static_cast<std::byte*>(pointer));
+}
+
+const char* version() { return TUTTI_VERSION; }
+
+}  // namespace tutti

@@ -1,0 +1,79 @@
+#include "collectives/async_queue.h"
+
+namespace tutti {
+
+bool QueuedWork::wait_for(std::chrono::nanoseconds limit) {
+  std::unique_lock lock(mutex_);
+  const auto done = [this] { return done_; };
+  // A limit past the clock's range means for ever.
+  if (limit > std::chrono::hours(24 * 365)) {
+    finished_.wait(lock, done);
+    return true;
+  }
+  return finished_.wait_for(lock, limit, done);
+}
+
+Status QueuedWork::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void QueuedWork::finish(Status status) {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    status_ = std::move(status);
+  }
+  finished_.notify_all();
+}
+
+std::shared_ptr<PendingWork> finished_work(Status status) {
+  auto work = std::make_shared<QueuedWork>();
+  work->finish(std::move(status));
+  return work;
+}
+
+AsyncQueue::~AsyncQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<PendingWork> AsyncQueue::start(std::function<Status()> operation) {
+  auto work = std::make_shared<QueuedWork>();
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    operations_.push_back({std::move(operation), work});
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  }
+  changed_.notify_all();
+  return work;
+}
+
+void AsyncQueue::wait_for_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return pending_.load(std::memory_order_acquire) == 0; });
+}
+
+void AsyncQueue::loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || !operations_.empty(); });
+    if (operations_.empty()) return;
+    const Operation operation = std::move(operations_.front());
+    operations_.pop_front();
+    lock.unlock();
+    Status status = operation.run();
+    lock.lock();
+    pending_.fetch_sub(1, std::memory_order_release);
+    // Idle before done: whoever has seen its work done may start something else at once.
+    changed_.notify_all();
+    operation.work->finish(std::move(status));
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,64 @@
+// The communicator's own thread: runs operations in the order in which they were started.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "collectives/communicator_interface.h"
+
+namespace tutti {
+
+/// A PendingWork that is finished from outside. Thread-safe.
+class QueuedWork final : public PendingWork {
+ public:
+  bool wait_for(std::chrono::nanoseconds limit) override;
+  Status status() const override;
+  void finish(Status status);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable finished_;
+  bool done_ = false;  // guarded by mutex_
+  Status status_;      // likewise
+};
+
+/// Work that was done at once.
+std::shared_ptr<PendingWork> finished_work(Status status);
+
+/// Starts its thread with the first operation. Threads: start() and wait_idle() from one thread at a time.
+class AsyncQueue {
+ public:
+  AsyncQueue() = default;
+  /// Finishes what was started.
+  ~AsyncQueue();
+  AsyncQueue(const AsyncQueue&) = delete;
+  AsyncQueue& operator=(const AsyncQueue&) = delete;
+
+  std::shared_ptr<PendingWork> start(std::function<Status()> operation);
+  /// Until all that was started is done; one load when nothing is under way.
+  void wait_idle() {
+    if (pending_.load(std::memory_order_acquire) != 0) wait_for_idle();
+  }
+
+ private:
+  struct Operation {
+    std::function<Status()> run;
+    std::shared_ptr<QueuedWork> work;
+  };
+  void wait_for_idle();
+  void loop();
+
+  std::atomic<int> pending_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Operation> operations_;  // guarded by mutex_
+  bool ending_ = false;               // likewise
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,408 @@
+#include "collectives/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "collectives/alone.h"
+#include "collectives/flight_recorder.h"
+#include "collectives/validate.h"
+
+namespace tutti {
+
+using executor::Prepared;
+using executor::Shape;
+
+namespace {
+
+constexpr int kLanes = 2;
+constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
+
+executor::WaitOptions wait_options(const Options& options, int local_members) {
+  executor::WaitOptions wait;
+  wait.timeout = options.timeout;
+  wait.spin = options::duration(Option::spin);
+  wait.crowded = local_members > static_cast<int>(std::thread::hardware_concurrency());
+  return wait;
+}
+
+bool is_in_place(const Call& call, int rank) {
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  const std::size_t block = static_cast<std::size_t>(rank) * call.count * size_of(call.type);
+  switch (call.collective) {
+    case Collective::all_gather:
+    case Collective::gather: return recv != nullptr && send == recv + block;
+    case Collective::reduce_scatter:
+    case Collective::scatter: return send != nullptr && recv == send + block;
+    default: return send == recv;
+  }
+}
+
+std::uint64_t mix_scope(std::uint64_t scope, std::uint64_t number, int color) {
+  std::uint64_t x = scope ^ (number * 0x9E3779B97F4A7C15ULL) ^ (static_cast<std::uint64_t>(color + 1) << 40);
+  x ^= x >> 31;
+  x *= 0xBF58476D1CE4E5B9ULL;
+  return x ^ (x >> 29);
+}
+
+}  // namespace
+
+Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const Options& options) {
+  transport::WindowSizes sizes;
+  sizes.ranks = ranks;
+  sizes.lanes = kLanes;
+  sizes.mailbox = std::size_t{64} << 10;
+  std::size_t scratch = std::max(static_cast<std::size_t>(options::bytes(Option::scratch)), kLeastScratch);
+  for (;; scratch /= 2) {
+    sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
+    sizes.published_half = round_up(scratch / 4, transport::kCacheLine);
+    if (options.memory_limit == 0 || sizes.bytes() <= options.memory_limit) return sizes;
+    if (scratch / 2 < kLeastScratch) break;
+  }
+  return Status(Code::memory_limit,
+                fmt::format("a communicator of {} ranks takes at least {} bytes; memory_limit is {}", ranks,
+                            sizes.bytes(), options.memory_limit));
+}
+
+Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared_ptr<Fabric> fabric,
+                                                                     std::vector<int> members, int rank,
+                                                                     std::uint64_t scope, const Options& options,
+                                                                     const Exchange& exchange) {
+  TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
+  TUTTI_ASSIGN(const transport::WindowSizes sizes, window_sizes(static_cast<int>(members.size()), options));
+  TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport, fabric->connect(members, rank, sizes, exchange));
+  return std::shared_ptr<TuttiCommunicator>(new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope,
+                                                                  options, std::move(transport), std::move(selection)));
+}
+
+TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank,
+                                     std::uint64_t scope, const Options& options,
+                                     std::unique_ptr<transport::Transport> transport, planner::Selection selection)
+    : fabric_(std::move(fabric)),
+      members_(std::move(members)),
+      rank_(rank),
+      scope_(scope),
+      options_(options),
+      transport_(std::move(transport)),
+      selection_(std::move(selection)),
+      health_(*transport_->window(0).board),
+      waiter_(
+          *transport_, health_, rank, [this](int r) { return who(r); },
+          wait_options(options, fabric_->local_members())),
+      executor_(*transport_, waiter_, health_, rank),
+      transfers_(*transport_, waiter_, health_, rank),
+      plans_(static_cast<int>(members_.size()), {}) {
+  health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
+  fabric_->subscribe(scope_, members_,
+                     [this](Code code, const std::string& message) { (void)health_.fail_quietly(code, message); });
+  if (const std::string& path = options::text(Option::trace); !path.empty()) {
+    trace_ = std::make_unique<executor::StepTrace>(
+        fmt::format("{}.{}.rank{}.json", path, scope_ == 0 ? std::string("world") : fmt::format("{:x}", scope_), rank_),
+        rank_);
+    executor_.set_trace(trace_.get());
+  }
+  flight_recorder::enlist(this);
+}
+
+TuttiCommunicator::~TuttiCommunicator() {
+  queue_.wait_idle();
+  flight_recorder::delist(this);
+  fabric_->unsubscribe(scope_);
+  transport_->window(rank_).board->pulse.departed.store(1, std::memory_order_release);
+}
+
+std::string TuttiCommunicator::who(int rank) const {
+  return fmt::format("rank {} ({})", rank, fabric_->describe(members_[static_cast<std::size_t>(rank)]));
+}
+
+Status TuttiCommunicator::run(const Call& call) {
+  queue_.wait_idle();
+  return execute(call);
+}
+
+Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
+  queue_.wait_idle();
+  return execute_group(transfers);
+}
+
+Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) {
+  TUTTI_TRY(validate(call, rank_, size(), who(rank_)));
+  // What the call points to besides the buffers may be gone when its turn comes.
+  struct Copy {
+    Call call;
+    std::vector<std::size_t> counts;
+    std::string algorithm;
+  };
+  auto copy = std::make_shared<Copy>(Copy{call, {}, std::string(call.algorithm)});
+  copy->call.algorithm = copy->algorithm;
+  if (call.collective == Collective::all_to_allv) {
+    for (const std::size_t* counts : {call.send_counts, call.send_offsets, call.recv_counts, call.recv_offsets}) {
+      copy->counts.insert(copy->counts.end(), counts, counts + size());
+    }
+    const auto n = static_cast<std::size_t>(size());
+    copy->call.send_counts = copy->counts.data();
+    copy->call.send_offsets = copy->counts.data() + n;
+    copy->call.recv_counts = copy->counts.data() + 2 * n;
+    copy->call.recv_offsets = copy->counts.data() + 3 * n;
+  }
+  return queue_.start([this, copy] { return execute(copy->call); });
+}
+
+Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
+  TUTTI_TRY(validate(transfers, size(), who(rank_)));
+  return queue_.start(
+      [this, copy = std::vector<Transfer>(transfers.begin(), transfers.end())] { return execute_group(copy); });
+}
+
+Status TuttiCommunicator::failed(Status status) {
+  if (!recorded_failure_ && health_.failed()) {
+    recorded_failure_ = true;
+    flight_recorder::print_on_failure(*this, status);
+  }
+  return status;
+}
+
+Status TuttiCommunicator::execute(const Call& call) {
+  if (health_.failed()) return health_.status();
+  TUTTI_TRY(validate(call, rank_, size(), who(rank_)));
+  if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call);
+  TUTTI_ASSIGN(Ready * ready, this->ready(call));
+
+  const executor::HostExecutor::Buffers buffers{call.send, call.recv, call.factor};
+  executor::CallIdentity identity = ready->identity;
+  if (ready->agreement && is_in_place(call, rank_)) identity.words.flags |= transport::kInPlace;
+  executor_.enter(identity, buffers, ready->handles, ready->first->algorithm, ready->bytes);
+  const std::shared_ptr<const Prepared>* prepared = &ready->first;
+  Status status;
+  if (ready->agreement) {
+    const auto agreed = executor_.agree();
+    if (!agreed.ok()) {
+      status = agreed.status();
+    } else if ((!agreed.value().registered && !transport_->capabilities().any_pointer &&
+                !transport_->capabilities().cross_memory) ||
+               (agreed.value().in_place && ready->otherwise)) {
+      prepared = &ready->otherwise;
+    }
+  }
+  if (status.ok()) status = executor_.run(**prepared, buffers);
+  executor_.leave(status.ok());
+  if (last_ != *prepared) last_ = *prepared;
+  if (trace_) {
+    const auto& record = transport_->window(rank_).board->calls[executor_.sequence() % transport::kCallRing];
+    trace_->call(executor::snapshot(record), (*prepared)->plan->algorithm, ticks());
+  }
+  if (options::flag(Option::explain)) explain(*ready, **prepared);
+  return status.ok() ? status : failed(status);
+}
+
+Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
+  if (health_.failed()) return health_.status();
+  TUTTI_TRY(validate(transfers, size(), who(rank_)));
+  const Status status = transfers_.run(transfers);
+  return status.ok() ? status : failed(status);
+}
+
+// A collective whose counts only the two ranks concerned know: every pair exchanges its message by itself.
+Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
+  std::vector<Transfer> transfers;
+  const std::size_t element = size_of(call.type);
+  std::size_t bytes = 0;
+  for (int step = 0; step < size(); ++step) {
+    const int to = (rank_ + step) % size();
+    const int from = (rank_ - step + size()) % size();
+    auto* send = static_cast<std::byte*>(const_cast<void*>(call.send));
+    auto* recv = static_cast<std::byte*>(call.recv);
+    bytes += call.send_counts[to] * element;
+    transfers.push_back({true, to, send + call.send_offsets[to] * element, call.send_counts[to], call.type});
+    transfers.push_back({false, from, recv + call.recv_offsets[from] * element, call.recv_counts[from], call.type});
+  }
+  executor_.enter(identity_of(call, false), {}, false, transport::kNoAlgorithm, bytes);
+  const Status status = transfers_.run(transfers);
+  executor_.leave(status.ok());
+  last_ = nullptr;
+  return status.ok() ? status : failed(status);
+}
+
+executor::CallIdentity TuttiCommunicator::identity_of(const Call& call, bool deterministic) const {
+  executor::CallIdentity identity;
+  identity.words.collective = static_cast<std::uint8_t>(call.collective);
+  identity.words.type = static_cast<std::uint8_t>(call.type);
+  identity.words.op = static_cast<std::uint8_t>(call.op);
+  identity.words.flags = deterministic ? transport::kDeterministic : 0;
+  identity.words.root = call.root;
+  identity.count = call.count;
+  identity.algorithm_request = call.algorithm.empty() ? 0 : std::hash<std::string_view>{}(call.algorithm);
+  return identity;
+}
+
+Result<TuttiCommunicator::Ready*> TuttiCommunicator::ready(const Call& call) {
+  const bool deterministic = call.deterministic || options_.deterministic;
+  const std::string_view request = call.algorithm.empty() ? std::string_view(options_.algorithm) : call.algorithm;
+  const std::uint64_t hash =
+      (call.count * 0x9E3779B97F4A7C15ULL) ^ (static_cast<std::uint64_t>(call.collective) << 60) ^
+      (static_cast<std::uint64_t>(call.type) << 56) ^ (static_cast<std::uint64_t>(call.op) << 52) ^
+      (static_cast<std::uint64_t>(call.root) * 0xBF58476D1CE4E5B9ULL);
+  std::unique_ptr<Ready>& entry = cache_[hash >> 56];
+  static_assert(kReady == 256);
+  if (entry == nullptr || entry->shape.count != call.count || entry->shape.collective != call.collective ||
+      entry->shape.type != call.type || entry->shape.op != call.op || entry->shape.root != call.root ||
+      entry->deterministic != deterministic || entry->request != request) {
+    TUTTI_ASSIGN(entry, make_ready(call));
+  }
+  return entry.get();
+}
+
+Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(const Call& call) {
+  auto ready = std::make_unique<Ready>();
+  const transport::Capabilities& can = transport_->capabilities();
+  ready->shape = {call.collective, call.type, call.op, call.root, call.count};
+  ready->deterministic = call.deterministic || options_.deterministic;
+  ready->request = call.algorithm.empty() ? options_.algorithm : std::string(call.algorithm);
+  ready->identity = identity_of(call, ready->deterministic);
+  ready->bytes = elements_of(call, size()) * size_of(call.type);
+
+  planner::Demand demand;
+  demand.collective = call.collective;
+  demand.ranks = size();
+  demand.bytes = ready->bytes;
+  demand.deterministic = ready->deterministic;
+  demand.load_store = can.load_store;
+  demand.algorithm = call.algorithm;
+  if (call.algorithm.empty() && !options_.algorithm.empty()) {
+    // The communicator's wish holds where it can; only a call's own wish is a demand.
+    const algorithms::Algorithm* wish = algorithms::find(call.collective, options_.algorithm);
+    if (wish != nullptr && planner::why_not(*wish, demand).empty()) demand.algorithm = options_.algorithm;
+  }
+  TUTTI_ASSIGN(ready->first, plan_for(demand, *ready));
+  const algorithms::Algorithm& algorithm = algorithms::table()[ready->first->algorithm];
+  ready->handles = ready->first->opens;
+  const bool may_be_out_of_reach = ready->handles && !can.any_pointer && !can.cross_memory;
+  if (may_be_out_of_reach || !algorithm.in_place) {
+    ready->agreement = true;
+    demand.buffers_open = !may_be_out_of_reach;
+    demand.in_place = !algorithm.in_place;
+    demand.algorithm = {};
+    TUTTI_ASSIGN(ready->otherwise, plan_for(demand, *ready));
+  }
+  return ready;
+}
+
+Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(const planner::Demand& demand, const Ready& ready) {
+  TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
+  auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
+  TUTTI_ASSIGN(std::shared_ptr<const Prepared> made,
+               executor::prepare(std::move(plan), rank_, ready.shape, transport_->sizes()));
+  auto prepared = std::make_shared<Prepared>(*made);
+  prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
+  prepared->reason = choice.reason;
+  return std::shared_ptr<const Prepared>(std::move(prepared));
+}
+
+void TuttiCommunicator::explain(const Ready& ready, const Prepared& prepared) const {
+  log::write(log::Level::error, "{}: {} bytes by {}, {} lane(s), {} round(s); {}",
+             fmt::make_format_args(name_of(ready.shape.collective), ready.bytes, prepared.plan->algorithm,
+                                   prepared.lanes.size(), prepared.rounds, prepared.reason));
+}
+
+Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_words(std::uint64_t mine) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size()));
+  Call call;
+  call.collective = Collective::all_gather;
+  call.send = &mine;
+  call.recv = all.data();
+  call.count = 1;
+  call.type = DataType::u64;
+  TUTTI_TRY(run(call));
+  return all;
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int color, int key) {
+  const std::uint64_t number = ++splits_;
+  const std::uint64_t mine =
+      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(color)) << 32) | static_cast<std::uint32_t>(key);
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> all, gather_words(mine));
+  std::vector<std::pair<int, int>> group;  // key, rank
+  for (int r = 0; r < size(); ++r) {
+    const std::uint64_t word = all[static_cast<std::size_t>(r)];
+    if (color >= 0 && static_cast<int>(word >> 32) == color) group.emplace_back(static_cast<int>(word & 0xFFFFFFFF), r);
+  }
+  std::sort(group.begin(), group.end());
+  std::vector<int> ranks;
+  std::vector<int> members;
+  int own = 0;
+  for (const auto& [k, r] : group) {
+    if (r == rank_) own = static_cast<int>(ranks.size());
+    ranks.push_back(r);
+    members.push_back(members_[static_cast<std::size_t>(r)]);
+  }
+  const Exchange exchange = [&](std::uint64_t value) -> Result<std::vector<std::uint64_t>> {
+    TUTTI_ASSIGN(const std::vector<std::uint64_t> values, gather_words(value));
+    std::vector<std::uint64_t> chosen;
+    for (const int r : ranks) chosen.push_back(values[static_cast<std::size_t>(r)]);
+    return chosen;
+  };
+  Result<std::shared_ptr<CommunicatorInterface>> child = std::shared_ptr<CommunicatorInterface>();
+  if (ranks.size() < 2) {
+    // Nobody to share memory with, but the others' exchange needs this rank.
+    TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::uint64_t> values, gather_words(0));
+    if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+  } else {
+    auto made = create(fabric_, members, own, mix_scope(scope_, number, color), options_, exchange);
+    if (made.ok()) {
+      child = std::shared_ptr<CommunicatorInterface>(made.take());
+    } else {
+      child = made.status();
+    }
+  }
+  // Nobody goes on before all have each other's memory.
+  Call barrier;
+  TUTTI_TRY(run(barrier));
+  return child;
+}
+
+void TuttiCommunicator::abort(const std::string& reason) {
+  (void)health_.fail(Code::aborted, fmt::format("{} aborted the communicator: {}", who(rank_), reason));
+}
+
+Explanation TuttiCommunicator::explain_last_call() const {
+  if (!last_) return {};
+  return {last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
+}
+
+MemoryReport TuttiCommunicator::memory() const {
+  MemoryReport report;
+  report.scratch = transport_->sizes().bytes();
+  report.plans = plans_.memory();
+  for (const auto& entry : cache_) {
+    if (entry == nullptr) continue;
+    for (const auto& prepared : {entry->first, entry->otherwise}) {
+      if (prepared) report.plans += prepared->memory();
+    }
+  }
+  return report;
+}
+
+Traffic TuttiCommunicator::traffic() const {
+  const executor::Counters& counters = executor_.counters();
+  return {counters.calls, counters.bytes + transfers_.bytes(), counters.signals};
+}
+
+std::string TuttiCommunicator::last_calls_text(std::size_t most) const {
+  return flight_recorder::text_of_rank(*transport_->window(rank_).board, "last calls of " + who(rank_), most);
+}
+
+std::string TuttiCommunicator::flight_recorder_text() const {
+  return flight_recorder::text(*transport_, [this](int r) { return who(r); });
+}
+
+std::string TuttiCommunicator::flight_recorder_json() const {
+  return flight_recorder::json(*transport_, [this](int r) { return who(r); });
+}
+
+}  // namespace tutti

@@ -1,0 +1,118 @@
+// Tutti's own communicator: joins the halves of the house. It validates a call, finds its plan (cached), lets the
+// executor walk it, and turns what goes wrong into the one failure that every rank reports.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/async_queue.h"
+#include "collectives/communicator_interface.h"
+#include "collectives/executor/host/executor.h"
+#include "collectives/executor/host/health.h"
+#include "collectives/executor/host/trace.h"
+#include "collectives/executor/host/transfers.h"
+#include "collectives/executor/host/wait.h"
+#include "collectives/fabric.h"
+#include "collectives/planner/plan_cache.h"
+#include "collectives/planner/selection.h"
+
+namespace tutti {
+
+class TuttiCommunicator final : public CommunicatorInterface {
+ public:
+  /// Among `members` of the fabric, by rank. `scope` names the communicator in failures: the same number on all ranks.
+  static Result<std::shared_ptr<TuttiCommunicator>> create(std::shared_ptr<Fabric> fabric, std::vector<int> members,
+                                                           int rank, std::uint64_t scope, const Options& options,
+                                                           const Exchange& exchange);
+  ~TuttiCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+
+  Status run(const Call& call) override;
+  Status run_group(std::span<const Transfer> transfers) override;
+  Result<std::shared_ptr<PendingWork>> start(const Call& call) override;
+  Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override;
+
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
+  Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  void abort(const std::string& reason) override;
+
+  Explanation explain_last_call() const override;
+  MemoryReport memory() const override;
+  Traffic traffic() const override;
+  std::string flight_recorder_text() const override;
+  std::string flight_recorder_json() const override;
+
+  /// The own last calls, as a table.
+  std::string last_calls_text(std::size_t most) const;
+
+  /// How many bytes a window has under these options. Errors: memory_limit.
+  static Result<transport::WindowSizes> window_sizes(int ranks, const Options& options);
+
+ private:
+  // A kind of call, made ready: what the cache holds.
+  struct Ready {
+    executor::Shape shape;
+    bool deterministic = false;
+    std::string request;  // an algorithm by name
+    executor::CallIdentity identity;
+    bool handles = false;    // peers touch each other's buffers
+    bool agreement = false;  // whether they may, the ranks find out at each call
+    std::shared_ptr<const executor::Prepared> first;
+    std::shared_ptr<const executor::Prepared> otherwise;  // when they may not
+    std::size_t bytes = 0;
+  };
+  static constexpr std::size_t kReady = 256;
+
+  TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank, std::uint64_t scope,
+                    const Options& options, std::unique_ptr<transport::Transport> transport,
+                    planner::Selection selection);
+
+  std::string who(int rank) const;
+  Status execute(const Call& call);
+  Status execute_group(std::span<const Transfer> transfers);
+  Status execute_all_to_allv(const Call& call);
+  /// The cache's entry for this call; made when it is new.
+  Result<Ready*> ready(const Call& call);
+  Result<std::unique_ptr<Ready>> make_ready(const Call& call);
+  Result<std::shared_ptr<const executor::Prepared>> plan_for(const planner::Demand& demand, const Ready& ready);
+  executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
+  Status failed(Status status);
+  /// The ranks that are alive, as every one of them agrees; then everybody's value among them.
+  Result<std::vector<int>> agree_on_survivors(std::int64_t deadline_ns);
+  Result<std::vector<std::uint64_t>> meet_survivors(const std::vector<int>& survivors, std::uint64_t stage,
+                                                    std::uint64_t value, std::int64_t deadline_ns);
+  void explain(const Ready& ready, const executor::Prepared& prepared) const;
+  /// Everybody's value, by an all_gather of this communicator.
+  Result<std::vector<std::uint64_t>> gather_words(std::uint64_t mine);
+
+  // Constant after construction.
+  const std::shared_ptr<Fabric> fabric_;
+  const std::vector<int> members_;
+  const int rank_;
+  const std::uint64_t scope_;
+  const Options options_;
+  const std::unique_ptr<transport::Transport> transport_;
+  const planner::Selection selection_;
+
+  // With their own synchronisation.
+  executor::Health health_;
+  AsyncQueue queue_;
+
+  // Of the thread that runs calls (one at a time: the caller's, or the queue's).
+  executor::Waiter waiter_;
+  executor::HostExecutor executor_;
+  executor::Transfers transfers_;
+  std::unique_ptr<executor::StepTrace> trace_;
+  planner::PlanCache plans_;
+  std::array<std::unique_ptr<Ready>, kReady> cache_;
+  std::shared_ptr<const executor::Prepared> last_;  // of the last call
+  std::uint64_t splits_ = 0;
+  bool recorded_failure_ = false;  // the flight recorder has been printed
+};
+
+}  // namespace tutti

@@ -1,0 +1,147 @@
+#include "collectives/create.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "collectives/alone.h"
+#include "collectives/baseline/baseline.h"
+#include "collectives/communicator.h"
+#include "collectives/inproc_fabric.h"
+#include "collectives/shm_fabric.h"
+#include "transport/bootstrap/environment.h"
+
+namespace tutti {
+
+namespace {
+
+using Implementation = std::shared_ptr<CommunicatorInterface>;
+
+std::vector<int> everybody(int size) {
+  std::vector<int> members(static_cast<std::size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+/// Baselines take their ranks from the environment only.
+Status refuse_baseline(const Options& options, const char* what) {
+  if (options.backend == "tutti") return {};
+  return unsupported(fmt::format("backend {} does not offer {}; expected from_environment", options.backend, what));
+}
+
+Status check_place(int rank, int size) {
+  if (size >= 1 && rank >= 0 && rank < size) return {};
+  return invalid_argument(fmt::format("rank is {} of {}; expected 0 to size - 1", rank, size));
+}
+
+Result<Implementation> create_among_processes(bootstrap::Config config, const Options& options) {
+  const int rank = config.rank;
+  const int size = config.size;
+  TUTTI_TRY(check_place(rank, size));
+  log::set_rank(rank);
+  if (size == 1) return Implementation(std::make_shared<AloneCommunicator>());
+  config.deadline = options.timeout;
+  TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
+  TUTTI_ASSIGN(std::shared_ptr<ShmFabric> fabric, ShmFabric::create(std::move(bootstrap), options.timeout));
+  const Exchange exchange = fabric->bootstrap_exchange();
+  TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
+               TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
+  return Implementation(std::move(made));
+}
+
+// Where this process waits as rank 0 for a unique id that it has made.
+struct Waiting {
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<bootstrap::Listener>> listeners;  // by the id's bytes
+};
+
+Waiting& waiting() {
+  static Waiting waiting;
+  return waiting;
+}
+
+}  // namespace
+
+Result<Implementation> create_from_environment(const Options& options) {
+  TUTTI_TRY(options::check());
+  const bootstrap::Surroundings surroundings = bootstrap::surroundings();
+  TUTTI_ASSIGN(const bootstrap::Place place, bootstrap::place_of(surroundings));
+  if (options.backend != "tutti") {
+    return open_baseline(options.backend, {.rank = place.rank,
+                                           .size = place.size,
+                                           .meeting = place.job + "/" + options::text(Option::secret),
+                                           .timeout = options.timeout});
+  }
+  if (place.size == 1) return Implementation(std::make_shared<AloneCommunicator>());
+  TUTTI_ASSIGN(const bootstrap::Meeting meeting,
+               bootstrap::meeting_of(place, options::text(Option::secret), surroundings.user));
+  bootstrap::Config config;
+  config.rank = place.rank;
+  config.size = place.size;
+  config.hub = meeting.hub;
+  config.secret = meeting.secret;
+  return create_among_processes(std::move(config), options);
+}
+
+Result<UniqueId> create_unique_id() {
+  TUTTI_TRY(options::check());
+  TUTTI_ASSIGN(std::unique_ptr<bootstrap::Listener> listener, bootstrap::Listener::open({}));
+  TUTTI_ASSIGN(const auto bytes, bootstrap::encode_meeting({listener->endpoint(), bootstrap::Secret::random()}));
+  UniqueId id;
+  std::copy(bytes.begin(), bytes.end(), id.bytes);
+  Waiting& w = waiting();
+  const std::lock_guard lock(w.mutex);
+  w.listeners[std::string(id.bytes, sizeof(id.bytes))] = std::move(listener);
+  return id;
+}
+
+Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& options) {
+  TUTTI_TRY(options::check());
+  TUTTI_TRY(refuse_baseline(options, "from_unique_id"));
+  TUTTI_ASSIGN(const bootstrap::Meeting meeting, bootstrap::decode_meeting(std::span<const char, 128>(id.bytes)));
+  bootstrap::Config config;
+  config.rank = rank;
+  config.size = size;
+  config.hub = meeting.hub;
+  config.secret = meeting.secret;
+  if (rank == 0) {
+    Waiting& w = waiting();
+    const std::lock_guard lock(w.mutex);
+    const auto found = w.listeners.find(std::string(id.bytes, sizeof(id.bytes)));
+    if (found == w.listeners.end()) {
+      return invalid_argument(
+          "rank 0 must be in the process that made the unique id, and the id serves one communicator");
+    }
+    config.listener = std::move(found->second);
+    w.listeners.erase(found);
+  }
+  return create_among_processes(std::move(config), options);
+}
+
+Result<std::vector<Implementation>> create_in_process(int size, const Options& options) {
+  TUTTI_TRY(options::check());
+  TUTTI_TRY(refuse_baseline(options, "in_process"));
+  TUTTI_TRY(check_place(0, size));
+  if (size == 1) return std::vector<Implementation>{std::make_shared<AloneCommunicator>()};
+  // One thread makes all ranks, so nobody can wait for an exchange: the windows are made first.
+  auto fabric = std::make_shared<InprocFabric>(size);
+  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options));
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, fabric->make_windows(size, sizes));
+  std::vector<Implementation> all;
+  for (int rank = 0; rank < size; ++rank) {
+    const Exchange exchange = [&](std::uint64_t) -> Result<std::vector<std::uint64_t>> { return windows; };
+    TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
+                 TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
+    all.push_back(std::move(made));
+  }
+  fabric->drop_windows();
+  return all;
+}
+
+}  // namespace tutti

@@ -1,0 +1,355 @@
+#include "collectives/executor/host/executor.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "collectives/executor/host/trace.h"
+#include "collectives/reduce/reduce.h"
+
+namespace tutti::executor {
+
+using plan::Guard;
+using plan::Space;
+using plan::StepKind;
+using transport::Handle;
+using transport::SignalCell;
+
+namespace {
+
+// A step rarely has more ranges than this; one that has more allocates.
+constexpr std::size_t kFewRanges = 16;
+
+std::size_t base_index(Space space, int ranks, int rank) {
+  return static_cast<std::size_t>(static_cast<int>(space) * ranks + rank);
+}
+
+bool passes(Guard guard, int round, int rounds) {
+  switch (guard) {
+    case Guard::always: return true;
+    case Guard::from_third_round: return round >= 2;
+    case Guard::until_third_to_last: return round + 2 < rounds;
+  }
+  return true;
+}
+
+// A small array on the stack, or a large one on the heap.
+template <class T>
+class Scratchpad {
+ public:
+  explicit Scratchpad(std::size_t size) : size_(size) {
+    if (size > kFewRanges) heap_.resize(size);
+  }
+  T* data() { return size_ > kFewRanges ? heap_.data() : stack_; }
+  T& operator[](std::size_t i) { return data()[i]; }
+  std::span<T> span() { return {data(), size_}; }
+
+ private:
+  std::size_t size_;
+  T stack_[kFewRanges];
+  std::vector<T> heap_;
+};
+
+}  // namespace
+
+HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
+    : transport_(transport),
+      waiter_(waiter),
+      health_(health),
+      rank_(rank),
+      ranks_(transport.sizes().ranks),
+      board_(transport.window(rank).board),
+      links_(transport.sizes().signal_cells()),
+      peers_(static_cast<std::size_t>(ranks_)) {
+  const transport::WindowSizes& sizes = transport.sizes();
+  for (int peer = 0; peer < ranks_; ++peer) {
+    for (int lane = 0; lane < sizes.lanes; ++lane) {
+      for (int channel = 0; channel < plan::kChannels; ++channel) {
+        Link& l = link(peer, lane, channel);
+        l.in = &transport.window(rank).signals[sizes.signal_index(peer, lane, channel)];
+        l.out = &transport.window(peer).signals[sizes.signal_index(rank, lane, channel)];
+      }
+    }
+  }
+  for (std::size_t half = 0; half < 2; ++half) {
+    bases_[half].resize(static_cast<std::size_t>(4 * ranks_));
+    for (int r = 0; r < ranks_; ++r) {
+      bases_[half][base_index(Space::scratch, ranks_, r)] = transport.window(r).scratch + half * sizes.scratch_half;
+      bases_[half][base_index(Space::published, ranks_, r)] =
+          transport.window(r).published + half * sizes.published_half;
+    }
+  }
+}
+
+std::uint64_t HostExecutor::enter(const CallIdentity& identity, const Buffers& buffers, bool handles,
+                                  std::uint32_t algorithm, std::uint64_t bytes) {
+  ++sequence_;
+  fingerprint_ = identity.fingerprint();
+  tag_ = tag_of(fingerprint_, sequence_);
+  waiter_.begin_call(sequence_);
+  ++counters_.calls;
+  Handle input = 0;
+  Handle output = 0;
+  if (handles) {
+    input = transport_.handle_of(buffers.input, 1);
+    output = transport_.handle_of(buffers.output, 1);
+  }
+  announce(*board_, sequence_, identity, fingerprint_, input, output, buffers.factor, algorithm, bytes);
+  return sequence_;
+}
+
+void HostExecutor::leave(bool well) {
+  transport::CallRecord& record = board_->calls[sequence_ % transport::kCallRing];
+  record.ended.store(ticks(), std::memory_order_relaxed);
+  record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_relaxed);
+  waiter_.begin_call(0);
+}
+
+Status HostExecutor::open(int peer) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  if (p.opened == sequence_) return {};
+  const transport::CallRecord& record = transport_.window(peer).board->calls[sequence_ % transport::kCallRing];
+  const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= sequence_; };
+  if (!here()) TUTTI_TRY(waiter_.until(here, peer));
+  if (record.fingerprint.load(std::memory_order_relaxed) != fingerprint_) return waiter_.check_peer(peer, sequence_);
+  p.entered = sequence_;
+  p.opened = sequence_;
+  p.factor = record.factor.load(std::memory_order_relaxed);
+  const Handle input = record.input.load(std::memory_order_relaxed);
+  const Handle output = record.output.load(std::memory_order_relaxed);
+  if (input != p.input || p.input_pointer == nullptr) {
+    p.input = input;
+    p.input_pointer = transport_.reach(peer, input);
+  }
+  if (output != p.output || p.output_pointer == nullptr) {
+    p.output = output;
+    p.output_pointer = transport_.reach(peer, output);
+  }
+  std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  bases[base_index(Space::input, ranks_, peer)] = p.input_pointer;
+  bases[base_index(Space::output, ranks_, peer)] = p.output_pointer;
+  return {};
+}
+
+Result<HostExecutor::Agreement> HostExecutor::agree() {
+  Agreement agreement;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    TUTTI_TRY(open(peer));
+    const Peer& p = peers_[static_cast<std::size_t>(peer)];
+    for (const Handle handle : {p.input, p.output}) {
+      agreement.registered = agreement.registered && (handle == 0 || transport::is_registered(handle));
+    }
+    const transport::CallRecord& record = transport_.window(peer).board->calls[sequence_ % transport::kCallRing];
+    const auto words = std::bit_cast<transport::CallWords>(record.what.load(std::memory_order_relaxed));
+    agreement.in_place = agreement.in_place || (words.flags & transport::kInPlace) != 0;
+  }
+  return agreement;
+}
+
+Status HostExecutor::gate(const Prepared& prepared) {
+  Half& half = halves_[sequence_ % 2];
+  const std::uint64_t needed = sequence_ - 1;
+  const auto pass_peer = [&](int peer) -> Status {
+    Peer& p = peers_[static_cast<std::size_t>(peer)];
+    if (p.entered >= needed) return {};
+    const transport::CallRecord& record = transport_.window(peer).board->calls[needed % transport::kCallRing];
+    const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= needed; };
+    if (!here()) TUTTI_TRY(waiter_.until(here, peer));
+    p.entered = needed;
+    return {};
+  };
+  for (const int peer : prepared.peers) TUTTI_TRY(pass_peer(peer));
+  if (half.prepared != prepared.id) {
+    for (const int peer : half.peers) TUTTI_TRY(pass_peer(peer));
+    half.prepared = prepared.id;
+    half.peers = prepared.peers;
+  }
+  return {};
+}
+
+Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
+  TUTTI_TRY(gate(prepared));
+  std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
+  bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
+
+  if (prepared.lanes.size() == 1) {
+    Cursor cursor;
+    TUTTI_ASSIGN([[maybe_unused]] const Progress progress, walk(prepared, buffers, 0, cursor, true));
+    return {};
+  }
+  // Several lanes on one thread take turns; a lane that must wait lets the others go on.
+  std::vector<Cursor> cursors(prepared.lanes.size());
+  std::vector<bool> done(prepared.lanes.size());
+  for (std::size_t left = prepared.lanes.size(); left > 0;) {
+    std::uint64_t moved = 0;
+    const auto turn = [&](bool* failed, Status* status) {
+      for (std::size_t lane = 0; lane < cursors.size(); ++lane) {
+        if (done[lane]) continue;
+        const Cursor before = cursors[lane];
+        const Result<Progress> progress = walk(prepared, buffers, static_cast<int>(lane), cursors[lane], false);
+        if (!progress.ok()) {
+          *failed = true;
+          *status = progress.status();
+          return;
+        }
+        if (progress.value() == Progress::done) {
+          done[lane] = true;
+          --left;
+        }
+        if (progress.value() == Progress::done || cursors[lane].step != before.step ||
+            cursors[lane].round != before.round) {
+          ++moved;
+        }
+      }
+    };
+    bool failed = false;
+    Status status;
+    const auto any = [&] {
+      moved = 0;
+      turn(&failed, &status);
+      return failed || moved > 0;
+    };
+    TUTTI_TRY(waiter_.until(any, prepared.peers.front()));
+    if (failed) return status;
+  }
+  return {};
+}
+
+Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, const Buffers& buffers, int lane,
+                                                  Cursor& cursor, bool may_block) {
+  const std::vector<PreparedStep>& steps = prepared.lanes[static_cast<std::size_t>(lane)];
+  for (; cursor.round < prepared.rounds; ++cursor.round, cursor.step = 0) {
+    for (; cursor.step < steps.size(); ++cursor.step) {
+      const PreparedStep& s = steps[cursor.step];
+      if (s.guard != Guard::always && !passes(s.guard, cursor.round, prepared.rounds)) continue;
+      const std::uint64_t began = trace_ == nullptr ? 0 : ticks();
+      switch (s.kind) {
+        case StepKind::signal: signal(s.peer, lane, s.channel); break;
+        case StepKind::wait: {
+          TUTTI_ASSIGN(const bool came, wait(s.peer, lane, s.channel, may_block));
+          if (!came) return Progress::blocked;
+          break;
+        }
+        case StepKind::open: TUTTI_TRY(open(s.peer)); break;
+        case StepKind::put:
+        case StepKind::copy:
+        case StepKind::reduce: TUTTI_TRY(step(prepared, s, buffers, cursor.round)); break;
+      }
+      if (trace_ != nullptr) trace_->step(s.kind, s.peer, cursor.round, lane, began, ticks());
+    }
+  }
+  return Progress::done;
+}
+
+void HostExecutor::signal(int peer, int lane, int channel) {
+  Link& l = link(peer, lane, channel);
+  l.out->tag.store(tag_, std::memory_order_relaxed);
+  l.out->count.store(++l.sent, std::memory_order_release);
+  ++counters_.signals;
+  // No fence before this load: a sleeper that it misses wakes up by itself within a millisecond.
+  if (l.out->sleeping.load(std::memory_order_relaxed) != 0) wake(*l.out);
+}
+
+Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block) {
+  Link& l = link(peer, lane, channel);
+  const std::uint64_t wanted = l.seen + 1;
+  const auto came = [&] { return l.in->count.load(std::memory_order_acquire) >= wanted; };
+  if (!came()) {
+    if (!may_block) return false;
+    TUTTI_TRY(waiter_.until(came, peer, l.in));
+  }
+  l.seen = wanted;
+  if (l.in->tag.load(std::memory_order_relaxed) != tag_) {
+    TUTTI_TRY(waiter_.check_peer(peer, sequence_));
+  }
+  peers_[static_cast<std::size_t>(peer)].entered = sequence_;
+  return true;
+}
+
+double HostExecutor::factor_of(const PreparedRange& range, const Buffers& buffers) const {
+  if (!range.raw_input) return 1.0;
+  return range.remote ? peers_[static_cast<std::size_t>(range.range.rank)].factor : buffers.factor;
+}
+
+Handle HostExecutor::handle_of(const plan::Range& range) const {
+  const Peer& p = peers_[static_cast<std::size_t>(range.rank)];
+  return range.space == Space::input ? p.input : p.output;
+}
+
+Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers, int round) {
+  const std::size_t ranges = s.source_count + s.destination_count;
+  Scratchpad<std::size_t> offsets(ranges);
+  const PreparedRange* all = &prepared.ranges[s.sources];  // sources, then destinations
+  if (prepared.rounds == 1 && s.one_pass) {
+    if (s.elements == 0) return {};
+    for (std::size_t i = 0; i < ranges; ++i) offsets[i] = all[i].offset;
+    return pass(prepared, s, buffers, offsets.span(), s.elements);
+  }
+  // Slices of neighbouring pieces do not touch each other: one pass for each.
+  for (int i = 0; i < s.pieces; ++i) {
+    const Share slice = plan::slice(prepared.piece_elements(s.piece + i), prepared.rounds, round);
+    if (slice.size == 0) continue;
+    for (std::size_t k = 0; k < ranges; ++k) {
+      const plan::Range& range = all[k].range;
+      if (range.space == Space::input || range.space == Space::output) {
+        const std::size_t begin = prepared.piece_begin(prepared.placement_of(range.space), range.first + i);
+        offsets[k] = (begin + slice.offset) * prepared.element;
+      } else {
+        const bool scratch = range.space == Space::scratch;
+        const int set = scratch ? prepared.plan->slots : prepared.plan->published;
+        const std::size_t slot = static_cast<std::size_t>((round % 2) * set + range.first + i);
+        offsets[k] = slot * (scratch ? prepared.slot_bytes : prepared.published_bytes);
+      }
+    }
+    TUTTI_TRY(pass(prepared, s, buffers, offsets.span(), slice.size));
+  }
+  return {};
+}
+
+Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
+                          std::span<const std::size_t> offsets, std::size_t elements) {
+  const std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  const PreparedRange* all = &prepared.ranges[s.sources];
+  const std::size_t sources = s.source_count;
+  Scratchpad<const void*> from(sources);
+  Scratchpad<void*> to(s.destination_count);
+  std::size_t remote = 0;
+  bool out_of_reach = false;
+  bool to_user = false;
+  for (std::size_t i = 0; i < sources; ++i) {
+    std::byte* base = bases[all[i].base];
+    remote += all[i].remote ? 1 : 0;
+    out_of_reach |= base == nullptr;
+    from[i] = base == nullptr ? nullptr : base + offsets[i];
+  }
+  for (std::size_t i = 0; i < s.destination_count; ++i) {
+    const PreparedRange& range = all[sources + i];
+    std::byte* base = bases[range.base];
+    remote += range.remote ? 1 : 0;
+    out_of_reach |= base == nullptr;
+    to_user |= range.range.space == Space::output;
+    to[i] = base == nullptr ? nullptr : base + offsets[sources + i];
+  }
+  counters_.bytes += remote * elements * prepared.element;
+  if (out_of_reach) return pass_remote(prepared, s, buffers, offsets, elements);
+
+  const bool streaming = prepared.streaming && to_user;
+  const bool premultiply = prepared.shape.op == ReduceOp::premul_sum;
+  if (s.kind != StepKind::reduce && !premultiply) {
+    reduce::copy(to.span(), from[0], elements * prepared.element, streaming);
+    return {};
+  }
+  Scratchpad<double> factors(premultiply ? sources : 0);
+  if (premultiply) {
+    for (std::size_t i = 0; i < sources; ++i) factors[i] = factor_of(all[i], buffers);
+  }
+  const reduce::Spec spec{.type = prepared.shape.type,
+                          .op = prepared.shape.op,
+                          .divide_by = s.last && prepared.shape.op == ReduceOp::avg ? prepared.ranks : 0.0,
+                          .factors = premultiply ? factors.data() : nullptr};
+  reduce::reduce(spec, to.span(), from.span(), elements, streaming);
+  return {};
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,128 @@
+// Walks a plan on the host. It knows steps, memory and signals, and no algorithm's name.
+//
+// The gate. Calls alternate between two halves of scratch. Call k (the k-th that uses scratch or signals) touches half
+// k % 2 only after every rank that shares scratch with this one in call k or in call k - 2 has entered call k - 1: then
+// nobody is still busy with what call k - 2 left there. Ranks tell that they entered by their Board; a signal that
+// bears the tag of call k - 1 tells it for free, so in a run of all-reduces the gate costs one comparison for each
+// peer.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/executor/host/health.h"
+#include "collectives/executor/host/prepared.h"
+#include "collectives/executor/host/record.h"
+#include "collectives/executor/host/wait.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+/// Since the executor was made.
+struct Counters {
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;  // moved over links: written to a peer's memory or read from it
+  std::uint64_t signals = 0;
+};
+
+class StepTrace;
+
+class HostExecutor {
+ public:
+  HostExecutor(transport::Transport& transport, Waiter& waiter, Health& health, int rank);
+
+  /// The buffers of one call.
+  struct Buffers {
+    const void* input = nullptr;
+    void* output = nullptr;
+    double factor = 1.0;  // premul_sum
+  };
+
+  /// Announces the call. Every call begins so, also one that a plan does not carry out (all_to_allv); `handles`: peers
+  /// may want to touch the buffers. Returns the call's number.
+  std::uint64_t enter(const CallIdentity& identity, const Buffers& buffers, bool handles, std::uint32_t algorithm,
+                      std::uint64_t bytes);
+  /// What the ranks say of their buffers in this call.
+  struct Agreement {
+    bool registered = true;  // all of them are
+    bool in_place = false;   // some rank's are
+  };
+  /// Waits until all ranks have entered the call. After enter() with handles.
+  Result<Agreement> agree();
+  /// Carries the plan out. After enter(); any failure is final for the communicator.
+  Status run(const Prepared& prepared, const Buffers& buffers);
+  void leave(bool well);
+
+  std::uint64_t sequence() const { return sequence_; }
+  const Counters& counters() const { return counters_; }
+  void set_trace(StepTrace* trace) { trace_ = trace; }
+
+ private:
+  // Both directions between this rank and a peer, for one lane and channel.
+  struct Link {
+    transport::SignalCell* in = nullptr;
+    transport::SignalCell* out = nullptr;
+    std::uint64_t seen = 0;
+    std::uint64_t sent = 0;
+  };
+  struct Peer {
+    std::uint64_t entered = 0;  // the latest call it is known to have entered
+    std::uint64_t opened = 0;   // the latest call in which it was opened
+    transport::Handle input = 0;
+    transport::Handle output = 0;
+    std::byte* input_pointer = nullptr;  // null: only by cross-memory access
+    std::byte* output_pointer = nullptr;
+    double factor = 1.0;
+  };
+  struct Half {
+    std::uint64_t prepared = 0;  // id of the plan that used it last
+    std::vector<int> peers;
+  };
+  // Where a lane stands.
+  struct Cursor {
+    int round = 0;
+    std::size_t step = 0;
+  };
+  enum class Progress { done, blocked };
+
+  Link& link(int peer, int lane, int channel) {
+    return links_[static_cast<std::size_t>(transport_.sizes().signal_index(peer, lane, channel))];
+  }
+  Status gate(const Prepared& prepared);
+  Status open(int peer);
+  Result<Progress> walk(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor, bool may_block);
+  Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round);
+  Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
+              std::span<const std::size_t> offsets, std::size_t elements);
+  Status pass_remote(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
+                     std::span<const std::size_t> offsets, std::size_t elements);
+  void signal(int peer, int lane, int channel);
+  /// True when it had come; with may_block, waits for it.
+  Result<bool> wait(int peer, int lane, int channel, bool may_block);
+  double factor_of(const PreparedRange& range, const Buffers& buffers) const;
+  transport::Handle handle_of(const plan::Range& range) const;
+
+  transport::Transport& transport_;
+  Waiter& waiter_;
+  Health& health_;
+  int rank_;
+  int ranks_;
+  transport::Board* board_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  std::uint64_t tag_ = 0;
+  std::vector<Link> links_;
+  std::vector<Peer> peers_;
+  Half halves_[2];
+  std::vector<std::byte*> bases_[2];  // by half; index space * ranks + rank
+  std::vector<std::byte> bounce_;     // what cross-memory access reads into
+  Counters counters_;
+  StepTrace* trace_ = nullptr;
+};
+
+}  // namespace tutti::executor

@@ -1,0 +1,41 @@
+// The one failure of a communicator. Whoever fails first claims it (compare-and-swap in memory that all ranks of the
+// host share), and from then on every rank reports that sentence and no other.
+//
+// Threads: every function may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "base/status.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+class Health {
+ public:
+  /// `shared` is the board that all ranks use; it must outlive this object.
+  explicit Health(transport::Board& shared) : board_(&shared) {}
+
+  /// One load of a line that nobody writes while all is well.
+  bool failed() const { return board_->failure_code.load(std::memory_order_acquire) != 0; }
+  /// The sentence, or ok.
+  Status status() const;
+  /// Claims the failure unless somebody did already; returns the one that holds. The first claim of this rank also goes
+  /// to `tell`, so that ranks which do not share memory hear of it.
+  Status fail(Code code, const std::string& message);
+  /// As fail, for a failure that came from elsewhere and need not be told again.
+  Status fail_quietly(Code code, const std::string& message);
+
+  void set_tell(std::function<void(Code, const std::string&)> tell);
+
+ private:
+  bool claim(Code code, const std::string& message);
+
+  transport::Board* board_;
+  mutable std::mutex mutex_;
+  std::function<void(Code, const std::string&)> tell_;  // guarded by mutex_
+};
+
+}  // namespace tutti::executor

@@ -1,0 +1,86 @@
+// A plan made ready for one rank and one kind of call: its steps in flat arrays, its pieces as byte offsets. This is
+// what the plan cache holds; walking it needs no search, no division and no allocation (as long as the message is one
+// round).
+//
+// Immutable after prepare(); may be shared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/even_share.h"
+#include "base/status.h"
+#include "collectives/plan/layout.h"
+#include "collectives/plan/plan.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+/// Everything of a call that decides how its plan is laid out.
+struct Shape {
+  Collective collective = Collective::barrier;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  std::size_t count = 0;
+};
+
+struct PreparedRange {
+  plan::Range range;
+  std::uint32_t base = 0;  // index in the executor's table of base addresses
+  std::size_t offset = 0;  // from that base, in round 0
+  bool remote = false;     // in a peer's memory
+  bool raw_input = false;  // the caller's own numbers: premul_sum multiplies them
+};
+
+struct PreparedStep {
+  plan::StepKind kind{};
+  plan::Guard guard{};
+  std::uint8_t channel = 0;
+  bool last = false;
+  std::int32_t peer = -1;
+  std::int32_t piece = 0;  // the data moved: these pieces
+  std::int32_t pieces = 0;
+  std::size_t elements = 0;  // of all pieces
+  bool one_pass = true;      // in a single round the pieces lie one behind the other on all sides (slots do not)
+  std::uint32_t sources = 0, source_count = 0;            // in Prepared::ranges
+  std::uint32_t destinations = 0, destination_count = 0;  // likewise
+};
+
+struct Prepared {
+  std::shared_ptr<const plan::Plan> plan;
+  Shape shape;
+  int rank = 0;
+  int ranks = 1;
+  int rounds = 1;
+  std::size_t element = 1;          // bytes
+  std::size_t slot_bytes = 0;       // of one scratch slot
+  std::size_t published_bytes = 0;  // of one published slot
+  bool streaming = false;           // non-temporal stores for what goes to the caller's buffers
+  bool opens = false;               // peers touch each other's input or output
+  std::vector<std::vector<PreparedStep>> lanes;
+  std::vector<PreparedRange> ranges;
+  std::vector<int> peers;
+  std::uint64_t id = 0;         // never used twice in a process
+  std::uint32_t algorithm = 0;  // row of the algorithm table
+  std::string reason;           // why the planner chose it
+
+  /// Bytes of memory that this object takes, estimated.
+  std::size_t memory() const;
+  /// Elements of a piece, and where it begins in a buffer that is placed so.
+  std::size_t piece_elements(int piece) const;
+  std::size_t piece_begin(plan::Placement placement, int piece) const;
+  plan::Placement placement_of(plan::Space space) const;
+
+  std::vector<std::size_t> begins;  // of the pieces under Placement::split, with the end behind the last
+};
+
+/// REQUIRES: the plan is for `rank`'s communicator size. Errors: memory_limit when scratch cannot hold a single element
+/// per slot.
+Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const plan::Plan> plan, int rank, const Shape& shape,
+                                                const transport::WindowSizes& sizes);
+
+}  // namespace tutti::executor

@@ -1,0 +1,52 @@
+// Writing and reading the records of calls on a Board: what the peers compare, and what the flight recorder shows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "transport/transport.h"
+#include "tutti/types.hpp"
+
+namespace tutti::executor {
+
+/// A record as it was at one moment; sequence 0 when there was none, or it was being written.
+struct CallSnapshot {
+  std::uint64_t sequence = 0;
+  Collective collective = Collective::barrier;
+  DataType type = DataType::u8;
+  ReduceOp op = ReduceOp::sum;
+  bool deterministic = false;
+  int root = 0;
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t algorithm = transport::kNoAlgorithm;
+  transport::CallState state = transport::CallState::entered;
+  std::uint64_t entered = 0;  // ticks
+  std::uint64_t ended = 0;    // ticks; 0 while it runs
+
+  /// "all_reduce(128 x f32, sum)", "broadcast(4 x u8, root 2)", "barrier()".
+  std::string text() const;
+};
+
+CallSnapshot snapshot(const transport::CallRecord& record);
+
+/// What must be equal on all ranks, as the fields that enter a record's fingerprint.
+struct CallIdentity {
+  transport::CallWords words;
+  std::uint64_t count = 0;
+  std::uint64_t algorithm_request = 0;  // hash of a forced algorithm's name; 0: none
+
+  std::uint64_t fingerprint() const;
+};
+
+/// Writes the record of call `sequence`, so that peers see it whole.
+void announce(transport::Board& board, std::uint64_t sequence, const CallIdentity& identity, std::uint64_t fingerprint,
+              transport::Handle input, transport::Handle output, double factor, std::uint32_t algorithm,
+              std::uint64_t bytes);
+
+/// The tag that signals of this call carry.
+inline std::uint64_t tag_of(std::uint64_t fingerprint, std::uint64_t sequence) {
+  return fingerprint ^ (sequence * 0x9E3779B97F4A7C15ULL);
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,104 @@
+// Steps that touch plain memory of a peer, which no pointer reaches: the kernel copies it (cross-memory attach). A
+// piece goes through in chunks that stay in the second-level cache, so that it crosses main memory once.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "collectives/executor/host/executor.h"
+#include "collectives/reduce/reduce.h"
+
+namespace tutti::executor {
+
+using plan::StepKind;
+
+namespace {
+
+constexpr std::size_t kBounceBytes = std::size_t{512} << 10;  // for all sources and destinations of a step together
+constexpr std::size_t kMostPerChunk = std::size_t{128} << 10;
+
+}  // namespace
+
+Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
+                                 std::span<const std::size_t> offsets, std::size_t elements) {
+  if (!transport_.capabilities().cross_memory) {
+    return health_.fail(Code::unsupported, waiter_.name()(rank_) +
+                                               " was given a plan that touches plain memory of a peer, "
+                                               "which this machine does not allow");
+  }
+  const std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  const PreparedRange* all = &prepared.ranges[s.sources];
+  const std::size_t sources = s.source_count;
+  const std::size_t ranges = sources + s.destination_count;
+  const std::size_t whole = elements * prepared.element;
+  std::size_t far = 0;
+  for (std::size_t i = 0; i < ranges; ++i) far += bases[all[i].base] == nullptr ? 1 : 0;
+
+  // The commonest step of all: a whole piece from a peer to here, or the other way round. No bounce is needed.
+  const bool premultiply = prepared.shape.op == ReduceOp::premul_sum;
+  if (s.kind != StepKind::reduce && !premultiply && s.destination_count == 1) {
+    const PreparedRange& from = all[0];
+    const PreparedRange& to = all[1];
+    if (far == 1 && bases[from.base] == nullptr) {
+      return transport_.read(from.range.rank, handle_of(from.range), offsets[0], bases[to.base] + offsets[1], whole);
+    }
+    if (far == 1) {
+      return transport_.write(to.range.rank, bases[from.base] + offsets[0], handle_of(to.range), offsets[1], whole);
+    }
+  }
+
+  if (bounce_.empty()) bounce_.resize(kBounceBytes + transport::kCacheLine);
+  std::byte* bounce = bounce_.data();
+  bounce += transport::kCacheLine - reinterpret_cast<std::uintptr_t>(bounce) % transport::kCacheLine;
+  const std::size_t per_range = std::min(kMostPerChunk, kBounceBytes / (far + 1)) / transport::kCacheLine *
+                                transport::kCacheLine / prepared.element * prepared.element;
+  TUTTI_CHECK_LT(std::size_t{0}, per_range);
+
+  std::vector<const void*> from(sources);
+  std::vector<void*> to;
+  std::vector<double> factors;
+  if (premultiply) {
+    for (std::size_t i = 0; i < sources; ++i) factors.push_back(factor_of(all[i], buffers));
+  }
+  for (std::size_t done = 0; done < whole;) {
+    const std::size_t bytes = std::min(per_range, whole - done);
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < sources; ++i) {
+      std::byte* base = bases[all[i].base];
+      if (base != nullptr) {
+        from[i] = base + offsets[i] + done;
+        continue;
+      }
+      std::byte* here = bounce + used++ * per_range;
+      TUTTI_TRY(transport_.read(all[i].range.rank, handle_of(all[i].range), offsets[i] + done, here, bytes));
+      from[i] = here;
+    }
+    // What goes to plain memory of peers is made once, in cache, and sent from there.
+    to.clear();
+    std::byte* outgoing = nullptr;
+    for (std::size_t i = sources; i < ranges; ++i) {
+      std::byte* base = bases[all[i].base];
+      if (base != nullptr) to.push_back(base + offsets[i] + done);
+    }
+    if (to.size() < s.destination_count) {
+      outgoing = to.empty() ? bounce + used * per_range : static_cast<std::byte*>(to.front());
+      if (to.empty()) to.push_back(outgoing);
+    }
+    const reduce::Spec spec{.type = prepared.shape.type,
+                            .op = s.kind == StepKind::reduce || premultiply ? prepared.shape.op : ReduceOp::sum,
+                            .divide_by = s.last && prepared.shape.op == ReduceOp::avg ? prepared.ranks : 0.0,
+                            .factors = premultiply ? factors.data() : nullptr};
+    if (s.kind == StepKind::reduce || premultiply) {
+      reduce::reduce(spec, to, from, bytes / prepared.element, false);
+    } else {
+      reduce::copy(to, from[0], bytes, false);
+    }
+    for (std::size_t i = sources; i < ranges && outgoing != nullptr; ++i) {
+      if (bases[all[i].base] != nullptr) continue;
+      TUTTI_TRY(transport_.write(all[i].range.rank, outgoing, handle_of(all[i].range), offsets[i] + done, bytes));
+    }
+    done += bytes;
+  }
+  return {};
+}
+
+}  // namespace tutti::executor

@@ -1,0 +1,192 @@
+#include "collectives/executor/host/transfers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "collectives/reduce/reduce.h"
+
+namespace tutti::executor {
+
+using transport::Handle;
+using transport::kCacheLine;
+using transport::SignalCell;
+
+namespace {
+
+constexpr std::size_t kSlots = 4;
+constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
+constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
+
+// In front of each slot's payload; only the first slot of a message fills in the message's fields.
+struct alignas(kCacheLine) SlotHeader {
+  std::uint64_t message_bytes = 0;
+  std::uint64_t message_count = 0;
+  Handle place = 0;  // 0: the payload follows
+  std::uint64_t payload_bytes = 0;
+  std::uint8_t type = 0;
+};
+
+void raise(SignalCell& cell, std::uint64_t count) {
+  cell.count.store(count, std::memory_order_release);
+  if (cell.sleeping.load(std::memory_order_relaxed) != 0) wake(cell);
+}
+
+std::size_t bytes_of(const Transfer& transfer) { return transfer.count * size_of(transfer.type); }
+
+}  // namespace
+
+struct Transfers::Mailbox {
+  SignalCell filled;
+  SignalCell emptied;
+};
+
+Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
+    : transport_(transport), waiter_(waiter), health_(health), rank_(rank) {
+  const std::size_t room = transport.sizes().mailbox - sizeof(Mailbox);
+  payload_ = room / kSlots / kCacheLine * kCacheLine - sizeof(SlotHeader);
+  TUTTI_CHECK_LE(kCacheLine, payload_);
+  for (int peer = 0; peer < transport.sizes().ranks; ++peer) {
+    outgoing_.push_back({mailbox(peer, rank), 0});
+    incoming_.push_back({mailbox(rank, peer), 0});
+  }
+}
+
+Transfers::Mailbox* Transfers::mailbox(int receiver, int sender) const {
+  std::byte* boxes = transport_.window(receiver).mailboxes;
+  return reinterpret_cast<Mailbox*>(boxes + static_cast<std::size_t>(sender) * transport_.sizes().mailbox);
+}
+
+std::byte* Transfers::slot(Mailbox* box, std::uint64_t number) const {
+  std::byte* slots = reinterpret_cast<std::byte*>(box) + sizeof(Mailbox);
+  return slots + (number % kSlots) * (sizeof(SlotHeader) + payload_);
+}
+
+bool Transfers::reachable_by_peer(Handle handle) const {
+  const transport::Capabilities& can = transport_.capabilities();
+  return can.any_pointer || can.cross_memory || transport::is_registered(handle);
+}
+
+Transfers::Progress Transfers::send_more(Active& active) {
+  const Transfer& t = *active.transfer;
+  Pair& pair = outgoing_[static_cast<std::size_t>(t.peer)];
+  const std::uint64_t emptied = pair.box->emptied.count.load(std::memory_order_acquire);
+  if (active.handed_over != 0) return emptied >= active.handed_over ? Progress::done : Progress::none;
+  const std::size_t bytes = bytes_of(t);
+  Progress progress = Progress::none;
+  while (!active.begun || active.done < bytes) {
+    if (pair.slots - emptied == kSlots) return progress;
+    std::byte* at = slot(pair.box, pair.slots);
+    auto* header = reinterpret_cast<SlotHeader*>(at);
+    if (!active.begun) {
+      active.begun = true;
+      *header = {bytes, t.count, 0, 0, static_cast<std::uint8_t>(t.type)};
+      const Handle place = bytes >= kByPlaceBytes ? transport_.handle_of(t.buffer, bytes) : 0;
+      if (place != 0 && reachable_by_peer(place)) {
+        header->place = place;
+        raise(pair.box->filled, ++pair.slots);
+        active.handed_over = pair.slots;
+        return Progress::some;
+      }
+    }
+    header->payload_bytes = std::min(payload_, bytes - active.done);
+    std::memcpy(at + sizeof(SlotHeader), static_cast<const std::byte*>(t.buffer) + active.done, header->payload_bytes);
+    active.done += header->payload_bytes;
+    bytes_ += header->payload_bytes;
+    raise(pair.box->filled, ++pair.slots);
+    progress = Progress::some;
+  }
+  return Progress::done;
+}
+
+Result<Transfers::Progress> Transfers::receive_more(Active& active) {
+  const Transfer& t = *active.transfer;
+  Pair& pair = incoming_[static_cast<std::size_t>(t.peer)];
+  const std::size_t bytes = bytes_of(t);
+  Progress progress = Progress::none;
+  while (!active.begun || active.done < bytes) {
+    if (pair.box->filled.count.load(std::memory_order_acquire) == pair.slots) return progress;
+    std::byte* at = slot(pair.box, pair.slots);
+    const SlotHeader header = *reinterpret_cast<const SlotHeader*>(at);
+    auto* to = static_cast<std::byte*>(t.buffer) + active.done;
+    std::size_t arrived = header.payload_bytes;
+    if (!active.begun) {
+      active.begun = true;
+      if (header.message_bytes != bytes || header.type != static_cast<std::uint8_t>(t.type)) {
+        return health_.fail(
+            Code::mismatch,
+            fmt::format("{} sends {} x {} to {}, which receives {} x {}", waiter_.name()(t.peer), header.message_count,
+                        name_of(static_cast<DataType>(header.type)), waiter_.name()(rank_), t.count, name_of(t.type)));
+      }
+      if (header.place != 0) {
+        const std::byte* from = transport_.reach(t.peer, header.place);
+        if (from == nullptr) {
+          TUTTI_TRY(transport_.read(t.peer, header.place, 0, to, bytes));
+        } else {
+          void* const destinations[] = {to};
+          reduce::copy(destinations, from, bytes, bytes >= kStreamingBytes);
+        }
+        arrived = bytes;
+        bytes_ += bytes;
+      }
+    }
+    if (header.place == 0) std::memcpy(to, at + sizeof(SlotHeader), arrived);
+    active.done += arrived;
+    raise(pair.box->emptied, ++pair.slots);
+    progress = Progress::some;
+  }
+  return Progress::done;
+}
+
+Result<Transfers::Progress> Transfers::advance(Active& active) {
+  if (active.transfer->sending) return send_more(active);
+  return receive_more(active);
+}
+
+Status Transfers::run(std::span<const Transfer> transfers) {
+  // One queue for each peer and direction; only the head of a queue moves, so messages of a pair keep their order.
+  std::vector<std::deque<Active>> queues(2 * outgoing_.size());
+  for (const Transfer& t : transfers) {
+    queues[2 * static_cast<std::size_t>(t.peer) + (t.sending ? 1 : 0)].push_back({&t});
+  }
+  std::erase_if(queues, [](const auto& queue) { return queue.empty(); });
+  Status failure;
+  const auto any_progress = [&] {
+    bool moved = false;
+    for (auto& queue : queues) {
+      while (!queue.empty()) {
+        const Result<Progress> progress = advance(queue.front());
+        if (!progress.ok()) {
+          failure = progress.status();
+          return true;
+        }
+        if (progress.value() != Progress::none) moved = true;
+        if (progress.value() != Progress::done) break;
+        queue.pop_front();
+      }
+    }
+    std::erase_if(queues, [](const auto& queue) { return queue.empty(); });
+    return moved || queues.empty();
+  };
+  while (!queues.empty()) {
+    const Transfer& next = *queues.front().front().transfer;
+    const auto describe = [this, &next] {
+      return fmt::format("{}({} x {}) {} {}", next.sending ? "send" : "recv", next.count, name_of(next.type),
+                         next.sending ? "to" : "from", waiter_.name()(next.peer));
+    };
+    // What to sleep on: the counter that the other side raises.
+    Pair& pair =
+        next.sending ? outgoing_[static_cast<std::size_t>(next.peer)] : incoming_[static_cast<std::size_t>(next.peer)];
+    SignalCell* cell = queues.size() > 1 ? nullptr : next.sending ? &pair.box->emptied : &pair.box->filled;
+    waiter_.begin_transfer(describe);
+    const Status waited = waiter_.until(any_progress, next.peer, cell);
+    waiter_.end_transfer();
+    TUTTI_TRY(waited);
+    TUTTI_TRY(failure);
+  }
+  return {};
+}
+
+}  // namespace tutti::executor

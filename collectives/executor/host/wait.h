@@ -1,0 +1,91 @@
+// Waiting for a peer: spin, then yield, then sleep; and, while that lasts, find out whether it can still end well.
+//
+// A wait ends in one of four ways: the condition holds; somebody failed or aborted (Health); the deadline passed; or
+// the peers' boards show that it can never hold, because a rank made another call or has left.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/executor/host/health.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+/// How a rank is named in errors: "rank 3 (host alpha, pid 4711)".
+using RankName = std::function<std::string(int rank)>;
+
+struct WaitOptions {
+  std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
+  std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
+  bool crowded = false;                                           // more ranks than cores here: yield almost at once
+};
+
+/// Ends the sleep of whoever waits on this cell.
+void wake(transport::SignalCell& cell);
+
+/// What a waiting rank looks at. One per communicator and rank.
+class Waiter {
+ public:
+  Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options);
+
+  /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
+  /// otherwise.
+  void begin_call(std::uint64_t sequence) { sequence_ = sequence; }
+  /// The same for sends and receives, which have no number: words for errors, made when needed.
+  void begin_transfer(std::function<std::string()> describe) { describe_ = std::move(describe); }
+  void end_transfer() { describe_ = nullptr; }
+  /// Until holds() is true. `peer`: whom it depends on. `cell`: what to sleep on, or null.
+  template <class Holds>
+  Status until(Holds&& holds, int peer, transport::SignalCell* cell = nullptr) {
+    for (int i = 0; i < quick_spins_; ++i) {
+      if (holds()) return {};
+      cpu_relax();
+    }
+    Patience patience;
+    while (!holds()) TUTTI_TRY(pause(patience, peer, cell));
+    return {};
+  }
+
+  /// After a signal of `peer` whose tag is not that of the own call `sequence`: was it the same call all the same (the
+  /// peer may be one call ahead)? If not, the failure that names both calls.
+  Status check_peer(int peer, std::uint64_t sequence);
+
+  const WaitOptions& options() const { return options_; }
+  /// "all_reduce(128 x f32, sum) as its call 7", from the board of `rank`.
+  std::string call_text(int rank, std::uint64_t sequence) const;
+  const RankName& name() const { return name_; }
+
+ private:
+  struct Patience {
+    std::int64_t since = 0;      // ns; 0: not yet looked at the clock
+    std::int64_t last_look = 0;  // at the peers' boards
+    std::uint64_t polls = 0;
+  };
+
+  /// One breath of a long wait.
+  Status pause(Patience& patience, int peer, transport::SignalCell* cell);
+  /// Do the boards say that the call in progress cannot end?
+  Status look_around(int peer);
+  Status deadline_passed(int peer);
+  Status mismatch(std::uint64_t sequence);
+  std::string activity() const;
+  bool has_entered(int rank, std::uint64_t sequence) const;
+
+  transport::Transport& transport_;
+  Health& health_;
+  int rank_;
+  int ranks_;
+  RankName name_;
+  WaitOptions options_;
+  int quick_spins_;
+  std::uint64_t sequence_ = 0;             // of the collective in progress
+  std::function<std::string()> describe_;  // the transfer in progress
+};
+
+}  // namespace tutti::executor

@@ -1,0 +1,162 @@
+#include "collectives/flight_recorder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "collectives/algorithms/table.h"
+#include "collectives/communicator.h"
+#include "collectives/executor/host/record.h"
+
+namespace tutti::flight_recorder {
+
+using executor::CallSnapshot;
+
+namespace {
+
+constexpr std::size_t kCallsOnFailure = 5;
+
+std::vector<CallSnapshot> calls_of(const transport::Board& board) {
+  std::vector<CallSnapshot> calls;
+  for (const transport::CallRecord& record : board.calls) {
+    const CallSnapshot call = executor::snapshot(record);
+    if (call.sequence != 0) calls.push_back(call);
+  }
+  std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  return calls;
+}
+
+const char* state_of(const CallSnapshot& call) {
+  switch (call.state) {
+    case transport::CallState::entered: return "running";
+    case transport::CallState::done: return "done";
+    case transport::CallState::failed: return "failed";
+  }
+  return "?";
+}
+
+const char* algorithm_of(const CallSnapshot& call) {
+  const auto& table = algorithms::table();
+  return call.algorithm < table.size() ? table[call.algorithm].name : "-";
+}
+
+double seconds_ago(std::uint64_t ticks) { return static_cast<double>(now_ns() - ns_of_ticks(ticks)) / 1e9; }
+
+double microseconds(const CallSnapshot& call) {
+  const std::uint64_t end = call.ended != 0 ? call.ended : ticks();
+  return static_cast<double>(ns_of_ticks(end) - ns_of_ticks(call.entered)) / 1e3;
+}
+
+// The signal. A handler may do next to nothing, so it only wakes a thread that prints.
+sem_t asked;
+std::mutex enlisted_mutex;
+std::vector<const TuttiCommunicator*> enlisted;  // guarded by enlisted_mutex
+
+void start_listening(int number) {
+  sem_init(&asked, 0, 0);
+  std::thread([] {
+    for (;;) {
+      while (sem_wait(&asked) != 0) {
+      }
+      const std::lock_guard lock(enlisted_mutex);
+      for (const TuttiCommunicator* communicator : enlisted) {
+        const std::string all = communicator->flight_recorder_text();
+        (void)!write(STDERR_FILENO, all.data(), all.size());
+      }
+    }
+  }).detach();
+  struct sigaction action {};
+  action.sa_handler = [](int) { sem_post(&asked); };
+  action.sa_flags = SA_RESTART;
+  sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+std::string text_of_rank(const transport::Board& board, const std::string& name, std::size_t most) {
+  std::vector<CallSnapshot> calls = calls_of(board);
+  if (calls.size() > most) calls.erase(calls.begin(), calls.end() - static_cast<std::ptrdiff_t>(most));
+  std::string all = fmt::format("{}\n{:>10}  {:<52} {:>14}  {:<18} {:<8} {:>12} {:>12}\n", name, "call", "what",
+                                "bytes", "algorithm", "state", "since (s)", "took (us)");
+  for (const CallSnapshot& call : calls) {
+    all += fmt::format("{:>10}  {:<52} {:>14}  {:<18} {:<8} {:>12.6f} {:>12.2f}\n", call.sequence, call.text(),
+                       call.bytes, algorithm_of(call), state_of(call), seconds_ago(call.entered), microseconds(call));
+  }
+  return all;
+}
+
+std::string text(const transport::Transport& transport, const executor::RankName& name) {
+  std::string all;
+  for (int rank = 0; rank < transport.sizes().ranks; ++rank) {
+    const transport::Board* board = transport.window(rank).board;
+    if (board != nullptr) all += text_of_rank(*board, name(rank), transport::kCallRing);
+  }
+  return all;
+}
+
+std::string json(const transport::Transport& transport, const executor::RankName& name) {
+  nlohmann::json ranks = nlohmann::json::array();
+  for (int rank = 0; rank < transport.sizes().ranks; ++rank) {
+    const transport::Board* board = transport.window(rank).board;
+    if (board == nullptr) continue;
+    nlohmann::json calls = nlohmann::json::array();
+    for (const CallSnapshot& call : calls_of(*board)) {
+      calls.push_back({{"sequence", call.sequence},
+                       {"call", call.text()},
+                       {"collective", name_of(call.collective)},
+                       {"type", name_of(call.type)},
+                       {"op", name_of(call.op)},
+                       {"root", call.root},
+                       {"count", call.count},
+                       {"bytes", call.bytes},
+                       {"algorithm", algorithm_of(call)},
+                       {"state", state_of(call)},
+                       {"seconds_ago", seconds_ago(call.entered)},
+                       {"microseconds", microseconds(call)}});
+    }
+    ranks.push_back({{"rank", rank}, {"name", name(rank)}, {"calls", calls}});
+  }
+  return nlohmann::json{{"ranks", ranks}}.dump(1);
+}
+
+void print_on_failure(const TuttiCommunicator& communicator, const Status& failure) {
+  log::error("{}: {}", name_of(failure.code()), failure.message());
+  const std::string last = communicator.last_calls_text(kCallsOnFailure);
+  (void)!write(STDERR_FILENO, last.data(), last.size());
+  const std::string& path = options::text(Option::flight_recorder);
+  if (path.empty()) return;
+  const std::string file = fmt::format("{}.rank{}.json", path, communicator.rank());
+  std::ofstream out(file);
+  out << communicator.flight_recorder_json() << '\n';
+  if (!out) log::error("cannot write the flight recorder to {}", file);
+}
+
+void enlist(const TuttiCommunicator* communicator) {
+  const std::lock_guard lock(enlisted_mutex);
+  static const bool listening = [] {
+    const auto number = static_cast<int>(options::integer(Option::flight_signal));
+    if (number > 0) start_listening(number);
+    return true;
+  }();
+  (void)listening;
+  enlisted.push_back(communicator);
+}
+
+void delist(const TuttiCommunicator* communicator) {
+  const std::lock_guard lock(enlisted_mutex);
+  std::erase(enlisted, communicator);
+}
+
+}  // namespace tutti::flight_recorder

@@ -1,0 +1,51 @@
+#include "collectives/inproc_fabric.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace tutti {
+
+std::string InprocFabric::describe(int /*member*/) const { return fmt::format("thread of pid {}", getpid()); }
+
+Result<std::vector<std::uint64_t>> InprocFabric::make_windows(int ranks, const transport::WindowSizes& sizes) {
+  std::vector<std::uint64_t> addresses;
+  const std::lock_guard lock(mutex_);
+  for (int rank = 0; rank < ranks; ++rank) {
+    transport::SharedWindow window = transport::make_shared_window(sizes);
+    if (!window) {
+      return Status(Code::memory_limit,
+                    fmt::format("no memory for the {} x {} bytes of communication buffers of {} ranks", ranks,
+                                sizes.bytes(), ranks));
+    }
+    addresses.push_back(reinterpret_cast<std::uint64_t>(window.get()));
+    windows_[window.get()] = window;
+    first_.push_back(std::move(window));
+  }
+  return addresses;
+}
+
+Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::span<const int> members, int rank,
+                                                                    const transport::WindowSizes& sizes,
+                                                                    const Exchange& exchange) {
+  const transport::SharedWindow mine = first_.empty() ? transport::make_shared_window(sizes) : nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(windows_, [](const auto& entry) { return entry.second.expired(); });
+    if (mine) windows_[mine.get()] = mine;
+  }
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> addresses, exchange(reinterpret_cast<std::uint64_t>(mine.get())));
+  std::vector<transport::SharedWindow> windows;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t r = 0; r < members.size(); ++r) {
+    const auto found = windows_.find(reinterpret_cast<std::byte*>(addresses[r]));
+    if (found == windows_.end()) {
+      return Status(Code::memory_limit,
+                    fmt::format("rank {} found no memory for its {} bytes of communication buffers", r, sizes.bytes()));
+    }
+    windows.push_back(found->second.lock());
+  }
+  return std::unique_ptr<transport::Transport>(
+      std::make_unique<transport::InprocTransport>(rank, sizes, std::move(windows)));
+}
+
+}  // namespace tutti

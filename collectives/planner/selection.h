@@ -1,0 +1,70 @@
+// Which algorithm serves a call: a readable list of rules. The last rule that matches and can serve is taken, so a
+// later rule is an exception to an earlier one, and what users add (option TUTTI_SELECTION) comes last.
+//
+//   rule        := collective ranks bytes algorithm        all_reduce * 0-8K one_shot
+//   ranks       := '*' | N | N-M | N-inf
+//   bytes       := '*' | A-B                               half open [A, B); sizes as 64, 8K, 1M; B may be inf
+//   rules       := rule (';' rule)*                        newlines separate too; '#' begins a comment
+// Bytes are those of the largest buffer of the call: the vector, or all ranks' blocks together.
+//
+// Immutable; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/algorithms/table.h"
+
+namespace tutti::planner {
+
+/// What a call demands of an algorithm.
+struct Demand {
+  Collective collective = Collective::all_reduce;
+  int ranks = 1;
+  std::size_t bytes = 0;
+  bool deterministic = false;
+  bool load_store = true;      // the links have it
+  bool buffers_open = true;    // all buffers of the call can be reached by peers
+  bool in_place = false;       // some rank may be in place
+  std::string_view algorithm;  // by name, or empty
+};
+
+struct Choice {
+  const algorithms::Algorithm* algorithm = nullptr;
+  std::string reason;
+};
+
+class Selection {
+ public:
+  /// The built-in rules, and `more` behind them.
+  static Result<Selection> with_rules(std::string_view more);
+
+  /// Errors: invalid_argument (no such algorithm, or it cannot serve this demand), unsupported (no rule can serve).
+  Result<Choice> choose(const Demand& demand) const;
+  /// All rules, in the grammar above.
+  std::string print() const;
+
+ private:
+  struct Rule {
+    Collective collective;
+    int min_ranks;
+    int max_ranks;
+    std::size_t from;
+    std::size_t to;
+    const algorithms::Algorithm* algorithm;
+    std::string text;
+    bool built_in;
+  };
+  Status add(std::string_view rules, bool built_in);
+  static Result<Rule> parse_rule(std::string_view text, bool built_in);
+
+  std::vector<Rule> rules_;
+};
+
+/// Empty when the algorithm can serve the demand; else why it cannot.
+std::string why_not(const algorithms::Algorithm& algorithm, const Demand& demand);
+
+}  // namespace tutti::planner

@@ -1,0 +1,51 @@
+// A job whose ranks are processes of one host: a Bootstrap that watches over them, and their shared memory.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "collectives/fabric.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/shm/acquaintance.h"
+
+namespace tutti {
+
+/// Shared by the communicators of one rank. Thread-safe, but for connect().
+class ShmFabric final : public Fabric {
+ public:
+  /// A collective call of all ranks of the job.
+  static Result<std::shared_ptr<ShmFabric>> create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                                                   std::chrono::milliseconds deadline);
+  ~ShmFabric() override;
+
+  /// The exchange of the job's first communicator.
+  Exchange bootstrap_exchange();
+
+  std::string describe(int member) const override;
+  Result<std::unique_ptr<transport::Transport>> connect(std::span<const int> members, int rank,
+                                                        const transport::WindowSizes& sizes,
+                                                        const Exchange& exchange) override;
+  void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) override;
+  void unsubscribe(std::uint64_t scope) override;
+  void tell(std::uint64_t scope, Code code, const std::string& message) override;
+  int local_members() const override { return bootstrap_->size(); }
+
+ private:
+  ShmFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena,
+            transport::Acquaintance acquaintance);
+  void heard(const bootstrap::Failure& failure);
+
+  struct Subscription {
+    std::vector<int> members;
+    OnFailure on_failure;
+  };
+
+  const std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  transport::Arena& arena_;
+  const transport::Acquaintance acquaintance_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
+};
+
+}  // namespace tutti

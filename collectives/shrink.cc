@@ -1,0 +1,113 @@
+// The survivors of a failed communicator form a new one. The old one's signals are in an unknown state and the meeting
+// place may be dead, so they use nothing but their boards, which stay mapped whatever happens to their owners: each
+// rank writes down whom it believes alive, and they have agreed once everybody in that set has written the same set. A
+// rank that dies meanwhile changes the set, and they begin again.
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "base/clock.h"
+#include "collectives/alone.h"
+#include "collectives/communicator.h"
+
+namespace tutti {
+
+using transport::Regroup;
+
+namespace {
+
+constexpr std::uint64_t kAgreed = 1;
+constexpr std::uint64_t kExchanged = 2;
+constexpr std::uint64_t kReady = 3;
+constexpr std::uint64_t kShrinkScope = 0x5EED5EED;
+
+using Set = std::vector<std::uint64_t>;
+
+bool contains(const Set& set, int rank) { return (set[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0; }
+
+void breathe() {
+  const timespec pause{0, 200'000};
+  nanosleep(&pause, nullptr);
+}
+
+bool has_written(const Regroup& regroup, const Set& set) {
+  if (regroup.stage.load(std::memory_order_acquire) < kAgreed) return false;
+  for (std::size_t i = 0; i < set.size(); ++i) {
+    if (regroup.alive[i].load(std::memory_order_relaxed) != set[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<int>> TuttiCommunicator::agree_on_survivors(std::int64_t deadline_ns) {
+  Regroup& own = transport_->window(rank_).board->regroup;
+  Set written;
+  for (;; breathe()) {
+    Set alive((static_cast<std::size_t>(size()) + 63) / 64);
+    for (int r = 0; r < size(); ++r) {
+      if (transport_->alive(r)) alive[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
+    }
+    if (alive != written) {
+      for (std::size_t i = 0; i < alive.size(); ++i) own.alive[i].store(alive[i], std::memory_order_relaxed);
+      own.stage.store(kAgreed, std::memory_order_release);
+      written = alive;
+    }
+    std::vector<int> survivors;
+    int missing = -1;
+    for (int r = 0; r < size(); ++r) {
+      if (!contains(alive, r)) continue;
+      survivors.push_back(r);
+      if (!has_written(transport_->window(r).board->regroup, alive)) missing = r;
+    }
+    if (missing < 0) return survivors;
+    if (now_ns() > deadline_ns) {
+      return Status(Code::timeout,
+                    fmt::format("{} called shrink, but {}, which is alive, has not within {:.1f} s", who(rank_),
+                                who(missing), std::chrono::duration<double>(options_.timeout).count()));
+    }
+  }
+}
+
+Result<std::vector<std::uint64_t>> TuttiCommunicator::meet_survivors(const std::vector<int>& survivors,
+                                                                     std::uint64_t stage, std::uint64_t value,
+                                                                     std::int64_t deadline_ns) {
+  Regroup& own = transport_->window(rank_).board->regroup;
+  if (stage == kExchanged) own.value.store(value, std::memory_order_relaxed);
+  own.stage.store(stage, std::memory_order_release);
+  std::vector<std::uint64_t> values;
+  for (const int r : survivors) {
+    const Regroup& theirs = transport_->window(r).board->regroup;
+    for (; theirs.stage.load(std::memory_order_acquire) < stage; breathe()) {
+      if (!transport_->alive(r)) return Status(Code::peer_died, fmt::format("{} died while the others shrank", who(r)));
+      if (now_ns() > deadline_ns) return Status(Code::timeout, fmt::format("{} did not finish shrink", who(r)));
+    }
+    values.push_back(theirs.value.load(std::memory_order_relaxed));
+  }
+  return values;
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink() {
+  queue_.wait_idle();
+  const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(options_.timeout).count();
+  // From here on the old communicator serves nobody.
+  (void)health_.fail(Code::aborted, fmt::format("{} shrinks the communicator", who(rank_)));
+  TUTTI_ASSIGN(const std::vector<int> survivors, agree_on_survivors(deadline));
+  if (survivors.size() == 1) {
+    return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+  }
+  std::vector<int> members;
+  int own = 0;
+  for (const int r : survivors) {
+    if (r == rank_) own = static_cast<int>(members.size());
+    members.push_back(members_[static_cast<std::size_t>(r)]);
+  }
+  const Exchange exchange = [&](std::uint64_t value) { return meet_survivors(survivors, kExchanged, value, deadline); };
+  TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> child,
+               create(fabric_, members, own, scope_ ^ kShrinkScope ^ (members.size() << 32), options_, exchange));
+  TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::uint64_t> all, meet_survivors(survivors, kReady, 0, deadline));
+  return std::shared_ptr<CommunicatorInterface>(std::move(child));
+}
+
+}  // namespace tutti

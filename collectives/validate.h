@@ -1,0 +1,18 @@
+// The caller's mistakes that one rank can see by itself, each as one sentence. Pure.
+#pragma once
+
+#include <span>
+
+#include "base/status.h"
+#include "collectives/call.h"
+
+namespace tutti {
+
+/// `who`: the rank, as named in the sentence.
+Status validate(const Call& call, int rank, int ranks, const std::string& who);
+Status validate(std::span<const Transfer> transfers, int ranks, const std::string& who);
+
+/// Elements in the largest buffer of the call: the vector, or all ranks' blocks together.
+std::size_t elements_of(const Call& call, int ranks);
+
+}  // namespace tutti

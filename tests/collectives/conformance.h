@@ -1,0 +1,32 @@
+// One check for every collective, algorithm, size, type and placement: what the ranks get is compared with what a plain
+// loop over all ranks' inputs gives. Inputs are small whole numbers, so that sums are exact in every type and order.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "collectives/reduce/reduce.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti::testing {
+
+struct Case {
+  Collective collective = Collective::all_reduce;
+  std::string algorithm;
+  std::size_t count = 1;
+  DataType type = DataType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  bool in_place = false;
+  bool registered = false;
+};
+
+/// Bytes of element `index` of rank `rank`'s input: a whole number from -3 to 3 (0 to 3 where there is no sign).
+void write_element(DataType type, std::byte* at, int rank, std::size_t index);
+
+/// Runs the case on this rank; throws std::runtime_error that describes the first wrong element.
+void check_case(Communicator& comm, const Case& c);
+
+std::string describe(const Case& c);
+
+}  // namespace tutti::testing

@@ -1,0 +1,135 @@
+#include "transport/shm/acquaintance.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "base/options.h"
+#include "transport/bootstrap/fd_socket.h"
+
+namespace tutti::transport {
+
+namespace {
+
+using bootstrap::Bootstrap;
+using bootstrap::FdSocket;
+using bootstrap::Token;
+
+// What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
+struct Card {
+  char machine[64] = {};  // boot id and network namespace: shares memory and abstract sockets
+  char socket[64] = {};   // where descriptors are received
+  unsigned char token[16] = {};
+  std::int64_t pid = 0;
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t probe = 0;  // address of a word of plain memory that holds kProbe
+};
+
+constexpr std::uint64_t kProbe = 0x7477656E7479206FULL;
+std::uint64_t probe_word = kProbe;
+
+std::string machine_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return fmt::format("{}/{}", boot, network.st_ino);
+}
+
+void put_text(char (&field)[64], const std::string& text) { std::strncpy(field, text.c_str(), sizeof(field) - 1); }
+
+// Owns the descriptor behind a ShmProcess.
+std::shared_ptr<const ShmProcess> own_process(ShmProcess process) {
+  return {new ShmProcess(std::move(process)), [](const ShmProcess* p) {
+            if (p->pidfd >= 0) close(p->pidfd);
+            delete p;
+          }};
+}
+
+bool can_reach(const Card& card) {
+  std::uint64_t word = 0;
+  const auto pid = static_cast<pid_t>(card.pid);
+  return cross_memory_read(pid, card.probe, &word, sizeof(word)).ok() && word == kProbe &&
+         cross_memory_write(pid, &word, card.probe, sizeof(word)).ok();
+}
+
+}  // namespace
+
+Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline) {
+  const auto until = std::chrono::steady_clock::now() + deadline;
+  TUTTI_ASSIGN(FdSocket socket, FdSocket::listen());
+  Card mine;
+  put_text(mine.machine, machine_identity());
+  put_text(mine.socket, socket.name());
+  const Token token = bootstrap::random_token();
+  std::memcpy(mine.token, token.data(), sizeof(mine.token));
+  mine.pid = getpid();
+  mine.arena_bytes = arena.bytes();
+  mine.probe = reinterpret_cast<std::uint64_t>(&probe_word);
+
+  TUTTI_ASSIGN(const std::vector<std::string> blobs,
+               bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(mine)}));
+  std::vector<Card> cards(blobs.size());
+  for (std::size_t r = 0; r < blobs.size(); ++r) {
+    if (blobs[r].size() != sizeof(Card)) {
+      return Status(Code::mismatch,
+                    fmt::format("rank {} runs another version of Tutti than rank {}", r, bootstrap.rank()));
+    }
+    std::memcpy(&cards[r], blobs[r].data(), sizeof(Card));
+    if (std::strncmp(cards[r].machine, mine.machine, sizeof(mine.machine)) != 0) {
+      return unsupported(
+          fmt::format("rank {} is on another host (or network namespace) than rank {}; this build connects "
+                      "ranks of one host",
+                      r, bootstrap.rank()));
+    }
+  }
+
+  Acquaintance acquaintance;
+  acquaintance.processes.resize(cards.size());
+  const int rank = bootstrap.rank();
+  for (int r = 0; r < bootstrap.size(); ++r) {
+    if (r == rank) continue;
+    const Card& card = cards[static_cast<std::size_t>(r)];
+    Token theirs;
+    std::memcpy(theirs.data(), card.token, theirs.size());
+    TUTTI_TRY(bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()}));
+  }
+  for (int left = bootstrap.size() - 1; left > 0; --left) {
+    TUTTI_ASSIGN(FdSocket::Received received, socket.accept_fds(until, token));
+    const auto r = static_cast<std::size_t>(received.sender);
+    if (received.sender < 0 || r >= cards.size() || received.fds.size() != 1 || acquaintance.processes[r]) {
+      return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
+    }
+    ShmProcess process;
+    process.pid = static_cast<pid_t>(cards[r].pid);
+    // The link by which a dead process is noticed even where the meeting place is gone too.
+    process.pidfd = process.pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
+    struct stat file {};
+    if (fstat(received.fds[0].get(), &file) != 0 || static_cast<std::uint64_t>(file.st_size) != cards[r].arena_bytes) {
+      return Status(Code::system, fmt::format("rank {} sent a descriptor that is not its arena", r));
+    }
+    TUTTI_ASSIGN(process.arena, ArenaMapping::map(received.fds[0].release(), cards[r].arena_bytes));
+    acquaintance.processes[r] = own_process(std::move(process));
+  }
+  ShmProcess self;
+  self.pid = getpid();
+  acquaintance.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
+
+  const std::string& wish = options::text(Option::cross_memory);
+  const bool reach = wish != "off" && std::all_of(cards.begin(), cards.end(), can_reach);
+  if (wish == "on" && !reach) {
+    return unsupported(fmt::format("rank {} may not read other ranks' memory, and TUTTI_CROSS_MEMORY is 'on'", rank));
+  }
+  TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(reach ? "1" : "0"));
+  acquaintance.cross_memory =
+      std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });
+  return acquaintance;
+}
+
+}  // namespace tutti::transport

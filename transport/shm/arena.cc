@@ -1,0 +1,151 @@
+#include "transport/shm/arena.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/even_share.h"
+#include "base/options.h"
+
+namespace tutti::transport {
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSmallAlignment = 64;
+
+std::mutex process_mutex;
+Arena* process_arena = nullptr;  // guarded by process_mutex
+
+std::size_t wanted_bytes() {
+  const std::size_t asked = options::bytes(Option::arena);
+  if (asked != 0) return round_up(asked, kPage);
+  const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
+  return round_up(pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), kPage);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ArenaMapping>> ArenaMapping::map(int descriptor, std::size_t bytes) {
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  const int error = errno;
+  close(descriptor);
+  if (base == MAP_FAILED) return system_error(fmt::format("cannot map {} bytes of shared memory", bytes), error);
+  return std::shared_ptr<ArenaMapping>(new ArenaMapping(static_cast<std::byte*>(base), bytes));
+}
+
+ArenaMapping::~ArenaMapping() { munmap(base_, bytes_); }
+
+Arena::Arena(int descriptor, std::shared_ptr<ArenaMapping> mapping)
+    : descriptor_(descriptor), owner_(getpid()), mapping_(std::move(mapping)), free_{{0, mapping_->bytes()}} {}
+
+Result<Arena*> Arena::process() {
+  // Never destroyed: buffers may be released by static destructors. A forked child makes an arena of its own, since the
+  // one that it inherited goes on being its parent's.
+  const std::lock_guard lock(process_mutex);
+  if (process_arena != nullptr && process_arena->owner_ == getpid()) return process_arena;
+  TUTTI_ASSIGN(process_arena, create());
+  return process_arena;
+}
+
+void Arena::deallocate(std::byte* pointer) {
+  Arena* arena = nullptr;
+  {
+    const std::lock_guard lock(process_mutex);
+    arena = process_arena;
+  }
+  if (arena != nullptr && arena->owner_ == getpid() && arena->offset_of(pointer, 1)) arena->release(pointer);
+}
+
+Result<Arena*> Arena::create() {
+  const std::size_t bytes = wanted_bytes();
+  const int descriptor = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) return system_error("cannot create shared memory (memfd_create)", errno);
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    close(descriptor);
+    return system_error(fmt::format("cannot size shared memory to {} bytes", bytes), error);
+  }
+  // A peer must not be able to shrink what we then touch.
+  fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return system_error("cannot duplicate a descriptor", errno);
+  TUTTI_ASSIGN(std::shared_ptr<ArenaMapping> mapping, ArenaMapping::map(own, bytes));
+  return new Arena(descriptor, std::move(mapping));
+}
+
+Result<std::byte*> Arena::allocate(std::size_t bytes) {
+  const std::size_t alignment = bytes >= kPage ? kPage : kSmallAlignment;
+  const std::size_t size = round_up(bytes == 0 ? 1 : bytes, alignment);
+  const std::lock_guard lock(mutex_);
+  for (auto it = free_.begin(); it != free_.end(); ++it) {
+    const auto [offset, length] = *it;
+    const std::size_t begin = round_up(offset, alignment);
+    if (begin + size > offset + length) continue;
+    free_.erase(it);
+    if (begin > offset) free_.emplace(offset, begin - offset);
+    if (begin + size < offset + length) free_.emplace(begin + size, offset + length - begin - size);
+    used_.emplace(begin, size);
+    allocated_ += size;
+    return base() + begin;  // zero: the file began so, and deallocate() leaves it so
+  }
+  return Status(Code::memory_limit,
+                fmt::format("allocate({}) finds no room in the registered arena of {} bytes, of which {} are in use "
+                            "(TUTTI_ARENA sets its size)",
+                            bytes, this->bytes(), allocated_));
+}
+
+void Arena::release(std::byte* pointer) {
+  const std::lock_guard lock(mutex_);
+  const auto offset = static_cast<std::size_t>(pointer - base());
+  const auto used = used_.find(offset);
+  TUTTI_CHECK(used != used_.end());
+  std::size_t begin = offset;
+  std::size_t end = offset + used->second;
+  allocated_ -= used->second;
+  used_.erase(used);
+  // Pages that held only this block go back, and read as zero when they are used again. A page shared with small
+  // neighbours stays, so a later page-aligned block must not find it dirty: clear it by hand.
+  std::size_t hole_begin = round_up(begin, kPage);
+  std::size_t hole_end = end / kPage * kPage;
+  if (hole_begin < hole_end) {
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(hole_begin),
+              static_cast<off_t>(hole_end - hole_begin));
+  } else {
+    hole_begin = hole_end = end;
+  }
+  std::memset(base() + begin, 0, hole_begin - begin);
+  std::memset(base() + hole_end, 0, end - hole_end);
+
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == end) {
+    end += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == begin) {
+      begin = previous->first;
+      free_.erase(previous);
+    }
+  }
+  free_.emplace(begin, end - begin);
+}
+
+std::optional<std::size_t> Arena::offset_of(const void* address, std::size_t size) const {
+  const auto* p = static_cast<const std::byte*>(address);
+  if (p < base() || p + size > base() + bytes()) return std::nullopt;
+  return static_cast<std::size_t>(p - base());
+}
+
+std::size_t Arena::allocated() const {
+  const std::lock_guard lock(mutex_);
+  return allocated_;
+}
+
+}  // namespace tutti::transport

@@ -1,0 +1,71 @@
+// The registered memory of a process: one large, sparse memory file that every peer on the host maps once. Whatever is
+// allocated in it is reached by all of them at (their mapping of it) + offset, with no exchange per buffer. Nothing
+// appears in a file system, and the pages live until the last process that maps them lets go.
+//
+// Threads: all functions may be called from any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/status.h"
+
+namespace tutti::transport {
+
+/// A mapping of somebody's arena; unmapped with the object.
+class ArenaMapping {
+ public:
+  /// Maps `bytes` of the file; takes the descriptor and closes it.
+  static Result<std::shared_ptr<ArenaMapping>> map(int descriptor, std::size_t bytes);
+  ~ArenaMapping();
+  ArenaMapping(const ArenaMapping&) = delete;
+  ArenaMapping& operator=(const ArenaMapping&) = delete;
+
+  std::byte* base() const { return base_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  ArenaMapping(std::byte* base, std::size_t bytes) : base_(base), bytes_(bytes) {}
+  std::byte* base_;
+  std::size_t bytes_;
+};
+
+class Arena {
+ public:
+  /// This process's arena; made at the first use (option TUTTI_ARENA: its size).
+  static Result<Arena*> process();
+
+  int descriptor() const { return descriptor_; }
+  std::size_t bytes() const { return mapping_->bytes(); }
+  std::byte* base() const { return mapping_->base(); }
+
+  /// Zero-filled; from 4 KiB on page-aligned, 64-byte aligned below. Errors: memory_limit.
+  Result<std::byte*> allocate(std::size_t bytes);
+  /// REQUIRES: from allocate(), once. Whole pages go back to the system. In a forked child, what the parent allocated
+  /// is left alone.
+  static void deallocate(std::byte* pointer);
+  /// The offset of [address, address + bytes) when it lies in the arena.
+  std::optional<std::size_t> offset_of(const void* address, std::size_t bytes) const;
+  std::size_t allocated() const;
+
+ private:
+  static Result<Arena*> create();
+  void release(std::byte* pointer);
+  Arena(int descriptor, std::shared_ptr<ArenaMapping> mapping);
+
+  const int descriptor_;
+  const pid_t owner_;
+  const std::shared_ptr<ArenaMapping> mapping_;
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::size_t> free_;  // offset -> bytes; guarded by mutex_
+  std::map<std::size_t, std::size_t> used_;  // likewise
+  std::size_t allocated_ = 0;                // likewise
+};
+
+}  // namespace tutti::transport

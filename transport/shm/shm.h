@@ -1,0 +1,55 @@
+// Ranks as processes of one host: windows and registered memory lie in the processes' arenas, which all have mapped;
+// plain memory is reached by the kernel's cross-memory attach where that is allowed.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/shm/arena.h"
+#include "transport/transport.h"
+
+namespace tutti::transport {
+
+/// What a rank must know of a process to share memory with it.
+struct ShmProcess {
+  pid_t pid = 0;
+  int pidfd = -1;  // readable once the process has ended; -1: not watched. Owned by whoever made this
+  std::shared_ptr<ArenaMapping> arena;
+};
+
+/// A window in this process's arena. When its communicator ends, peers may still be reading; so the memory is released
+/// only when all ranks have said that they have left (at the next window that is made or retired).
+std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& status);
+void retire_window(std::size_t offset, int ranks);
+
+class ShmTransport final : public Transport {
+ public:
+  /// `processes` by rank; `offsets`: where each rank's window lies in its arena. Retires the own window when destroyed.
+  ShmTransport(int rank, const WindowSizes& sizes, Arena& own, std::vector<std::shared_ptr<const ShmProcess>> processes,
+               std::vector<std::size_t> offsets, bool cross_memory);
+  ~ShmTransport() override;
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  const WindowSizes& sizes() const override { return sizes_; }
+  const Window& window(int rank) const override { return windows_[static_cast<std::size_t>(rank)]; }
+  Handle handle_of(const void* address, std::size_t bytes) const override;
+  std::byte* reach(int rank, Handle handle) const override;
+  bool alive(int rank) const override;
+  Status read(int rank, Handle from, std::size_t offset, void* to, std::size_t bytes) override;
+  Status write(int rank, const void* from, Handle to, std::size_t offset, std::size_t bytes) override;
+
+ private:
+  int rank_;
+  WindowSizes sizes_;
+  Capabilities capabilities_;
+  Arena& own_;
+  std::vector<std::shared_ptr<const ShmProcess>> processes_;
+  std::vector<std::size_t> offsets_;
+  std::vector<Window> windows_;
+};
+
+/// Copies from another process's plain memory. Errors: system, peer_died.
+Status cross_memory_read(pid_t pid, std::uint64_t from, void* to, std::size_t bytes);
+Status cross_memory_write(pid_t pid, const void* from, std::uint64_t to, std::size_t bytes);
+
+}  // namespace tutti::transport
