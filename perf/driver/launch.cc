@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -45,8 +46,28 @@ std::string random_secret() {
   return text;
 }
 
-pid_t start(const std::vector<std::string>& command,
-            const std::vector<std::pair<std::string, std::string>>& variables) {
+/// The cores that this process may use.
+std::vector<int> allowed_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  }
+  return cores;
+}
+
+void bind_to(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  sched_setaffinity(0, sizeof(one), &one);  // a rank that cannot be bound runs all the same
+}
+
+/// `core` < 0: anywhere.
+pid_t start(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& variables,
+            int core) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -55,6 +76,7 @@ pid_t start(const std::vector<std::string>& command,
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before prctl
+  if (core >= 0) bind_to(core);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   execvp(argv[0], argv.data());
   std::perror(argv[0]);
@@ -100,6 +122,7 @@ std::vector<std::string> launcher_command(int ranks, const std::string& backend,
     if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
   } else {
     line = {"mpiexec.mpich"};
+    if (static_cast<std::size_t>(ranks) <= allowed_cores().size()) line.insert(line.end(), {"-bind-to", "core"});
   }
   line.insert(line.end(), {"-n", std::to_string(ranks)});
   line.insert(line.end(), command.begin(), command.end());
@@ -108,22 +131,26 @@ std::vector<std::string> launcher_command(int ranks, const std::string& backend,
 
 int launch_ranks(int ranks, const std::string& backend, const std::vector<std::string>& command) {
   if (backend == "openmpi" || backend == "mpich") {
-    return wait_for({start(launcher_command(ranks, backend, command), {{kLaunched, "1"}})});
+    return wait_for({start(launcher_command(ranks, backend, command), {{kLaunched, "1"}}, -1)});
   }
   const std::string port = std::to_string(free_port());
   const std::string secret = random_secret();
   const std::string size = std::to_string(ranks);
+  const std::vector<int> cores = allowed_cores();
+  const bool bound = backend == "tutti" && static_cast<std::size_t>(ranks) <= cores.size();
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string number = std::to_string(rank);
-    const pid_t child = start(command, {{kLaunched, "1"},
-                                        {"TUTTI_RANK", number},
-                                        {"TUTTI_SIZE", size},
-                                        {"TUTTI_LOCAL_RANK", number},
-                                        {"TUTTI_LOCAL_SIZE", size},
-                                        {"TUTTI_MASTER_ADDR", "127.0.0.1"},
-                                        {"TUTTI_MASTER_PORT", port},
-                                        {"TUTTI_SECRET", secret}});
+    const pid_t child = start(command,
+                              {{kLaunched, "1"},
+                               {"TUTTI_RANK", number},
+                               {"TUTTI_SIZE", size},
+                               {"TUTTI_LOCAL_RANK", number},
+                               {"TUTTI_LOCAL_SIZE", size},
+                               {"TUTTI_MASTER_ADDR", "127.0.0.1"},
+                               {"TUTTI_MASTER_PORT", port},
+                               {"TUTTI_SECRET", secret}},
+                              bound ? cores[static_cast<std::size_t>(rank)] : -1);
     if (child < 0) {
       std::perror("fork");
       for (const pid_t other : children) kill(other, SIGKILL);

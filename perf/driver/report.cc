@@ -22,6 +22,12 @@ const char* op_column(const PerfCollective& collective, const Row& row) {
 
 int root_column(const PerfCollective& collective, const Row& row) { return collective.rooted() ? row.key.root : -1; }
 
+const Half& measured(const Row& row) { return row.out_of_place.measured ? row.out_of_place : row.in_place; }
+
+const char* algorithm_of(const Row& row) {
+  return measured(row).algorithm.empty() ? "-" : measured(row).algorithm.c_str();
+}
+
 ordered_json half_json(const Settings& settings, const Half& half) {
   if (!half.measured) return nullptr;
   ordered_json json;
@@ -58,9 +64,9 @@ ordered_json row_json(const Settings& settings, const PerfCollective& collective
     json["out_of_place_per_iter"] = spread_json(settings, row.out_of_place.spread);
   }
   if (!row.in_place.spread.times_us.empty()) json["in_place_per_iter"] = spread_json(settings, row.in_place.spread);
-  json["actual_iterations"] = row.out_of_place.iterations;
+  json["actual_iterations"] = measured(row).iterations;
   json["experiment_name"] = experiment;
-  json["algorithm"] = row.out_of_place.algorithm;
+  json["algorithm"] = algorithm_of(row);
   return json;
 }
 
@@ -157,7 +163,7 @@ void Report::print_row(const Row& row) {
   rows_.push_back(row);
   fmt::print("{:12d}  {:12d}  {:>8s}  {:>6s}  {:6d}{}{}  {}{}\n", row.size, row.count, column_name(row.key.type),
              op_column(collective_, row), root_column(collective_, row), half_text(row.out_of_place),
-             half_text(row.in_place), row.out_of_place.algorithm.empty() ? "-" : row.out_of_place.algorithm,
+             half_text(row.in_place), algorithm_of(row),
              settings_.timestamps ? fmt::format("  {:>19s}", time_of_day()) : "");
   std::fflush(stdout);
 }

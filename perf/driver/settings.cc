@@ -23,6 +23,7 @@ struct Raw {
   std::string op = "sum";
   std::string type = "float";
   std::string memory = "registered";
+  std::string halves = "both";
   int average = 1;
   int timeout_seconds = 0;
   int local_register = 0;
@@ -86,6 +87,8 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.add_flag("--deterministic", s.deterministic, "same bits for every algorithm and placement");
   app.add_flag("--percentiles", s.percentiles, "add p50 and p99 columns: of the iterations, each by its slowest rank");
   app.add_flag("--cold", s.cold, "each iteration moves on through buffers of the largest size, so caches do not help");
+  app.add_option("--halves", raw.halves, "both, out (of place) or in (place): which are measured [both]")
+      ->check(CLI::IsMember({"both", "out", "in"}));
   app.add_option("--time", s.row_seconds, "seconds per measurement: more iterations than -n, if they fit")
       ->check(CLI::NonNegativeNumber);
 }
@@ -181,6 +184,8 @@ Parsed parse_settings(int argc, const char* const* argv) {
     return refuse(Exit::unsupported, fmt::format("-t {}: backend {} has no ranks as threads", s.threads, s.backend));
   }
   s.average = static_cast<Average>(raw.average);
+  s.out_of_place = raw.halves != "in";
+  s.in_place = raw.halves != "out";
   s.timeout = std::chrono::seconds(raw.timeout_seconds);
   s.cpu_time = raw.cpu_time != 0;
   s.timestamps = raw.timestamps != 0;

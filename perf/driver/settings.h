@@ -56,7 +56,9 @@ struct Settings {
   std::string algorithm;
   bool deterministic = false;
   bool percentiles = false;
-  bool cold = false;       // each iteration moves on through buffers of the largest size
+  bool cold = false;  // each iteration moves on through buffers of the largest size
+  bool out_of_place = true;
+  bool in_place = true;
   double row_seconds = 0;  // at least `iters` iterations, and as many as fill this time
 
   // As given, for what is only repeated in the output.

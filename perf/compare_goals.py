@@ -1,0 +1,90 @@
+"""The goals, as functions of the measured medians.
+
+`medians` maps (ranks, collective, contender, size in bytes) to microseconds. A ratio is the best peer's time over
+Tutti's: above 1 means Tutti is faster. A goal whose figures were not measured is left out.
+"""
+import math
+
+PEERS = ["openmpi", "mpich", "gloo"]
+KIB, MIB = 1024, 1024 * 1024
+# Which work of the machine's limit stands beside which collective.
+LIMIT_OF = {"all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "reduce": "reduce_scatter"}
+
+
+def geometric_mean(values):
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def ratios(medians, ranks, collective, contender, low=0, high=math.inf):
+    """{size: best peer's time / contender's time}"""
+    found = {}
+    for (at_ranks, at_collective, name, size), mine in medians.items():
+        if (at_ranks, at_collective, name) != (ranks, collective, contender) or not low <= size <= high:
+            continue
+        peers = [medians[key] for peer in PEERS if (key := (ranks, collective, peer, size)) in medians]
+        if peers and mine > 0:
+            found[size] = min(peers) / mine
+    return dict(sorted(found.items()))
+
+
+def limit_ratios(medians, ranks, collective, contender, low=0):
+    """{size: the machine's limit / contender's time}"""
+    work = LIMIT_OF.get(collective, "copy")
+    found = {}
+    for (at_ranks, at_collective, name, size), mine in medians.items():
+        limit = medians.get((ranks, work, "limit", size))
+        if (at_ranks, at_collective, name) == (ranks, collective, contender) and size >= low and limit and mine > 0:
+            found[size] = limit / mine
+    return dict(sorted(found.items()))
+
+
+def print_size(size):
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def goal(text, values, mean=None, least=None):
+    """One line of the table of goals: wanted means, wanted minimum over sizes; None where nothing was measured."""
+    if not values:
+        return None
+    worst = min(values, key=values.get)
+    measured = []
+    met = True
+    if mean is not None:
+        measured.append(f"mean {geometric_mean(values.values()):.2f}")
+        met = met and geometric_mean(values.values()) >= mean
+    if least is not None:
+        measured.append(f"least {values[worst]:.2f} at {print_size(worst)}")
+        met = met and values[worst] >= least
+    return {"goal": text, "measured": ", ".join(measured), "met": met}
+
+
+def evaluate(medians, rank_counts):
+    large = (4 * KIB, 64 * MIB)
+    goals = []
+    if 2 in rank_counts:
+        registered = "tutti registered"
+        goals += [
+            goal("all_reduce, 2 ranks, registered, 4 KiB to 64 MiB: mean at least 3.5, no size under 2.0",
+                 ratios(medians, 2, "all_reduce", registered, *large), mean=3.5, least=2.0),
+            goal("all_reduce, 2 ranks, registered, 8 B to 512 B: no size under 1.0",
+                 ratios(medians, 2, "all_reduce", registered, 8, 512), least=1.0),
+            goal("all_reduce, 2 ranks, plain, 4 KiB to 64 MiB: mean at least 2.0",
+                 ratios(medians, 2, "all_reduce", "tutti plain", *large), mean=2.0),
+        ]
+    if 4 in rank_counts:
+        goals += [
+            goal("all_reduce, 4 ranks, registered, 4 KiB to 64 MiB: mean at least 2.0",
+                 ratios(medians, 4, "all_reduce", "tutti registered", *large), mean=2.0),
+            goal("all_reduce, 4 ranks, plain, 4 KiB to 64 MiB: mean at least 1.5",
+                 ratios(medians, 4, "all_reduce", "tutti plain", *large), mean=1.5),
+        ]
+    for ranks in rank_counts:
+        goals.append(goal(f"all_reduce, {ranks} ranks, registered, from 1 MiB: at least 0.8 of the machine's limit",
+                          limit_ratios(medians, ranks, "all_reduce", "tutti registered", MIB), least=0.8))
+        for collective in ("reduce_scatter", "all_gather", "broadcast", "alltoall"):
+            goals.append(goal(f"{collective}, {ranks} ranks, registered: mean at least 1.5, no size under 0.9",
+                              ratios(medians, ranks, collective, "tutti registered"), mean=1.5, least=0.9))
+    return [row for row in goals if row is not None]

@@ -1,0 +1,64 @@
+"""The results as pictures: bus bandwidth over size and time over size, one panel per collective."""
+import math
+
+import compare_goals
+
+COLOURS = {"tutti registered": "#c0392b", "tutti plain": "#e67e22", "tutti deterministic": "#8e44ad",
+           "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "limit": "black"}
+
+
+def series(medians, ranks, collective, contender):
+    points = sorted((size, time) for (at_ranks, at, name, size), time in medians.items()
+                    if (at_ranks, at, name) == (ranks, collective, contender))
+    return [size for size, _ in points], [time for _, time in points]
+
+
+def draw_panel(axis, arguments, collection, medians, ranks, collective, bandwidth):
+    work = compare_goals.LIMIT_OF.get(collective, "copy")
+    for contender in [*arguments.contenders, "limit"]:
+        sizes, times = series(medians, ranks, work if contender == "limit" else collective, contender)
+        if bandwidth:
+            known = [(size, collection.factors[(ranks, collective, size)] / time) for size, time in zip(sizes, times)
+                     if (ranks, collective, size) in collection.factors]
+            sizes, times = [size for size, _ in known], [value for _, value in known]
+        if sizes:
+            label = "machine's limit" if contender == "limit" else contender
+            style = "--" if contender == "limit" else "-"
+            axis.plot(sizes, times, style, color=COLOURS[contender], label=label, marker="o", markersize=2.5, linewidth=1.3)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_title(f"{collective}, {ranks} ranks", fontsize=10)
+    axis.set_xlabel("size (bytes)", fontsize=8)
+    axis.set_ylabel("bus bandwidth (GB/s)" if bandwidth else "time (us)", fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.grid(True, which="major", alpha=0.3)
+
+
+def draw(arguments, collection, medians):
+    """Writes the PNG files; yields a line of text for each, or one that says why there is none."""
+    try:
+        import matplotlib
+    except ImportError:
+        yield "no plots: this Python has no matplotlib (python3-matplotlib, or .venv/bin/python perf/compare.py)"
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels = len(arguments.collectives)
+    columns = min(3, panels)
+    rows = math.ceil(panels / columns)
+    for ranks in arguments.ranks:
+        for bandwidth in (True, False):
+            figure, axes = pyplot.subplots(rows, columns, figsize=(max(6.4, 4.2 * columns), max(4.4, 3.2 * rows)),
+                                           squeeze=False)
+            for panel, axis in enumerate(axes.flat):
+                if panel < panels:
+                    draw_panel(axis, arguments, collection, medians, ranks, arguments.collectives[panel], bandwidth)
+                else:
+                    axis.set_visible(False)
+            axes.flat[0].legend(fontsize=7)
+            figure.tight_layout()
+            name = f"{'bus_bandwidth' if bandwidth else 'time'}_{ranks}_ranks.png"
+            figure.savefig(arguments.out / name, dpi=130)
+            pyplot.close(figure)
+            yield f"plot: {arguments.out / name}"

@@ -1,0 +1,55 @@
+// The same benchmarks on Open MPI, MPICH and Gloo, where they were built.
+#include <gtest/gtest.h>
+
+#include "tests/perf/run_program.h"
+
+namespace tutti::perf {
+namespace {
+
+class Baseline : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    const std::string file = std::string("libtutti_baseline_") + backend() + ".so";
+    if (!std::filesystem::exists(build_folder() / "lib" / file)) GTEST_SKIP() << backend() << " was not built";
+  }
+  const char* program() const { return std::get<0>(GetParam()); }
+  const char* backend() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(Baseline, RightOnTwoRanks) {
+  const Outcome run = run_program(program(), std::string("--ranks 2 -b 0 -e 64K -i 20000 -n 2 -c 2 -r 1 --memory plain "
+                                                         "--backend ") +
+                                                 backend());
+  EXPECT_EQ(run.status, 0) << run.text;
+  EXPECT_NE(run.text.find("Out of bounds values : 0 OK"), std::string::npos) << run.text;
+  EXPECT_NE(run.text.find(std::string("  ") + backend() + "\n"), std::string::npos) << "another backend ran\n"
+                                                                                    << run.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Baseline,
+                         testing::Combine(testing::ValuesIn(kPrograms), testing::Values("openmpi", "mpich", "gloo")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         });
+
+TEST(Baselines, WhatTheyLackIsASentenceAndExitStatus5) {
+  for (const char* backend : {"openmpi", "gloo"}) {
+    if (!std::filesystem::exists(build_folder() / "lib" / (std::string("libtutti_baseline_") + backend + ".so")))
+      continue;
+    const Outcome run =
+        run_program("all_reduce_perf", std::string("--ranks 2 -b 8 -e 8 -d bfloat16 --backend ") + backend);
+    EXPECT_EQ(run.status, 5) << run.text;
+    EXPECT_NE(run.text.find("all_reduce of bf16 is not supported"), std::string::npos) << run.text;
+  }
+}
+
+TEST(Baselines, AMissingPlugInIsASentence) {
+  setenv("TUTTI_BASELINES", "/no/such/folder", 1);
+  const Outcome run = run_program("all_reduce_perf", "--ranks 2 -b 8 -e 8 --backend gloo");
+  unsetenv("TUTTI_BASELINES");
+  EXPECT_EQ(run.status, 5) << run.text;
+  EXPECT_NE(run.text.find("its plug-in could not be opened"), std::string::npos) << run.text;
+}
+
+}  // namespace
+}  // namespace tutti::perf

@@ -1,0 +1,17 @@
+# The driver's parts, and the programs as processes: on Tutti, and (label baseline) on what was found.
+tutti_tests(perf LINK tutti_perf_driver LABELS perf)
+foreach(test programs baselines)
+  foreach(collective all_reduce reduce_scatter all_gather broadcast reduce alltoall gather scatter sendrecv)
+    add_dependencies(test_perf_${test} ${collective}_perf)
+  endforeach()
+endforeach()
+foreach(baseline ${TUTTI_BASELINES})
+  add_dependencies(test_perf_baselines tutti_baseline_${baseline})
+endforeach()
+set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
+
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_FOUND)
+  add_test(NAME perf.goals COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/goals_test.py ${CMAKE_SOURCE_DIR}/perf)
+  set_tests_properties(perf.goals PROPERTIES LABELS perf)
+endif()
