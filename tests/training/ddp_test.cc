@@ -1,0 +1,435 @@
+// Ranks are threads here. The reference is always one process that computes each rank's gradients in turn, adds them in
+// rank order and divides; DDP must give the same bits.
+#include "training/ddp.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <thread>
+
+namespace tutti::training {
+namespace {
+
+using testing::HasSubstr;
+using Tensors = std::vector<torch::Tensor>;
+
+/// Sizes that divide by nothing, a buffer, and a parameter that tests may freeze or leave out.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(torch::ScalarType type = torch::kFloat32) {
+    first = register_module("first", torch::nn::Linear(7, 31));
+    middle = register_module("middle", torch::nn::Linear(31, 29));
+    last = register_module("last", torch::nn::Linear(29, 3));
+    extra = register_parameter("extra", torch::randn({3}));
+    scale = register_buffer("scale", torch::rand({1}));
+    to(type);
+    count = register_buffer("count", torch::randint(100, {2}, torch::kInt64));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::tanh(first->forward(x));
+    x = torch::tanh(middle->forward(x)) * scale;
+    x = last->forward(x);
+    return use_extra ? x * extra : x;
+  }
+  torch::Tensor loss(const torch::Tensor& x) { return forward(x).pow(2).mean(); }
+
+  torch::nn::Linear first = nullptr, middle = nullptr, last = nullptr;
+  torch::Tensor extra, scale, count;
+  bool use_extra = true;
+};
+TORCH_MODULE(Net);
+
+/// `random` numbers of torch are shared by all threads; a test draws what it needs before it starts them.
+Net make_net(std::uint64_t seed, torch::ScalarType type = torch::kFloat32) {
+  torch::manual_seed(seed);
+  return Net(type);
+}
+
+torch::Tensor rows_of(int rank, int micro = 0, torch::ScalarType type = torch::kFloat32) {
+  torch::manual_seed(static_cast<std::uint64_t>(1000 + 10 * rank + micro));
+  return torch::randn({5, 7}).to(type);
+}
+
+/// Runs `body(rank, communicator)` on each rank. Returns what each threw (empty: nothing).
+std::vector<std::string> on_ranks(int size, const std::function<void(int, Communicator)>& body,
+                                  const Options& options = {}) {
+  // Matrix products of one thread have one order of additions. The setting has to be made in each thread: without it
+  // MKL takes another path there, to other bits.
+  torch::set_num_threads(1);
+  std::vector<Communicator> comms = Communicator::in_process(size, options);
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      torch::set_num_threads(1);
+      const auto i = static_cast<std::size_t>(rank);
+      try {
+        body(rank, std::move(comms[i]));
+      } catch (const std::exception& error) {
+        errors[i] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+std::vector<std::string> nothing(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
+
+Tensors gradients_of(const torch::nn::Module& module) {
+  Tensors result;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    if (parameter.requires_grad()) result.push_back(parameter.grad().clone());
+  }
+  return result;
+}
+
+void zero_gradients(torch::nn::Module& module) {
+  for (torch::Tensor& parameter : module.parameters()) {
+    if (parameter.requires_grad()) parameter.mutable_grad() = torch::zeros_like(parameter);
+  }
+}
+
+/// Adds in the order of `shards`, in f32 at least, divides by their number and rounds once: what an average is.
+Tensors average(const std::vector<Tensors>& shards) {
+  Tensors result;
+  for (std::size_t i = 0; i < shards[0].size(); ++i) {
+    const torch::ScalarType type = shards[0][i].scalar_type();
+    const torch::ScalarType wide = type == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    torch::Tensor sum = shards[0][i].to(wide).clone();
+    for (std::size_t s = 1; s < shards.size(); ++s) sum += shards[s][i].to(wide);
+    result.push_back(sum.div_(static_cast<double>(shards.size())).to(type));
+  }
+  return result;
+}
+
+bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
+}
+
+void expect_same_bits(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i])) << "tensor " << i;
+}
+
+DdpOptions small_buckets() {
+  DdpOptions options;
+  options.first_bucket_bytes = 64;  // several buckets even for these small models
+  options.bucket_bytes = 1024;
+  options.deterministic = true;
+  return options;
+}
+
+class Ranks : public testing::TestWithParam<int> {};
+
+TEST_P(Ranks, TrainAsOneProcessThatAddsTheirGradients) {
+  const int size = GetParam();
+  constexpr int kSteps = 5;
+  std::vector<Net> nets;
+  std::vector<torch::Tensor> rows;
+  for (int rank = 0; rank < size; ++rank) {
+    nets.push_back(make_net(static_cast<std::uint64_t>(rank)));  // DDP must make them equal
+    rows.push_back(rows_of(rank));
+  }
+  Net twin = make_net(0);
+
+  const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    EXPECT_GT(ddp.buckets().size(), 2u);
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    for (int step = 0; step < kSteps; ++step) {
+      if (step % 3 == 0) ddp.zero_grad();
+      if (step % 3 == 1) optimizer.zero_grad();  // gradients become none: the hook has to put them back
+      if (step % 3 == 2) optimizer.zero_grad(/*set_to_none=*/false);
+      net->loss(rows[static_cast<std::size_t>(rank)]).backward();
+      optimizer.step();
+    }
+    ddp.check_equal();
+    EXPECT_EQ(ddp.stats().passes, static_cast<std::uint64_t>(kSteps));
+    EXPECT_EQ(ddp.stats().reductions, static_cast<std::uint64_t>(kSteps) * ddp.buckets().size());
+    EXPECT_EQ(ddp.stats().bytes, kSteps * sizeof(float) * (7 * 31 + 31 + 31 * 29 + 29 + 29 * 3 + 3 + 3));
+  });
+  EXPECT_EQ(errors, nothing(size));
+
+  torch::optim::AdamW optimizer(twin->parameters(), torch::optim::AdamWOptions(1e-2));
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Tensors> shards;
+    for (const torch::Tensor& x : rows) {
+      zero_gradients(*twin);
+      twin->loss(x).backward();
+      shards.push_back(gradients_of(*twin));
+    }
+    const Tensors mean = average(shards);
+    for (std::size_t i = 0; i < mean.size(); ++i) twin->parameters()[i].mutable_grad() = mean[i];
+    optimizer.step();
+  }
+  for (Net& net : nets) {
+    expect_same_bits(net->parameters(), twin->parameters());
+    expect_same_bits(net->buffers(), twin->buffers());
+  }
+}
+
+TEST_P(Ranks, AccumulateWithoutCommunicationUnderNoSync) {
+  const int size = GetParam();
+  constexpr int kMicro = 3;
+  std::vector<Net> nets;
+  std::vector<std::vector<torch::Tensor>> rows;
+  for (int rank = 0; rank < size; ++rank) {
+    nets.push_back(make_net(5));
+    rows.emplace_back();
+    for (int micro = 0; micro < kMicro; ++micro) rows.back().push_back(rows_of(rank, micro));
+  }
+  Net twin = make_net(5);
+
+  const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    ddp.zero_grad();
+    for (int micro = 0; micro < kMicro; ++micro) {
+      const torch::Tensor loss =
+          net->loss(rows[static_cast<std::size_t>(rank)][static_cast<std::size_t>(micro)]) / kMicro;
+      if (micro + 1 < kMicro) {
+        const auto guard = ddp.no_sync();
+        loss.backward();
+        EXPECT_EQ(ddp.stats().reductions, 0u);
+      } else {
+        loss.backward();
+      }
+    }
+    EXPECT_EQ(ddp.stats().reductions, ddp.buckets().size());
+  });
+  EXPECT_EQ(errors, nothing(size));
+
+  std::vector<Tensors> shards;
+  for (const auto& micros : rows) {
+    zero_gradients(*twin);
+    for (const torch::Tensor& x : micros) (twin->loss(x) / kMicro).backward();
+    shards.push_back(gradients_of(*twin));
+  }
+  for (Net& net : nets) expect_same_bits(gradients_of(*net), average(shards));
+}
+
+TEST_P(Ranks, AverageEveryFloatingType) {
+  const int size = GetParam();
+  for (const torch::ScalarType type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
+    SCOPED_TRACE(c10::toString(type));
+    std::vector<Net> nets;
+    std::vector<torch::Tensor> rows;
+    for (int rank = 0; rank < size; ++rank) {
+      nets.push_back(make_net(3, type));
+      rows.push_back(rows_of(rank, 0, type));
+    }
+    Net twin = make_net(3, type);
+    const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+      Net& net = nets[static_cast<std::size_t>(rank)];
+      DistributedDataParallel ddp(*net, comm, small_buckets());
+      net->loss(rows[static_cast<std::size_t>(rank)]).backward();
+    });
+    EXPECT_EQ(errors, nothing(size));
+    std::vector<Tensors> shards;
+    for (const torch::Tensor& x : rows) {
+      zero_gradients(*twin);
+      twin->loss(x).backward();
+      shards.push_back(gradients_of(*twin));
+    }
+    for (Net& net : nets) expect_same_bits(gradients_of(*net), average(shards));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ddp, Ranks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+
+// Two rounds of backward without zeroing add up: avg(avg(a) + b) = avg(a) + avg(b), exactly so for two equal ranks.
+TEST(Ddp, ASecondBackwardAddsToTheFirst) {
+  std::vector<Net> nets{make_net(1), make_net(1)};
+  Net twin = make_net(1);
+  const torch::Tensor x = rows_of(0);
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    net->loss(x).backward();
+    net->loss(x).backward();
+    EXPECT_EQ(ddp.stats().passes, 2u);
+  });
+  EXPECT_EQ(errors, nothing(2));
+  zero_gradients(*twin);
+  twin->loss(x).backward();
+  twin->loss(x).backward();
+  for (Net& net : nets) expect_same_bits(gradients_of(*net), gradients_of(*twin));
+}
+
+TEST(Ddp, TwoModelsInOneBackward) {
+  std::vector<Net> left{make_net(1), make_net(1)}, right{make_net(2), make_net(2)};
+  const std::vector<torch::Tensor> rows{rows_of(0), rows_of(1)};
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    const auto i = static_cast<std::size_t>(rank);
+    DistributedDataParallel a(*left[i], comm, small_buckets());
+    DistributedDataParallel b(*right[i], comm.split(0, rank), small_buckets());
+    (left[i]->loss(rows[i]) + right[i]->loss(rows[i])).backward();
+  });
+  EXPECT_EQ(errors, nothing(2));
+  for (const std::vector<Net>& nets : {left, right}) expect_same_bits(gradients_of(*nets[0]), gradients_of(*nets[1]));
+}
+
+TEST(Ddp, GradientsStayInTheirBucketsAndOutliveTheObject) {
+  Net net = make_net(1);
+  const torch::Tensor x = rows_of(0);
+  const auto errors = on_ranks(1, [&](int, Communicator comm) {
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    std::vector<void*> before;
+    for (const torch::Tensor& parameter : net->parameters()) before.push_back(parameter.grad().data_ptr());
+    net->loss(x).backward();
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(net->parameters()[i].grad().data_ptr(), before[i]);
+    net->zero_grad();  // to none
+    net->loss(x).backward();
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(net->parameters()[i].grad().data_ptr(), before[i]);
+  });
+  EXPECT_EQ(errors, nothing(1));
+  const Tensors first = gradients_of(*net);
+  net->zero_grad();
+  net->loss(x).backward();  // no hook is left behind
+  expect_same_bits(gradients_of(*net), first);
+}
+
+TEST(Ddp, FrozenParametersAreSharedButNotReduced) {
+  std::vector<Net> nets{make_net(1), make_net(2)};
+  const std::vector<torch::Tensor> rows{rows_of(0), rows_of(1)};
+  for (Net& net : nets) net->middle->weight.set_requires_grad(false);
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    const auto i = static_cast<std::size_t>(rank);
+    DistributedDataParallel ddp(*nets[i], comm, small_buckets());
+    nets[i]->loss(rows[i]).backward();
+    EXPECT_FALSE(nets[i]->middle->weight.grad().defined());
+    EXPECT_EQ(ddp.stats().bytes, sizeof(float) * (7 * 31 + 31 + 29 + 29 * 3 + 3 + 3));
+  });
+  EXPECT_EQ(errors, nothing(2));
+  EXPECT_TRUE(same_bits(nets[0]->middle->weight, nets[1]->middle->weight));
+}
+
+TEST(Ddp, AParameterUnderTwoNamesIsReducedOnce) {
+  struct Tied : torch::nn::Module {
+    Tied() {
+      weight = register_parameter("weight", torch::ones({4}));
+      register_parameter("alias", weight);
+    }
+    torch::Tensor weight;
+  };
+  std::vector<Tied> nets(2);
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    Tied& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(net, comm);
+    (net.weight * net.weight * (rank + 1)).sum().backward();
+    EXPECT_EQ(ddp.stats().bytes, 4 * sizeof(float));
+  });
+  EXPECT_EQ(errors, nothing(2));
+  for (Tied& net : nets) EXPECT_TRUE(torch::equal(net.weight.grad(), torch::full({4}, 3.0)));  // (2 + 4) / 2
+}
+
+TEST(Ddp, AMissingGradientIsNamedOnEveryRank) {
+  std::vector<Net> nets{make_net(1), make_net(1), make_net(1)};
+  const std::vector<torch::Tensor> rows{rows_of(0), rows_of(1), rows_of(2)};
+  nets[1]->use_extra = false;
+  const auto errors = on_ranks(3, [&](int rank, Communicator comm) {
+    const auto i = static_cast<std::size_t>(rank);
+    DistributedDataParallel ddp(*nets[i], comm, small_buckets());
+    nets[i]->loss(rows[i]).backward();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error,
+                HasSubstr("rank 1: DistributedDataParallel: parameter 'extra' got no gradient in this backward"));
+  }
+}
+
+TEST(Ddp, OnlyTheFirstMissingGradientIsNamedAndTheRestCounted) {
+  Net net = make_net(1);
+  const auto errors = on_ranks(1, [&](int, Communicator comm) {
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    net->first->forward(rows_of(0)).sum().backward();
+  });
+  EXPECT_THAT(errors[0], HasSubstr("parameter 'extra' and 4 more got no gradient"));
+}
+
+TEST(Ddp, APlantedDifferenceIsFound) {
+  std::vector<Net> nets{make_net(1), make_net(2), make_net(3)};
+  const auto errors = on_ranks(3, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm);
+    ddp.check_equal();
+    if (rank == 2) {
+      torch::NoGradGuard no_grad;
+      net->middle->bias[4] += 1e-6;
+    }
+    ddp.check_equal();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_EQ(error, "DistributedDataParallel: 'middle.bias' holds different values on rank 2 and on rank 0");
+  }
+}
+
+TEST(Ddp, BroadcastBuffersMakesThemEqualAgain) {
+  std::vector<Net> nets{make_net(1), make_net(1)};
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm);
+    net->count += rank;
+    EXPECT_THROW(ddp.check_equal(), Error);
+    ddp.broadcast_buffers();
+    ddp.check_equal();
+  });
+  EXPECT_EQ(errors, nothing(2));
+}
+
+TEST(Ddp, DifferentModelsAreRefused) {
+  std::vector<std::shared_ptr<torch::nn::Module>> shapes{torch::nn::Linear(3, 4).ptr(), torch::nn::Linear(4, 3).ptr()};
+  auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    DistributedDataParallel ddp(*shapes[static_cast<std::size_t>(rank)], comm);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_EQ(
+        error,
+        "DistributedDataParallel: 'weight' differs in name, type, shape or requires_grad on rank 1 and on rank 0");
+  }
+  std::vector<std::shared_ptr<torch::nn::Module>> counts{
+      torch::nn::Linear(3, 4).ptr(), torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)).ptr()};
+  errors = on_ranks(2, [&](int rank, Communicator comm) {
+    DistributedDataParallel ddp(*counts[static_cast<std::size_t>(rank)], comm);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_EQ(error, "DistributedDataParallel: the model of rank 1 has 1 parameters and buffers, that of rank 0 has 2");
+  }
+}
+
+TEST(Ddp, ASecondOneOnTheSameModelIsRefused) {
+  Net net = make_net(1);
+  const auto errors = on_ranks(1, [&](int, Communicator comm) {
+    DistributedDataParallel first(*net, comm);
+    DistributedDataParallel second(*net, comm);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("rank 0: DistributedDataParallel: parameter 'extra' has a gradient hook already"));
+}
+
+/// Passes a tensor through; its backward throws.
+struct Bomb : torch::autograd::Function<Bomb> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+    throw std::runtime_error("boom");
+  }
+};
+
+TEST(Ddp, ABackwardAfterOneThatThrewIsRefused) {
+  Net net = make_net(1);
+  const torch::Tensor x = rows_of(0);
+  const auto errors = on_ranks(1, [&](int, Communicator comm) {
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    // The last layer gets its gradients, then the way down to the others blows up.
+    EXPECT_THROW(net->last->forward(Bomb::apply(net->first->forward(x).slice(1, 0, 29))).sum().backward(),
+                 std::exception);
+    net->loss(x).backward();
+  });
+  EXPECT_THAT(errors[0], HasSubstr("in a backward pass that began before the previous one ended"));
+}
+
+}  // namespace
+}  // namespace tutti::training

@@ -1,0 +1,97 @@
+#include "training/trainers/progress.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+namespace tutti::training {
+namespace {
+
+constexpr int kBarWidth = 24;
+constexpr int kWarmUpSteps = 5;  // the first steps allocate and touch memory; the figures leave them out
+constexpr double kSmoothing = 0.9;
+
+/// The exit status, or -1.
+int run(const std::vector<std::string>& command, bool quiet) {
+  std::fflush(nullptr);
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t child = fork();
+  if (child < 0) return -1;
+  if (child == 0) {
+    if (quiet && (!std::freopen("/dev/null", "w", stderr) || !std::freopen("/dev/null", "w", stdout))) _exit(126);
+    execvp(arguments[0], arguments.data());
+    _exit(127);
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+Progress::Progress(int steps, double tokens_per_step, const std::string& csv)
+    : steps_(steps), tokens_per_step_(tokens_per_step), terminal_(isatty(STDOUT_FILENO) == 1) {
+  if (csv.empty()) return;
+  csv_.open(csv);
+  if (!csv_) throw Error(Code::invalid_argument, fmt::format("train_gpt: cannot write '{}'", csv));
+  csv_ << "step,loss,learning_rate,gradient_norm,step_ms,wait_ms,tokens_per_s,communication_share\n";
+}
+
+void Progress::show(const GptStep& step) {
+  if (csv_.is_open()) {
+    csv_ << fmt::format("{},{:.9g},{:.6g},{:.6g},{:.4f},{:.4f},{:.0f},{:.4f}\n", step.step, step.loss,
+                        step.learning_rate, step.gradient_norm, step.seconds * 1e3, step.wait_seconds * 1e3,
+                        tokens_per_step_ / step.seconds, step.wait_seconds / step.seconds)
+         << std::flush;
+  }
+  if (step.step >= kWarmUpSteps) {
+    total_seconds_ += step.seconds;
+    total_wait_ += step.wait_seconds;
+    ++counted_;
+  }
+  const double keep = step.step == 0 ? 0 : kSmoothing;
+  smooth_seconds_ = keep * smooth_seconds_ + (1 - keep) * step.seconds;
+  smooth_wait_ = keep * smooth_wait_ + (1 - keep) * step.wait_seconds;
+
+  const int done = step.step + 1;
+  if (!terminal_ && done != 1 && done != steps_ && done % ((steps_ + 9) / 10) != 0) return;
+  std::string bar(static_cast<std::size_t>(kBarWidth * done / steps_), '#');
+  bar.resize(kBarWidth, '.');
+  const std::string line =
+      fmt::format("[{}] step {}/{}  loss {:.4f}  {:.0f} tokens/s  communication {:.1f} %", bar, done, steps_, step.loss,
+                  tokens_per_step_ / smooth_seconds_, 100 * smooth_wait_ / smooth_seconds_);
+  std::printf(terminal_ ? "\r%s\033[K" : "%s\n", line.c_str());
+  if (terminal_ && done == steps_) std::printf("\n");
+  std::fflush(stdout);
+}
+
+std::string Progress::summary() const {
+  if (counted_ == 0) return "too few steps for a measurement";
+  return fmt::format("{:.2f} ms per step, {:.0f} tokens/s, communication {:.1f} % of the time (waited for, not hidden)",
+                     1e3 * total_seconds_ / counted_, tokens_per_step_ * counted_ / total_seconds_,
+                     100 * total_wait_ / total_seconds_);
+}
+
+bool plot_loss(const std::string& csv, const std::string& png) {
+  const std::filesystem::path script = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "plot_loss.py";
+  std::vector<std::string> pythons{"python3", "/usr/bin/python3"};
+  if (const char* chosen = std::getenv("TUTTI_PYTHON")) pythons = {chosen};
+  for (const std::string& python : pythons) {
+    if (run({python, "-c", "import matplotlib"}, true) != 0) continue;
+    return run({python, script.string(), csv, png}, false) == 0;
+  }
+  std::fprintf(
+      stderr,
+      "train_gpt: no loss curve: matplotlib is missing (apt install python3-matplotlib, or set TUTTI_PYTHON to "
+      "a Python that has it)\n");
+  return false;
+}
+
+}  // namespace tutti::training
