@@ -109,6 +109,7 @@ class MpiCommunicator final : public OrderedCommunicator {
  private:
   Status execute(const Call& call) override;
   Status execute_group(std::span<const Transfer> transfers) override;
+  int reduce(const Call& call, MPI_Datatype type, MPI_Op op);
   int reduce_scatter(const Call& call, MPI_Datatype type, MPI_Op op);
   int all_to_allv(const Call& call, MPI_Datatype type);
 
@@ -124,7 +125,7 @@ class MpiCommunicator final : public OrderedCommunicator {
   MPI_Comm comm_;
   int rank_ = 0;
   int size_ = 1;
-  std::vector<char> block_;  // in-place reduce_scatter
+  std::vector<char> block_;  // a vector that a call in place needs beside its buffer
   std::vector<int> counts_;  // all_to_allv: four lists
   std::vector<MPI_Request> requests_;
 };
@@ -150,7 +151,7 @@ Status MpiCommunicator::execute(const Call& call) {
       to_divide = call.count;
       break;
     case Collective::reduce:
-      code = MPI_Reduce(root ? send : call.send, call.recv, n, type, op, call.root, comm_);
+      code = reduce(call, type, op);
       to_divide = root ? call.count : 0;
       break;
     case Collective::reduce_scatter:
@@ -176,6 +177,22 @@ Status MpiCommunicator::execute(const Call& call) {
   TUTTI_TRY(outcome(code, name_of(call.collective)));
   if (reduces && call.op == ReduceOp::avg) divide(call.recv, to_divide, call.type, size_);
   return {};
+}
+
+int MpiCommunicator::reduce(const Call& call, MPI_Datatype type, MPI_Op op) {
+  const void* send = call.send;
+  if (rank_ == call.root && is_in_place(call, rank_)) {
+    send = MPI_IN_PLACE;
+#if defined(MPICH_VERSION)
+    // MPICH 4.0 reads from MPI_IN_PLACE as from an address when the root is not rank 0 and the vector is long.
+    if (call.root != 0) {
+      block_.resize(call.count * size_of(call.type));
+      if (!block_.empty()) std::memcpy(block_.data(), call.recv, block_.size());
+      send = block_.data();
+    }
+#endif
+  }
+  return MPI_Reduce(send, call.recv, static_cast<int>(call.count), type, op, call.root, comm_);
 }
 
 int MpiCommunicator::reduce_scatter(const Call& call, MPI_Datatype type, MPI_Op op) {
