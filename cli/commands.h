@@ -1,0 +1,12 @@
+// The subcommands of the `tutti` program: one file each, one line here, one line in main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tutti::cli {
+
+// Each adds its subcommand to `app`. When the user calls for it, it does its work and sets `exit_code`.
+void add_verify(CLI::App& app, int& exit_code);
+void add_plan(CLI::App& app, int& exit_code);
+
+}  // namespace tutti::cli

@@ -1,0 +1,14 @@
+// tutti: looks at the library from outside. `tutti --help` lists the subcommands.
+#include "cli/commands.h"
+#include "tutti/tutti.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app("Tutti, collective communication: proofs, plans and what this machine offers", "tutti");
+  app.set_version_flag("--version", tutti::version());
+  app.require_subcommand(1);
+  int exit_code = 0;
+  tutti::cli::add_verify(app, exit_code);
+  tutti::cli::add_plan(app, exit_code);
+  CLI11_PARSE(app, argc, argv);
+  return exit_code;
+}
