@@ -140,7 +140,7 @@ def measure(arguments, collection, progress):
                             collection.add_limit(ranks, report)
 
 
-def describe_machine():
+def describe_machine(load_before):
     model = "unknown processor"
     try:
         for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
@@ -151,7 +151,8 @@ def describe_machine():
         pass
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return {"processor": model, "cores": os.cpu_count(), "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
-            "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip() or "unknown"}
+            "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip() or "unknown",
+            "load_before": load_before}
 
 
 def make_progress(arguments):
@@ -180,6 +181,7 @@ def make_progress(arguments):
 def main():
     arguments = parse_arguments()
     collection = Collection()
+    load_before = round(os.getloadavg()[0], 2)
     measure(arguments, collection, make_progress(arguments))
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
@@ -187,7 +189,7 @@ def main():
         sys.exit(f"compare: nothing could be measured: {next(iter(collection.missing.values()), 'nothing was asked for')}")
     medians = collection.medians()
     goals = compare_goals.evaluate(medians, arguments.ranks)
-    machine = describe_machine()
+    machine = describe_machine(load_before)
     arguments.out.mkdir(parents=True, exist_ok=True)
     table = compare_tables.write_table(machine, arguments, collection, medians, goals)
     (arguments.out / "results.md").write_text(table)

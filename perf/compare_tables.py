@@ -50,6 +50,9 @@ def write_table(machine, arguments, collection, medians, goals):
              f"{machine['commit']}. f32, sum, out of place; median of {arguments.rounds} interleaved rounds; "
              f"{'cold caches (each call moves on through memory)' if arguments.cold else 'the same buffers in each call'}.",
              ""]
+    if machine["load_before"] > 0.5:
+        lines += [f"Other programs were running (load average {machine['load_before']} before the start): the figures "
+                  "say little.", ""]
     if goals:
         lines += goals_table(goals) + [""]
     for ranks in arguments.ranks:

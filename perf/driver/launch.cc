@@ -112,7 +112,10 @@ int wait_for(std::vector<pid_t> children) {
 
 }  // namespace
 
-bool is_launched() { return std::getenv(kLaunched) != nullptr; }
+bool is_launched() {
+  constexpr std::array kSigns = {kLaunched, "TUTTI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"};
+  return std::any_of(kSigns.begin(), kSigns.end(), [](const char* name) { return std::getenv(name) != nullptr; });
+}
 
 std::vector<std::string> launcher_command(int ranks, const std::string& backend,
                                           const std::vector<std::string>& command) {

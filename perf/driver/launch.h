@@ -18,7 +18,7 @@ namespace tutti::perf {
 /// the others are given a few seconds to fail by themselves and are then killed; they also die with this process.
 int launch_ranks(int ranks, const std::string& backend, const std::vector<std::string>& command);
 
-/// Whether this process was started by launch_ranks().
+/// Whether this process is a rank already, started by launch_ranks(), mpirun or torchrun; then --ranks has no effect.
 bool is_launched();
 
 /// The command line that runs `command` on `ranks` ranks under the backend's own launcher.

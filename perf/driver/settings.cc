@@ -77,7 +77,7 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.add_option("-K,--per_iter_skip", s.per_iter_skip, "leave out the first iterations from -I and --percentiles [0]")
       ->check(CLI::NonNegativeNumber);
 
-  app.add_option("--ranks", s.ranks, "start this many processes here; without it the ranks are mpirun's or torchrun's")
+  app.add_option("--ranks", s.ranks, "start this many processes here; under mpirun or torchrun their ranks are taken")
       ->check(CLI::PositiveNumber);
   app.add_option("--backend", s.backend, "tutti, openmpi, mpich or gloo [tutti]")
       ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo"}));

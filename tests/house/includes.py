@@ -31,7 +31,7 @@ ROOMS = {
     "collectives/call.h": WORDS,
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
     "collectives/baseline": WORDS | {"base", "api", "interface", "call"},
-    "collectives": LIBRARY,
+    "collectives": LIBRARY | {"collectives/baseline"},
     "training": WORDS | {"base", "api"},
     "perf": LIBRARY | {"collectives/baseline"},
     "examples": WORDS | {"api"},
