@@ -43,9 +43,10 @@ Result<std::shared_ptr<CommunicatorInterface>> open_baseline(const std::string& 
     return invalid_argument(fmt::format("backend '{}' is unknown; expected tutti, openmpi, mpich or gloo", name));
   }
   const std::string path = find_plugin(name);
-  // Global, because Open MPI's own plug-ins expect to find its symbols; never closed, because MPI and Gloo keep threads
-  // and exit handlers in there.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  // MPI: global, because Open MPI's own plug-ins expect to find its symbols. Gloo: the opposite, its own symbols first,
+  // because LibTorch exports those of another version of Gloo. Never closed, because both keep threads and exit handlers
+  // in there.
+  void* library = dlopen(path.c_str(), RTLD_NOW | (name == "gloo" ? RTLD_LOCAL | RTLD_DEEPBIND : RTLD_GLOBAL));
   if (library == nullptr) {
     return unsupported(fmt::format("backend {}: its plug-in could not be opened ({})", name, dlerror()));
   }
