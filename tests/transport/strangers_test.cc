@@ -184,6 +184,7 @@ TEST_F(Strangers, HalfOpenConnectionsDelayNobody) {
   // More than the hub keeps: the oldest go.
   std::vector<Connection> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(connect());
+  wait_for_end(silent[0]);
   job_runs();
   EXPECT_FALSE(told().empty());
 }
