@@ -24,6 +24,7 @@ def one_table(ranks, collective, contenders, collection, medians):
     """Microseconds by size and contender, and the ratio to the best peer for Tutti's columns."""
     sizes = sorted({size for (at_ranks, at, name, size) in medians
                     if (at_ranks, at) == (ranks, collective) and name != "limit"})
+    contenders = [name for name in contenders if any(key[:3] == (ranks, collective, name) for key in medians)]
     tuttis = [name for name in contenders if name.startswith("tutti")]
     head = ["size", *contenders, "machine's limit", *[f"best peer / {name}" for name in tuttis], "algorithm"]
     lines = [f"### {collective}, {ranks} ranks (microseconds)", "", "| " + " | ".join(head) + " |",

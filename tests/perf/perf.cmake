@@ -1,5 +1,7 @@
 # The driver's parts, and the programs as processes: on Tutti, and (label baseline) on what was found.
 tutti_tests(perf LINK tutti_perf_driver LABELS perf)
+target_sources(test_perf_ordered_communicator PRIVATE
+  ${CMAKE_SOURCE_DIR}/collectives/baseline/plugins/ordered_communicator.cc)
 foreach(test programs baselines)
   foreach(collective all_reduce reduce_scatter all_gather broadcast reduce alltoall gather scatter sendrecv)
     add_dependencies(test_perf_${test} ${collective}_perf)
