@@ -44,8 +44,8 @@ Result<std::shared_ptr<CommunicatorInterface>> open_baseline(const std::string& 
   }
   const std::string path = find_plugin(name);
   // MPI: global, because Open MPI's own plug-ins expect to find its symbols. Gloo: the opposite, its own symbols first,
-  // because LibTorch exports those of another version of Gloo. Never closed, because both keep threads and exit handlers
-  // in there.
+  // because LibTorch exports those of another version of Gloo. Never closed, because both keep threads and exit
+  // handlers in there.
   void* library = dlopen(path.c_str(), RTLD_NOW | (name == "gloo" ? RTLD_LOCAL | RTLD_DEEPBIND : RTLD_GLOBAL));
   if (library == nullptr) {
     return unsupported(fmt::format("backend {}: its plug-in could not be opened ({})", name, dlerror()));

@@ -262,6 +262,21 @@ std::filesystem::path meeting_folder(const std::string& meeting) {
          fmt::format("tutti_gloo_{}_{:016x}", geteuid(), std::hash<std::string>{}(meeting));
 }
 
+/// Rank 0's duty, also when connecting fails: to leave no files.
+class Cleanup {
+ public:
+  explicit Cleanup(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  ~Cleanup() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  Cleanup(const Cleanup&) = delete;
+  Cleanup& operator=(const Cleanup&) = delete;
+
+ private:
+  const std::filesystem::path folder_;
+};
+
 std::shared_ptr<GlooCommunicator> connect(const BaselineSettings& settings) {
   gloo::transport::tcp::attr where;
   where.iface = "lo";
@@ -271,11 +286,11 @@ std::shared_ptr<GlooCommunicator> connect(const BaselineSettings& settings) {
   if (settings.size > 1) {
     const std::filesystem::path folder = meeting_folder(settings.meeting);
     mkdir(folder.c_str(), 0700);  // whoever comes first makes it
+    const Cleanup cleanup(settings.rank == 0 ? folder : std::filesystem::path());
     gloo::rendezvous::FileStore store(folder.string());
     context->connectFullMesh(store, device);
     gloo::BarrierOptions options(context);  // nobody reads the files any more
     gloo::barrier(options);
-    if (settings.rank == 0) std::filesystem::remove_all(folder);
   }
   return std::make_shared<GlooCommunicator>(std::move(context));
 }
