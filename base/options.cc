@@ -59,6 +59,8 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Number of a signal that prints the last calls on standard error; 0: none."},
     {Option::baselines, "TUTTI_BASELINES", Type::text, "", "",
      "Folder of the baselines' plug-ins; empty: ../lib beside the program."},
+    {Option::topology, "TUTTI_TOPOLOGY", Type::text, "", "",
+     "File that describes hosts, links and where ranks are, the same on all ranks; empty: what is found."},
 }};
 
 constexpr bool table_is_in_order() {

@@ -38,8 +38,9 @@ enum class Option : int {
   flight_recorder,
   flight_signal,
   baselines,
+  topology,
 };
-inline constexpr int kOptions = 20;
+inline constexpr int kOptions = 21;
 
 namespace options {
 

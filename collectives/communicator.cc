@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <thread>
 
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/alone.h"
 #include "collectives/flight_recorder.h"
 #include "collectives/validate.h"
+#include "topology/discover.h"
 
 namespace tutti {
 
@@ -23,12 +23,29 @@ namespace {
 constexpr int kLanes = 2;
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
 
-executor::WaitOptions wait_options(const Options& options, int local_members) {
+executor::WaitOptions wait_options(const Options& options, const Fabric& fabric) {
   executor::WaitOptions wait;
   wait.timeout = options.timeout;
   wait.spin = options::duration(Option::spin);
-  wait.crowded = local_members > static_cast<int>(std::thread::hardware_concurrency());
+  wait.crowded = fabric.local_members() > fabric.local_cpus();
   return wait;
+}
+
+/// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the fabric has it.
+Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& members) {
+  std::vector<int> of_member = fabric.host_of_member();
+  if (!options::text(Option::topology).empty()) {
+    TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
+    if (!topology.host_of_rank.empty() && topology.host_of_rank.size() != of_member.size()) {
+      return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
+                                          options::text(Option::topology), topology.host_of_rank.size(),
+                                          of_member.size()));
+    }
+    if (!topology.host_of_rank.empty()) of_member = topology.host_of_rank;
+  }
+  std::vector<int> hosts;
+  for (const int member : members) hosts.push_back(of_member[static_cast<std::size_t>(member)]);
+  return hosts;
 }
 
 bool is_in_place(const Call& call, int rank) {
@@ -76,14 +93,17 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
                                                                      const Exchange& exchange) {
   TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
   TUTTI_ASSIGN(const transport::WindowSizes sizes, window_sizes(static_cast<int>(members.size()), options));
+  TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(*fabric, members));
   TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport, fabric->connect(members, rank, sizes, exchange));
   return std::shared_ptr<TuttiCommunicator>(new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope,
-                                                                  options, std::move(transport), std::move(selection)));
+                                                                  options, std::move(transport), std::move(selection),
+                                                                  std::move(hosts)));
 }
 
 TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank,
                                      std::uint64_t scope, const Options& options,
-                                     std::unique_ptr<transport::Transport> transport, planner::Selection selection)
+                                     std::unique_ptr<transport::Transport> transport, planner::Selection selection,
+                                     std::vector<int> hosts)
     : fabric_(std::move(fabric)),
       members_(std::move(members)),
       rank_(rank),
@@ -93,11 +113,10 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       selection_(std::move(selection)),
       health_(*transport_->window(0).board),
       waiter_(
-          *transport_, health_, rank, [this](int r) { return who(r); },
-          wait_options(options, fabric_->local_members())),
+          *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
       executor_(*transport_, waiter_, health_, rank),
       transfers_(*transport_, waiter_, health_, rank),
-      plans_(static_cast<int>(members_.size()), {}) {
+      plans_(static_cast<int>(members_.size()), std::move(hosts)) {
   health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
   fabric_->subscribe(scope_, members_,
                      [this](Code code, const std::string& message) { (void)health_.fail_quietly(code, message); });

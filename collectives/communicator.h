@@ -70,7 +70,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank, std::uint64_t scope,
                     const Options& options, std::unique_ptr<transport::Transport> transport,
-                    planner::Selection selection);
+                    planner::Selection selection, std::vector<int> hosts);
 
   std::string who(int rank) const;
   Status execute(const Call& call);

@@ -39,8 +39,12 @@ class Fabric {
   /// Tells the members of `scope` that do not share memory with this one. Never blocks.
   virtual void tell(std::uint64_t scope, Code code, const std::string& message) = 0;
 
-  /// Ranks of this job on this host, and cores for them: more ranks than cores wait differently.
+  /// The host of each member of the job: numbers that are equal on the same host.
+  virtual std::vector<int> host_of_member() const = 0;
+
+  /// Ranks of this job on this host, and CPUs that they have between them: more ranks than CPUs wait differently.
   virtual int local_members() const = 0;
+  virtual int local_cpus() const = 0;
 };
 
 }  // namespace tutti

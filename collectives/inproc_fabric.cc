@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "topology/discover.h"
+
 namespace tutti {
 
 std::string InprocFabric::describe(int /*member*/) const { return fmt::format("thread of pid {}", getpid()); }
@@ -47,5 +49,11 @@ Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::span<co
   return std::unique_ptr<transport::Transport>(
       std::make_unique<transport::InprocTransport>(rank, sizes, std::move(windows)));
 }
+
+std::vector<int> InprocFabric::host_of_member() const {
+  return std::vector<int>(static_cast<std::size_t>(members_), 0);
+}
+
+int InprocFabric::local_cpus() const { return topology::usable_cpus({}); }
 
 }  // namespace tutti

@@ -26,7 +26,9 @@ class InprocFabric final : public Fabric {
   void subscribe(std::uint64_t, std::vector<int>, OnFailure) override {}
   void unsubscribe(std::uint64_t) override {}
   void tell(std::uint64_t, Code, const std::string&) override {}
+  std::vector<int> host_of_member() const override;  // all on this one
   int local_members() const override { return members_; }
+  int local_cpus() const override;
 
  private:
   const int members_;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "topology/discover.h"
 
 namespace tutti {
 
@@ -70,6 +71,18 @@ Result<std::unique_ptr<transport::Transport>> ShmFabric::connect(std::span<const
   return std::unique_ptr<transport::Transport>(std::make_unique<transport::ShmTransport>(
       rank, sizes, arena_, std::move(processes),
       std::vector<std::size_t>(offsets.value().begin(), offsets.value().end()), acquaintance_.cross_memory));
+}
+
+std::vector<int> ShmFabric::host_of_member() const {
+  return std::vector<int>(static_cast<std::size_t>(bootstrap_->size()), 0);
+}
+
+int ShmFabric::local_cpus() const {
+  std::vector<pid_t> processes;
+  for (const bootstrap::Identity& identity : bootstrap_->roster()) {
+    processes.push_back(static_cast<pid_t>(identity.pid));
+  }
+  return topology::usable_cpus(processes);
 }
 
 void ShmFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) {

@@ -29,7 +29,9 @@ class ShmFabric final : public Fabric {
   void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) override;
   void unsubscribe(std::uint64_t scope) override;
   void tell(std::uint64_t scope, Code code, const std::string& message) override;
+  std::vector<int> host_of_member() const override;  // all on this one
   int local_members() const override { return bootstrap_->size(); }
+  int local_cpus() const override;
 
  private:
   ShmFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena,

@@ -1,0 +1,243 @@
+#include "topology/text.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/parse.h"
+#include "topology/cpu_list.h"
+
+namespace tutti::topology {
+
+namespace {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // for printing only: its look-up of a key is a search
+
+constexpr int kForm = 1;
+// A list of CPUs is short however many it names: all lists together may name so many.
+constexpr std::size_t kMostListedCpus = std::size_t{1} << 22;
+
+constexpr std::pair<PlaceKind, const char*> kParts[] = {{PlaceKind::package, "package"},
+                                                        {PlaceKind::numa_node, "numa_node"}};
+
+// A value and where it stands, for errors.
+struct At {
+  const Json& value;
+  std::string where;
+
+  Status wrong(const std::string& what) const { return invalid_argument(fmt::format("{}: {}", where, what)); }
+};
+
+class Reader {
+ public:
+  Result<Topology> topology(const At& at) {
+    TUTTI_TRY(object(at, {"tutti_topology", "hosts", "links", "host_of_rank"}));
+    int form = 0;
+    TUTTI_TRY(integer(at, "tutti_topology", form));
+    if (form != kForm) return at.wrong(fmt::format("tutti_topology is {}; this build reads {}", form, kForm));
+    Topology t;
+    TUTTI_TRY(list(at, "hosts", true, [&](const At& one) { return host(one, t.hosts.emplace_back()); }));
+    TUTTI_TRY(list(at, "links", false, [&](const At& one) { return link(one, t.links.emplace_back()); }));
+    TUTTI_TRY(
+        list(at, "host_of_rank", false, [&](const At& one) { return integer_of(one, t.host_of_rank.emplace_back()); }));
+    TUTTI_TRY(check(t));
+    return t;
+  }
+
+ private:
+  static std::string joined(const At& at, const char* key) { return at.where.empty() ? key : at.where + "." + key; }
+
+  static Status object(const At& at, std::initializer_list<const char*> keys) {
+    if (!at.value.is_object()) return at.wrong(fmt::format("is {}; expected an object", at.value.type_name()));
+    for (const auto& [key, value] : at.value.items()) {
+      bool known = false;
+      for (const char* k : keys) known = known || key == k;
+      if (!known) return at.wrong(fmt::format("unknown key {}", quote(key)));
+    }
+    return {};
+  }
+
+  template <class Each>
+  static Status list(const At& at, const char* key, bool required, const Each& each) {
+    const auto found = at.value.find(key);
+    if (found == at.value.end()) return required ? at.wrong(fmt::format("has no \"{}\"", key)) : Status();
+    const At here{*found, joined(at, key)};
+    if (!found->is_array()) return here.wrong(fmt::format("is {}; expected a list", found->type_name()));
+    for (std::size_t i = 0; i < found->size(); ++i) {
+      TUTTI_TRY(each(At{(*found)[i], fmt::format("{}[{}]", here.where, i)}));
+    }
+    return {};
+  }
+
+  /// A whole number from 0 to the largest that T holds.
+  template <class T>
+  static Status integer_of(const At& at, T& number) {
+    if (!at.value.is_number_unsigned() ||
+        at.value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<T>::max())) {
+      return at.wrong("expected a whole number, 0 or more");
+    }
+    number = at.value.get<T>();
+    return {};
+  }
+
+  template <class T>
+  static Status integer(const At& at, const char* key, T& number) {
+    TUTTI_ASSIGN(const At here, member(at, key));
+    return integer_of(here, number);
+  }
+
+  static Status real(const At& at, const char* key, double& number) {
+    TUTTI_ASSIGN(const At here, member(at, key));
+    if (!here.value.is_number()) return here.wrong("expected a number");
+    number = here.value.get<double>();
+    return {};
+  }
+
+  static Status text(const At& at, const char* key, std::string& out) {
+    TUTTI_ASSIGN(const At here, member(at, key));
+    if (!here.value.is_string()) return here.wrong("expected a text");
+    out = here.value.get_ref<const std::string&>();
+    return {};
+  }
+
+  static Result<At> member(const At& at, const char* key) {
+    const auto found = at.value.find(key);
+    if (found == at.value.end()) return at.wrong(fmt::format("has no \"{}\"", key));
+    return At{*found, joined(at, key)};
+  }
+
+  Status cpus(const At& at, CpuList& out) {
+    std::string words;
+    TUTTI_TRY(text(at, "cpus", words));
+    Result<CpuList> list = parse_cpus(words);
+    if (!list.ok()) return at.wrong("cpus: " + list.status().message());
+    out = list.take();
+    listed_ += out.size();
+    if (listed_ > kMostListedCpus) return at.wrong(fmt::format("more than {} CPUs are listed by now", kMostListedCpus));
+    return {};
+  }
+
+  Status host(const At& at, Host& host) {
+    TUTTI_TRY(object(at, {"name", "cpu_model", "packages", "numa_nodes", "cores", "caches"}));
+    TUTTI_TRY(text(at, "name", host.name));
+    TUTTI_TRY(text(at, "cpu_model", host.cpu_model));
+    TUTTI_TRY(integer(at, "packages", host.packages));
+    TUTTI_TRY(list(at, "numa_nodes", true, [&](const At& one) {
+      NumaNode& node = host.numa_nodes.emplace_back();
+      TUTTI_TRY(object(one, {"bytes", "distances"}));
+      TUTTI_TRY(integer(one, "bytes", node.bytes));
+      return list(one, "distances", false, [&](const At& d) { return integer_of(d, node.distances.emplace_back()); });
+    }));
+    TUTTI_TRY(list(at, "cores", true, [&](const At& one) {
+      Core& core = host.cores.emplace_back();
+      TUTTI_TRY(object(one, {"package", "numa_node", "cpus"}));
+      TUTTI_TRY(integer(one, "package", core.package));
+      TUTTI_TRY(integer(one, "numa_node", core.numa_node));
+      return cpus(one, core.cpus);
+    }));
+    return list(at, "caches", false, [&](const At& one) {
+      Cache& cache = host.caches.emplace_back();
+      TUTTI_TRY(object(one, {"level", "bytes", "cpus"}));
+      TUTTI_TRY(integer(one, "level", cache.level));
+      TUTTI_TRY(integer(one, "bytes", cache.bytes));
+      return cpus(one, cache.cpus);
+    });
+  }
+
+  static Status place(const At& at, const char* key, Place& place) {
+    TUTTI_ASSIGN(const At here, member(at, key));
+    TUTTI_TRY(object(here, {"host", "package", "numa_node"}));
+    TUTTI_TRY(integer(here, "host", place.host));
+    for (const auto& [kind, name] : kParts) {
+      if (!here.value.contains(name)) continue;
+      if (place.kind != PlaceKind::host) return here.wrong("names a package and a NUMA node; expected one of them");
+      place.kind = kind;
+      TUTTI_TRY(integer(here, name, place.index));
+    }
+    return {};
+  }
+
+  static Status link(const At& at, Link& link) {
+    TUTTI_TRY(object(at, {"a", "b", "gb_per_s", "latency_us"}));
+    TUTTI_TRY(place(at, "a", link.a));
+    TUTTI_TRY(place(at, "b", link.b));
+    TUTTI_TRY(real(at, "gb_per_s", link.gb_per_s));
+    return real(at, "latency_us", link.latency_us);
+  }
+
+  std::size_t listed_ = 0;
+};
+
+// A name that the system gave may be anything; JSON is UTF-8.
+std::string dump(const OrderedJson& value) { return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
+template <class T, class Each>
+void print_list(std::string& text, const char* indent, const char* key, const std::vector<T>& all, const Each& each) {
+  text += fmt::format("{}\"{}\": [", indent, key);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    text += fmt::format("{}\n{}  {}", i == 0 ? "" : ",", indent, dump(each(all[i])));
+  }
+  text += all.empty() ? "]" : fmt::format("\n{}]", indent);
+}
+
+OrderedJson json_of(const Place& place) {
+  OrderedJson json{{"host", place.host}};
+  for (const auto& [kind, name] : kParts) {
+    if (place.kind == kind) json[name] = place.index;
+  }
+  return json;
+}
+
+OrderedJson json_of(const NumaNode& node) {
+  OrderedJson json{{"bytes", node.bytes}};
+  if (!node.distances.empty()) json["distances"] = node.distances;
+  return json;
+}
+
+}  // namespace
+
+std::string print(const Topology& topology) {
+  std::string text = fmt::format("{{\n  \"tutti_topology\": {},\n  \"hosts\": [", kForm);
+  for (std::size_t i = 0; i < topology.hosts.size(); ++i) {
+    const Host& host = topology.hosts[i];
+    const char* indent = "      ";
+    text += fmt::format("{}\n    {{\n{}\"name\": {},\n{}\"cpu_model\": {},\n{}\"packages\": {},\n", i == 0 ? "" : ",",
+                        indent, dump(host.name), indent, dump(host.cpu_model), indent, host.packages);
+    print_list(text, indent, "numa_nodes", host.numa_nodes, [](const NumaNode& node) { return json_of(node); });
+    text += ",\n";
+    print_list(text, indent, "cores", host.cores, [](const Core& core) {
+      return OrderedJson{{"package", core.package}, {"numa_node", core.numa_node}, {"cpus", print_cpus(core.cpus)}};
+    });
+    text += ",\n";
+    print_list(text, indent, "caches", host.caches, [](const Cache& cache) {
+      return OrderedJson{{"level", cache.level}, {"bytes", cache.bytes}, {"cpus", print_cpus(cache.cpus)}};
+    });
+    text += "\n    }";
+  }
+  text += "\n  ],\n";
+  print_list(text, "  ", "links", topology.links, [](const Link& link) {
+    return OrderedJson{
+        {"a", json_of(link.a)}, {"b", json_of(link.b)}, {"gb_per_s", link.gb_per_s}, {"latency_us", link.latency_us}};
+  });
+  return text + fmt::format(",\n  \"host_of_rank\": {}\n}}\n", dump(topology.host_of_rank));
+}
+
+Result<Topology> parse(std::string_view text) {
+  if (text.size() > kMostTextBytes) {
+    return invalid_argument(fmt::format("{} bytes; a topology may have {}", text.size(), kMostTextBytes));
+  }
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    return invalid_argument(fmt::format("not JSON from byte {} on", error.byte));
+  } catch (const Json::exception& error) {  // a number that no double holds
+    return invalid_argument(fmt::format("not JSON: {}", error.what()));
+  }
+  return Reader().topology(At{json, "topology"});
+}
+
+}  // namespace tutti::topology
