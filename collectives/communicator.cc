@@ -79,12 +79,14 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
   for (;; scratch /= 2) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = round_up(scratch / 4, transport::kCacheLine);
-    if (options.memory_limit == 0 || sizes.bytes() <= options.memory_limit) return sizes;
+    if (options.memory_limit == 0 || sizes.bytes() + executor::HostExecutor::kBounceBytes <= options.memory_limit) {
+      return sizes;
+    }
     if (scratch / 2 < kLeastScratch) break;
   }
   return Status(Code::memory_limit,
                 fmt::format("a communicator of {} ranks takes at least {} bytes; memory_limit is {}", ranks,
-                            sizes.bytes(), options.memory_limit));
+                            sizes.bytes() + executor::HostExecutor::kBounceBytes, options.memory_limit));
 }
 
 Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared_ptr<Fabric> fabric,
@@ -109,6 +111,8 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       rank_(rank),
       scope_(scope),
       options_(options),
+      own_name_(who(rank)),
+      explain_(options::flag(Option::explain)),
       transport_(std::move(transport)),
       selection_(std::move(selection)),
       health_(*transport_->window(0).board),
@@ -118,12 +122,18 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       transfers_(*transport_, waiter_, health_, rank),
       plans_(static_cast<int>(members_.size()), std::move(hosts)) {
   health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
-  fabric_->subscribe(scope_, members_,
-                     [this](Code code, const std::string& message) { (void)health_.fail_quietly(code, message); });
+  fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
+    const auto found = std::find(members_.begin(), members_.end(), member);
+    if (code == Code::peer_died && found != members_.end()) {
+      (void)health_.fail_quietly(code, waiter_.death_text(static_cast<int>(found - members_.begin())));
+    } else {
+      (void)health_.fail_quietly(code, message);
+    }
+  });
   if (const std::string& path = options::text(Option::trace); !path.empty()) {
-    trace_ = std::make_unique<executor::StepTrace>(
-        fmt::format("{}.{}.rank{}.json", path, scope_ == 0 ? std::string("world") : fmt::format("{:x}", scope_), rank_),
-        rank_);
+    const int member = members_[static_cast<std::size_t>(rank_)];
+    const executor::TraceOwner owner{member, fmt::format("rank {} ({})", member, fabric_->describe(member)), scope_};
+    trace_ = std::make_unique<executor::StepTrace>(executor::trace_path(path, owner), owner);
     executor_.set_trace(trace_.get());
   }
   flight_recorder::enlist(this);
@@ -151,7 +161,7 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
 }
 
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) {
-  TUTTI_TRY(validate(call, rank_, size(), who(rank_)));
+  TUTTI_TRY(validate(call, rank_, size(), own_name_));
   // What the call points to besides the buffers may be gone when its turn comes.
   struct Copy {
     Call call;
@@ -174,12 +184,14 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) 
 }
 
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
-  TUTTI_TRY(validate(transfers, size(), who(rank_)));
+  TUTTI_TRY(validate(transfers, size(), own_name_));
   return queue_.start(
       [this, copy = std::vector<Transfer>(transfers.begin(), transfers.end())] { return execute_group(copy); });
 }
 
 Status TuttiCommunicator::failed(Status status) {
+  // A call that was entered and failed can never end on the others either: they must hear of it.
+  if (!health_.failed()) status = health_.fail(status.code(), status.message());
   if (!recorded_failure_ && health_.failed()) {
     recorded_failure_ = true;
     flight_recorder::print_on_failure(*this, status);
@@ -189,14 +201,14 @@ Status TuttiCommunicator::failed(Status status) {
 
 Status TuttiCommunicator::execute(const Call& call) {
   if (health_.failed()) return health_.status();
-  TUTTI_TRY(validate(call, rank_, size(), who(rank_)));
+  TUTTI_TRY(validate(call, rank_, size(), own_name_));
   if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call);
   TUTTI_ASSIGN(Ready * ready, this->ready(call));
 
   const executor::HostExecutor::Buffers buffers{call.send, call.recv, call.factor};
-  executor::CallIdentity identity = ready->identity;
-  if (ready->agreement && is_in_place(call, rank_)) identity.words.flags |= transport::kInPlace;
-  executor_.enter(identity, buffers, ready->handles, ready->first->algorithm, ready->bytes);
+  executor::Announcement announcement = ready->announcement;
+  if (ready->agreement && is_in_place(call, rank_)) announcement.identity.words.flags |= transport::kInPlace;
+  executor_.enter(announcement, buffers, ready->handles);
   const std::shared_ptr<const Prepared>* prepared = &ready->first;
   Status status;
   if (ready->agreement) {
@@ -205,25 +217,24 @@ Status TuttiCommunicator::execute(const Call& call) {
       status = agreed.status();
     } else if ((!agreed.value().registered && !transport_->capabilities().any_pointer &&
                 !transport_->capabilities().cross_memory) ||
-               (agreed.value().in_place && ready->otherwise)) {
+               (agreed.value().in_place && !ready->in_place)) {
       prepared = &ready->otherwise;
     }
   }
   if (status.ok()) status = executor_.run(**prepared, buffers);
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
-  if (trace_) {
-    const auto& record = transport_->window(rank_).board->calls[executor_.sequence() % transport::kCallRing];
-    trace_->call(executor::snapshot(record), (*prepared)->plan->algorithm, ticks());
-  }
-  if (options::flag(Option::explain)) explain(*ready, **prepared);
+  if (trace_) trace_->call(this->last_call(), (*prepared)->plan->algorithm);
+  if (explain_) explain(**prepared);
   return status.ok() ? status : failed(status);
 }
 
 Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   if (health_.failed()) return health_.status();
-  TUTTI_TRY(validate(transfers, size(), who(rank_)));
+  TUTTI_TRY(validate(transfers, size(), own_name_));
+  const std::uint64_t begun = trace_ ? ticks() : 0;
   const Status status = transfers_.run(transfers);
+  if (trace_) trace_->transfers(transfers.size(), begun, ticks(), status.ok());
   return status.ok() ? status : failed(status);
 }
 
@@ -241,9 +252,11 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
     transfers.push_back({true, to, send + call.send_offsets[to] * element, call.send_counts[to], call.type});
     transfers.push_back({false, from, recv + call.recv_offsets[from] * element, call.recv_counts[from], call.type});
   }
-  executor_.enter(identity_of(call, false), {}, false, transport::kNoAlgorithm, bytes);
+  const executor::CallIdentity identity = identity_of(call, false);
+  executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
   const Status status = transfers_.run(transfers);
   executor_.leave(status.ok());
+  if (trace_) trace_->call(last_call(), "transfers");
   last_ = nullptr;
   return status.ok() ? status : failed(status);
 }
@@ -256,7 +269,8 @@ executor::CallIdentity TuttiCommunicator::identity_of(const Call& call, bool det
   identity.words.flags = deterministic ? transport::kDeterministic : 0;
   identity.words.root = call.root;
   identity.count = call.count;
-  identity.algorithm_request = call.algorithm.empty() ? 0 : std::hash<std::string_view>{}(call.algorithm);
+  const std::string_view request = call.algorithm.empty() ? std::string_view(options_.algorithm) : call.algorithm;
+  identity.algorithm_request = request.empty() ? 0 : std::hash<std::string_view>{}(request);
   return identity;
 }
 
@@ -283,7 +297,6 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   ready->shape = {call.collective, call.type, call.op, call.root, call.count};
   ready->deterministic = call.deterministic || options_.deterministic;
   ready->request = call.algorithm.empty() ? options_.algorithm : std::string(call.algorithm);
-  ready->identity = identity_of(call, ready->deterministic);
   ready->bytes = elements_of(call, size()) * size_of(call.type);
 
   planner::Demand demand;
@@ -300,7 +313,10 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   }
   TUTTI_ASSIGN(ready->first, plan_for(demand, *ready));
   const algorithms::Algorithm& algorithm = algorithms::table()[ready->first->algorithm];
+  const executor::CallIdentity identity = identity_of(call, ready->deterministic);
+  ready->announcement = {identity, identity.fingerprint(), ready->first->algorithm, ready->bytes};
   ready->handles = ready->first->opens;
+  ready->in_place = algorithm.in_place;
   const bool may_be_out_of_reach = ready->handles && !can.any_pointer && !can.cross_memory;
   if (may_be_out_of_reach || !algorithm.in_place) {
     ready->agreement = true;
@@ -323,10 +339,17 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(const planne
   return std::shared_ptr<const Prepared>(std::move(prepared));
 }
 
-void TuttiCommunicator::explain(const Ready& ready, const Prepared& prepared) const {
-  log::write(log::Level::error, "{}: {} bytes by {}, {} lane(s), {} round(s); {}",
-             fmt::make_format_args(name_of(ready.shape.collective), ready.bytes, prepared.plan->algorithm,
-                                   prepared.lanes.size(), prepared.rounds, prepared.reason));
+executor::CallSnapshot TuttiCommunicator::last_call() const {
+  return executor::snapshot(transport_->window(rank_).board->calls[executor_.sequence() % transport::kCallRing]);
+}
+
+void TuttiCommunicator::explain(const Prepared& prepared) const {
+  const executor::CallSnapshot call = last_call();
+  // Asked for, so it is told at any level; ranks that are threads are told apart too.
+  log::set_thread_rank(members_[static_cast<std::size_t>(rank_)]);
+  log::error("call {}: {}: {} bytes by {}, {} lane(s), {} round(s), {}", call.sequence, call.text(), call.bytes,
+             prepared.plan->algorithm, prepared.lanes.size(), prepared.rounds, prepared.reason);
+  log::set_thread_rank(-1);
 }
 
 Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_words(std::uint64_t mine) {
@@ -390,13 +413,15 @@ void TuttiCommunicator::abort(const std::string& reason) {
 }
 
 Explanation TuttiCommunicator::explain_last_call() const {
+  queue_.wait_idle();
   if (!last_) return {};
   return {last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
 }
 
 MemoryReport TuttiCommunicator::memory() const {
+  queue_.wait_idle();
   MemoryReport report;
-  report.scratch = transport_->sizes().bytes();
+  report.scratch = transport_->sizes().bytes() + executor_.bounce_bytes();
   report.plans = plans_.memory();
   for (const auto& entry : cache_) {
     if (entry == nullptr) continue;
@@ -408,6 +433,7 @@ MemoryReport TuttiCommunicator::memory() const {
 }
 
 Traffic TuttiCommunicator::traffic() const {
+  queue_.wait_idle();
   const executor::Counters& counters = executor_.counters();
   return {counters.calls, counters.bytes + transfers_.bytes(), counters.signals};
 }

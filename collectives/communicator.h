@@ -59,8 +59,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
     executor::Shape shape;
     bool deterministic = false;
     std::string request;  // an algorithm by name
-    executor::CallIdentity identity;
+    executor::Announcement announcement;
     bool handles = false;    // peers touch each other's buffers
+    bool in_place = false;   // `first` serves ranks that are in place
     bool agreement = false;  // whether they may, the ranks find out at each call
     std::shared_ptr<const executor::Prepared> first;
     std::shared_ptr<const executor::Prepared> otherwise;  // when they may not
@@ -86,7 +87,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Result<std::vector<int>> agree_on_survivors(std::int64_t deadline_ns);
   Result<std::vector<std::uint64_t>> meet_survivors(const std::vector<int>& survivors, std::uint64_t stage,
                                                     std::uint64_t value, std::int64_t deadline_ns);
-  void explain(const Ready& ready, const executor::Prepared& prepared) const;
+  /// The record of the call that ran last.
+  executor::CallSnapshot last_call() const;
+  void explain(const executor::Prepared& prepared) const;
   /// Everybody's value, by an all_gather of this communicator.
   Result<std::vector<std::uint64_t>> gather_words(std::uint64_t mine);
 
@@ -96,12 +99,14 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const int rank_;
   const std::uint64_t scope_;
   const Options options_;
+  const std::string own_name_;
+  const bool explain_;
   const std::unique_ptr<transport::Transport> transport_;
   const planner::Selection selection_;
 
   // With their own synchronisation.
   executor::Health health_;
-  AsyncQueue queue_;
+  mutable AsyncQueue queue_;  // mutable: reports wait for what was started
 
   // Of the thread that runs calls (one at a time: the caller's, or the queue's).
   executor::Waiter waiter_;

@@ -40,6 +40,15 @@ Status check_place(int rank, int size) {
   return invalid_argument(fmt::format("rank is {} of {}; expected 0 to size - 1", rank, size));
 }
 
+/// What must be equal on all ranks for their plans to meet: where scratch lies, and which plan serves a call. (What a
+/// call's fingerprint covers need not be in here.)
+Result<std::uint64_t> settings_of(int size, const Options& options) {
+  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options));
+  const std::string text = fmt::format("{} {} {} {}", sizes.scratch_half, sizes.published_half, sizes.mailbox,
+                                       options::text(Option::selection));
+  return std::uint64_t{std::hash<std::string>{}(text)};
+}
+
 Result<Implementation> create_among_processes(bootstrap::Config config, const Options& options) {
   const int rank = config.rank;
   const int size = config.size;
@@ -50,6 +59,15 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
   TUTTI_ASSIGN(std::shared_ptr<ShmFabric> fabric, ShmFabric::create(std::move(bootstrap), options.timeout));
   const Exchange exchange = fabric->bootstrap_exchange();
+  TUTTI_ASSIGN(const std::uint64_t settings, settings_of(size, options));
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> all_settings, exchange(settings));
+  for (std::size_t r = 0; r < all_settings.size(); ++r) {
+    if (all_settings[r] == all_settings[0]) continue;
+    return Status(Code::mismatch,
+                  fmt::format("rank {} was started with another TUTTI_SCRATCH, TUTTI_MEMORY_LIMIT or TUTTI_SELECTION "
+                              "than rank 0; expected the same on all ranks",
+                              r));
+  }
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
                TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
   return Implementation(std::move(made));

@@ -17,8 +17,8 @@ namespace tutti {
 /// Gives everybody's value, by rank of the new communicator. A collective call among its ranks.
 using Exchange = std::function<Result<std::vector<std::uint64_t>>(std::uint64_t mine)>;
 
-/// Called with a failure that came from elsewhere. Any thread.
-using OnFailure = std::function<void(Code code, const std::string& message)>;
+/// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
+using OnFailure = std::function<void(int member, Code code, const std::string& message)>;
 
 class Fabric {
  public:

@@ -95,17 +95,11 @@ void ShmFabric::unsubscribe(std::uint64_t scope) {
   subscriptions_.erase(scope);
 }
 
-void ShmFabric::tell(std::uint64_t scope, Code code, const std::string& message) {
-  if (const Status told = bootstrap_->announce(scope, code, message); !told.ok()) log::debug("{}", told.message());
-}
-
 void ShmFabric::heard(const bootstrap::Failure& failure) {
   const std::lock_guard lock(mutex_);
   for (const auto& [scope, subscription] : subscriptions_) {
-    const bool concerns = failure.code == Code::peer_died
-                              ? std::count(subscription.members.begin(), subscription.members.end(), failure.rank) > 0
-                              : failure.scope == scope;
-    if (concerns) subscription.on_failure(failure.code, failure.message);
+    if (std::count(subscription.members.begin(), subscription.members.end(), failure.rank) == 0) continue;
+    subscription.on_failure(failure.rank, failure.code, failure.message);
   }
 }
 

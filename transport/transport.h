@@ -38,8 +38,9 @@ enum class CallState : std::uint32_t { entered, done, failed };
 
 /// One call of one rank: its announcement to the peers and its entry in the flight recorder. `sequence` is written last
 /// (release), after it was zeroed; a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
-/// call runs; the second is for the flight recorder alone. All fields are atomic (relaxed), since a dump may read a
-/// record that its owner is just writing again: a reader that finds another sequence afterwards drops what it read.
+/// call runs; the second is for the flight recorder alone. All fields are atomic, since a dump may read a record that
+/// its owner is just writing again: a reader that finds another sequence afterwards drops what it read (a seqlock; the
+/// orders are in executor/host/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
 struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> sequence{0};     // call number, from 1
   std::atomic<std::uint64_t> fingerprint{0};  // of everything that must be equal on all ranks
@@ -86,12 +87,20 @@ struct alignas(kCacheLine) Regroup {
   std::atomic<std::uint64_t> value{0};
 };
 
+/// Set while the rank sleeps on one of its signal cells. A hint (a sleep is bounded anyway), and on a line of its own:
+/// a signaller looks at it after every signal, and must find it in its cache. On the cell itself, which is on its way
+/// from the waiter's cache, that look took 150 ns.
+struct alignas(kCacheLine) Doze {
+  std::atomic<std::uint32_t> sleeping{0};
+};
+
 /// A rank's notice board. Written by its owner only, but for the failure: all ranks that share memory use rank 0's, so
 /// that the first failure of any rank is the one that every rank reports (Health in executor/health.h).
 struct Board {
   alignas(kCacheLine) std::atomic<std::uint32_t> failure_code{0};
   char failure_text[1020] = {};
   Pulse pulse;
+  Doze doze;
   Regroup regroup;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
 };
@@ -101,13 +110,23 @@ struct Board {
 struct alignas(kCacheLine) SignalCell {
   std::atomic<std::uint64_t> count{0};
   std::atomic<std::uint64_t> tag{0};
-  std::atomic<std::uint32_t> sleeping{0};  // set by a waiter that sleeps on `count`; a hint, waits are bounded anyway
 };
+
+/// A signal that brings its data along: for plans that publish at most a few bytes, once in a call. One cache line
+/// moves where a signal and then a published slot would move two, one after the other. Two per sender, for alternate
+/// calls.
+struct alignas(kCacheLine) ExpressCell {
+  static constexpr std::size_t kBytes = 48;
+  std::atomic<std::uint64_t> tag{0};  // written last; that of the call it belongs to
+  alignas(16) std::byte payload[kBytes] = {};
+};
+static_assert(sizeof(ExpressCell) == kCacheLine);
 
 /// Where the memory of one rank lies in this rank's address space. Null pointers: not reachable by load/store.
 struct Window {
   Board* board = nullptr;
   SignalCell* signals = nullptr;   // index with signal_index()
+  ExpressCell* express = nullptr;  // index half * ranks + sender
   std::byte* scratch = nullptr;    // two halves of sizes().scratch_half
   std::byte* published = nullptr;  // two halves of sizes().published_half
   std::byte* mailboxes = nullptr;  // ranks x sizes().mailbox
@@ -124,7 +143,8 @@ struct WindowSizes {
   int signal_index(int sender, int lane, int channel) const { return (sender * lanes + lane) * 2 + channel; }
   /// Bytes of one rank's window, and where each part begins in it.
   std::size_t signals_at() const { return sizeof(Board); }
-  std::size_t scratch_at() const { return signals_at() + signal_cells() * sizeof(SignalCell); }
+  std::size_t express_at() const { return signals_at() + signal_cells() * sizeof(SignalCell); }
+  std::size_t scratch_at() const { return express_at() + 2 * static_cast<std::size_t>(ranks) * sizeof(ExpressCell); }
   std::size_t published_at() const { return scratch_at() + 2 * scratch_half; }
   std::size_t mailboxes_at() const { return published_at() + 2 * published_half; }
   std::size_t bytes() const { return mailboxes_at() + static_cast<std::size_t>(ranks) * mailbox; }
@@ -132,8 +152,14 @@ struct WindowSizes {
 
 /// The window whose memory begins at `base`.
 inline Window window_at(std::byte* base, const WindowSizes& sizes) {
-  return {reinterpret_cast<Board*>(base), reinterpret_cast<SignalCell*>(base + sizes.signals_at()),
-          base + sizes.scratch_at(), base + sizes.published_at(), base + sizes.mailboxes_at()};
+  Window window;
+  window.board = reinterpret_cast<Board*>(base);
+  window.signals = reinterpret_cast<SignalCell*>(base + sizes.signals_at());
+  window.express = reinterpret_cast<ExpressCell*>(base + sizes.express_at());
+  window.scratch = base + sizes.scratch_at();
+  window.published = base + sizes.published_at();
+  window.mailboxes = base + sizes.mailboxes_at();
+  return window;
 }
 
 /// What the links of a transport can do and cost; read by the planner.

@@ -11,7 +11,7 @@ namespace tutti::planner {
 inline constexpr std::string_view kDefaultRules = R"(
 all_reduce     * *      staged_two_shot
 all_reduce     * *      two_shot
-all_reduce     * 0-8K   one_shot
+all_reduce     * 0-1K   one_shot
 
 reduce_scatter * *      staged_direct
 reduce_scatter * *      direct

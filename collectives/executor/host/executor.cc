@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "base/check.h"
 #include "collectives/executor/host/trace.h"
@@ -68,23 +69,32 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
         Link& l = link(peer, lane, channel);
         l.in = &transport.window(rank).signals[sizes.signal_index(peer, lane, channel)];
         l.out = &transport.window(peer).signals[sizes.signal_index(rank, lane, channel)];
+        l.doze = &transport.window(peer).board->doze;
       }
     }
   }
   for (std::size_t half = 0; half < 2; ++half) {
-    bases_[half].resize(static_cast<std::size_t>(4 * ranks_));
-    for (int r = 0; r < ranks_; ++r) {
-      bases_[half][base_index(Space::scratch, ranks_, r)] = transport.window(r).scratch + half * sizes.scratch_half;
-      bases_[half][base_index(Space::published, ranks_, r)] =
-          transport.window(r).published + half * sizes.published_half;
+    for (const bool express : {false, true}) {
+      std::vector<std::byte*>& bases = bases_[express][half];
+      bases.resize(static_cast<std::size_t>(4 * ranks_));
+      for (int r = 0; r < ranks_; ++r) {
+        const transport::Window& window = transport.window(r);
+        bases[base_index(Space::scratch, ranks_, r)] = window.scratch + half * sizes.scratch_half;
+        bases[base_index(Space::published, ranks_, r)] =
+            express && r != rank ? express_cell(rank, r, half).payload : window.published + half * sizes.published_half;
+      }
     }
   }
 }
 
-std::uint64_t HostExecutor::enter(const CallIdentity& identity, const Buffers& buffers, bool handles,
-                                  std::uint32_t algorithm, std::uint64_t bytes) {
+transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std::size_t half) const {
+  return transport_.window(receiver)
+      .express[half * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(sender)];
+}
+
+std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {
   ++sequence_;
-  fingerprint_ = identity.fingerprint();
+  fingerprint_ = announcement.fingerprint;
   tag_ = tag_of(fingerprint_, sequence_);
   waiter_.begin_call(sequence_);
   ++counters_.calls;
@@ -94,7 +104,7 @@ std::uint64_t HostExecutor::enter(const CallIdentity& identity, const Buffers& b
     input = transport_.handle_of(buffers.input, 1);
     output = transport_.handle_of(buffers.output, 1);
   }
-  announce(*board_, sequence_, identity, fingerprint_, input, output, buffers.factor, algorithm, bytes);
+  announce(*board_, sequence_, announcement, input, output, buffers.factor);
   return sequence_;
 }
 
@@ -125,7 +135,7 @@ Status HostExecutor::open(int peer) {
     p.output = output;
     p.output_pointer = transport_.reach(peer, output);
   }
-  std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  std::vector<std::byte*>& bases = bases_[0][sequence_ % 2];
   bases[base_index(Space::input, ranks_, peer)] = p.input_pointer;
   bases[base_index(Space::output, ranks_, peer)] = p.output_pointer;
   return {};
@@ -169,7 +179,7 @@ Status HostExecutor::gate(const Prepared& prepared) {
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
   TUTTI_TRY(gate(prepared));
-  std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  std::vector<std::byte*>& bases = bases_[prepared.express][sequence_ % 2];
   bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
 
@@ -225,8 +235,18 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
       if (s.guard != Guard::always && !passes(s.guard, cursor.round, prepared.rounds)) continue;
       const std::uint64_t began = trace_ == nullptr ? 0 : ticks();
       switch (s.kind) {
-        case StepKind::signal: signal(s.peer, lane, s.channel); break;
+        case StepKind::signal:
+          if (prepared.express) {
+            signal_express(s.peer, prepared.express_bytes);
+          } else {
+            signal(s.peer, lane, s.channel);
+          }
+          break;
         case StepKind::wait: {
+          if (prepared.express) {
+            TUTTI_TRY(wait_express(s.peer));
+            break;
+          }
           TUTTI_ASSIGN(const bool came, wait(s.peer, lane, s.channel, may_block));
           if (!came) return Progress::blocked;
           break;
@@ -248,7 +268,7 @@ void HostExecutor::signal(int peer, int lane, int channel) {
   l.out->count.store(++l.sent, std::memory_order_release);
   ++counters_.signals;
   // No fence before this load: a sleeper that it misses wakes up by itself within a millisecond.
-  if (l.out->sleeping.load(std::memory_order_relaxed) != 0) wake(*l.out);
+  if (l.doze->sleeping.load(std::memory_order_relaxed) != 0) wake(l.out->count);
 }
 
 Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block) {
@@ -257,7 +277,7 @@ Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block)
   const auto came = [&] { return l.in->count.load(std::memory_order_acquire) >= wanted; };
   if (!came()) {
     if (!may_block) return false;
-    TUTTI_TRY(waiter_.until(came, peer, l.in));
+    TUTTI_TRY(waiter_.until(came, peer, &l.in->count));
   }
   l.seen = wanted;
   if (l.in->tag.load(std::memory_order_relaxed) != tag_) {
@@ -265,6 +285,26 @@ Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block)
   }
   peers_[static_cast<std::size_t>(peer)].entered = sequence_;
   return true;
+}
+
+// The gate protects the cell as it does scratch: the receiver has entered the call before this one, so it is done with
+// the call before that, whose data lay here.
+void HostExecutor::signal_express(int peer, std::size_t bytes) {
+  const std::size_t half = sequence_ % 2;
+  transport::ExpressCell& cell = express_cell(peer, rank_, half);
+  std::memcpy(cell.payload, bases_[true][half][base_index(Space::published, ranks_, rank_)], bytes);
+  cell.tag.store(tag_, std::memory_order_release);
+  ++counters_.signals;
+  if (transport_.window(peer).board->doze.sleeping.load(std::memory_order_relaxed) != 0) wake(cell.tag);
+}
+
+// No other tag passes, so a rank in another call is never mistaken for one in this; the long wait finds it out.
+Status HostExecutor::wait_express(int peer) {
+  transport::ExpressCell& cell = express_cell(rank_, peer, sequence_ % 2);
+  const auto came = [&] { return cell.tag.load(std::memory_order_acquire) == tag_; };
+  if (!came()) TUTTI_TRY(waiter_.until(came, peer, &cell.tag));
+  peers_[static_cast<std::size_t>(peer)].entered = sequence_;
+  return {};
 }
 
 double HostExecutor::factor_of(const PreparedRange& range, const Buffers& buffers) const {
@@ -309,7 +349,7 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
 
 Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
                           std::span<const std::size_t> offsets, std::size_t elements) {
-  const std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  const std::vector<std::byte*>& bases = bases_[prepared.express][sequence_ % 2];
   const PreparedRange* all = &prepared.ranges[s.sources];
   const std::size_t sources = s.source_count;
   Scratchpad<const void*> from(sources);

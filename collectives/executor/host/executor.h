@@ -45,8 +45,7 @@ class HostExecutor {
 
   /// Announces the call. Every call begins so, also one that a plan does not carry out (all_to_allv); `handles`: peers
   /// may want to touch the buffers. Returns the call's number.
-  std::uint64_t enter(const CallIdentity& identity, const Buffers& buffers, bool handles, std::uint32_t algorithm,
-                      std::uint64_t bytes);
+  std::uint64_t enter(const Announcement& announcement, const Buffers& buffers, bool handles);
   /// What the ranks say of their buffers in this call.
   struct Agreement {
     bool registered = true;  // all of them are
@@ -60,6 +59,9 @@ class HostExecutor {
 
   std::uint64_t sequence() const { return sequence_; }
   const Counters& counters() const { return counters_; }
+  /// What cross-memory access reads into; allocated when it is first needed.
+  static constexpr std::size_t kBounceBytes = std::size_t{512} << 10;
+  std::size_t bounce_bytes() const { return bounce_.capacity(); }
   void set_trace(StepTrace* trace) { trace_ = trace; }
 
  private:
@@ -67,6 +69,7 @@ class HostExecutor {
   struct Link {
     transport::SignalCell* in = nullptr;
     transport::SignalCell* out = nullptr;
+    const transport::Doze* doze = nullptr;  // of the peer
     std::uint64_t seen = 0;
     std::uint64_t sent = 0;
   };
@@ -93,6 +96,7 @@ class HostExecutor {
   Link& link(int peer, int lane, int channel) {
     return links_[static_cast<std::size_t>(transport_.sizes().signal_index(peer, lane, channel))];
   }
+  transport::ExpressCell& express_cell(int receiver, int sender, std::size_t half) const;
   Status gate(const Prepared& prepared);
   Status open(int peer);
   Result<Progress> walk(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor, bool may_block);
@@ -102,6 +106,9 @@ class HostExecutor {
   Status pass_remote(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
                      std::span<const std::size_t> offsets, std::size_t elements);
   void signal(int peer, int lane, int channel);
+  // The same two for plans whose data fits into the signal.
+  void signal_express(int peer, std::size_t bytes);
+  Status wait_express(int peer);
   /// True when it had come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
   double factor_of(const PreparedRange& range, const Buffers& buffers) const;
@@ -119,8 +126,10 @@ class HostExecutor {
   std::vector<Link> links_;
   std::vector<Peer> peers_;
   Half halves_[2];
-  std::vector<std::byte*> bases_[2];  // by half; index space * ranks + rank
-  std::vector<std::byte> bounce_;     // what cross-memory access reads into
+  // Where spaces begin: index space * ranks + rank. By half, and once more for express calls, where what a peer has
+  // published lies in its express cell.
+  std::vector<std::byte*> bases_[2][2];
+  std::vector<std::byte> bounce_;  // what cross-memory access reads into
   Counters counters_;
   StepTrace* trace_ = nullptr;
 };

@@ -89,11 +89,12 @@ struct SlotPlan {
   std::size_t rounds = 1;
 };
 
-Result<SlotPlan> plan_slots(std::size_t half, int slots, std::size_t piece_bytes, std::size_t element) {
+// `many`: other slots need more than one round, so these have two sets too.
+Result<SlotPlan> plan_slots(std::size_t half, int slots, std::size_t piece_bytes, std::size_t element, bool many) {
   if (slots == 0 || piece_bytes == 0) return SlotPlan{};
   const std::size_t line = transport::kCacheLine;
   const std::size_t single = round_down(half / static_cast<std::size_t>(slots), line);
-  if (piece_bytes <= std::min(single, kSliceBytes)) return SlotPlan{single, 1};
+  if (!many && piece_bytes <= std::min(single, kSliceBytes)) return SlotPlan{single, 1};
   const std::size_t twice = round_down(half / (2 * static_cast<std::size_t>(slots)), line);
   const std::size_t elements = std::min(twice, kSliceBytes) / element;
   if (elements == 0) {
@@ -101,6 +102,34 @@ Result<SlotPlan> plan_slots(std::size_t half, int slots, std::size_t piece_bytes
                   fmt::format("{} bytes of scratch are too few for {} slots of at least one element", half, slots));
   }
   return SlotPlan{twice, largest_share(piece_bytes / element, elements)};
+}
+
+// One round, one lane, no slots but at most one published one of a few bytes, filled before the first signal; and each
+// peer is signalled and waited for at most once, since a call has one express cell for each direction.
+bool fits_express(const Prepared& p, std::size_t piece_bytes) {
+  const Plan& plan = *p.plan;
+  if (p.rounds != 1 || p.lanes.size() != 1 || p.opens || plan.slots != 0 || plan.published > 1 ||
+      piece_bytes > transport::ExpressCell::kBytes || p.shape.op == ReduceOp::premul_sum) {
+    return false;
+  }
+  std::vector<int> signalled(static_cast<std::size_t>(p.ranks));
+  std::vector<int> waited(static_cast<std::size_t>(p.ranks));
+  bool any_signal = false;
+  for (const PreparedStep& s : p.lanes.front()) {
+    if (s.guard != plan::Guard::always) continue;  // never carried out in a single round
+    const auto peer = static_cast<std::size_t>(s.peer);
+    if (s.kind == StepKind::signal) {
+      any_signal = true;
+      if (++signalled[peer] > 1) return false;
+    } else if (s.kind == StepKind::wait) {
+      if (++waited[peer] > 1) return false;
+    } else {
+      for (std::uint32_t i = 0; i < s.destination_count; ++i) {
+        if (p.ranges[s.destinations + i].range.space == Space::published && any_signal) return false;
+      }
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -154,19 +183,16 @@ Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const Plan> plan
 
   // The largest piece is the first (even_share), or any block.
   const std::size_t piece_bytes = (shape.count == 0 ? 0 : p.piece_elements(0)) * p.element;
-  TUTTI_ASSIGN(const SlotPlan scratch, plan_slots(sizes.scratch_half, plan->slots, piece_bytes, p.element));
-  TUTTI_ASSIGN(const SlotPlan published, plan_slots(sizes.published_half, plan->published, piece_bytes, p.element));
+  SlotPlan scratch;
+  SlotPlan published;
+  for (const bool many : {false, true}) {
+    TUTTI_ASSIGN(scratch, plan_slots(sizes.scratch_half, plan->slots, piece_bytes, p.element, many));
+    TUTTI_ASSIGN(published, plan_slots(sizes.published_half, plan->published, piece_bytes, p.element, many));
+    if (scratch.rounds == 1 && published.rounds == 1) break;
+  }
   p.rounds = static_cast<int>(std::max(scratch.rounds, published.rounds));
   p.slot_bytes = scratch.bytes;
   p.published_bytes = published.bytes;
-  if (p.rounds > 1) {  // one kind of slot may have wanted a single round; two sets of it must fit all the same
-    const std::size_t line = transport::kCacheLine;
-    if (plan->slots > 0)
-      p.slot_bytes = round_down(sizes.scratch_half / (2 * static_cast<std::size_t>(plan->slots)), line);
-    if (plan->published > 0) {
-      p.published_bytes = round_down(sizes.published_half / (2 * static_cast<std::size_t>(plan->published)), line);
-    }
-  }
 
   const std::size_t blocks =
       p.placement_of(Space::output) == Placement::blocks || p.placement_of(Space::input) == Placement::blocks
@@ -219,6 +245,8 @@ Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const Plan> plan
       steps.push_back(s);
     }
   }
+  p.express = fits_express(p, plan->published == 0 ? 0 : piece_bytes);
+  if (p.express) p.express_bytes = plan->published == 0 ? 0 : piece_bytes;
   return std::shared_ptr<const Prepared>(std::move(prepared));
 }
 

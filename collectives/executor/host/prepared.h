@@ -61,6 +61,8 @@ struct Prepared {
   std::size_t published_bytes = 0;  // of one published slot
   bool streaming = false;           // non-temporal stores for what goes to the caller's buffers
   bool opens = false;               // peers touch each other's input or output
+  bool express = false;             // what is published fits into the signals (ExpressCell)
+  std::size_t express_bytes = 0;    // then: how much that is
   std::vector<std::vector<PreparedStep>> lanes;
   std::vector<PreparedRange> ranges;
   std::vector<int> peers;

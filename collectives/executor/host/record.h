@@ -39,10 +39,17 @@ struct CallIdentity {
   std::uint64_t fingerprint() const;
 };
 
+/// What a rank tells the others when it enters a call; made once for each kind of call.
+struct Announcement {
+  CallIdentity identity;
+  std::uint64_t fingerprint = 0;  // identity's
+  std::uint32_t algorithm = transport::kNoAlgorithm;
+  std::uint64_t bytes = 0;
+};
+
 /// Writes the record of call `sequence`, so that peers see it whole.
-void announce(transport::Board& board, std::uint64_t sequence, const CallIdentity& identity, std::uint64_t fingerprint,
-              transport::Handle input, transport::Handle output, double factor, std::uint32_t algorithm,
-              std::uint64_t bytes);
+void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement,
+              transport::Handle input, transport::Handle output, double factor);
 
 /// The tag that signals of this call carry.
 inline std::uint64_t tag_of(std::uint64_t fingerprint, std::uint64_t sequence) {

@@ -13,7 +13,6 @@ using plan::StepKind;
 
 namespace {
 
-constexpr std::size_t kBounceBytes = std::size_t{512} << 10;  // for all sources and destinations of a step together
 constexpr std::size_t kMostPerChunk = std::size_t{128} << 10;
 
 }  // namespace
@@ -25,7 +24,10 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
                                                " was given a plan that touches plain memory of a peer, "
                                                "which this machine does not allow");
   }
-  const std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  const auto reached = [this](int peer, const Status& status) {
+    return status.ok() ? status : waiter_.unreachable(peer, status);
+  };
+  const std::vector<std::byte*>& bases = bases_[0][sequence_ % 2];
   const PreparedRange* all = &prepared.ranges[s.sources];
   const std::size_t sources = s.source_count;
   const std::size_t ranges = sources + s.destination_count;
@@ -39,18 +41,20 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
     const PreparedRange& from = all[0];
     const PreparedRange& to = all[1];
     if (far == 1 && bases[from.base] == nullptr) {
-      return transport_.read(from.range.rank, handle_of(from.range), offsets[0], bases[to.base] + offsets[1], whole);
+      return reached(from.range.rank, transport_.read(from.range.rank, handle_of(from.range), offsets[0],
+                                                      bases[to.base] + offsets[1], whole));
     }
     if (far == 1) {
-      return transport_.write(to.range.rank, bases[from.base] + offsets[0], handle_of(to.range), offsets[1], whole);
+      return reached(to.range.rank, transport_.write(to.range.rank, bases[from.base] + offsets[0], handle_of(to.range),
+                                                     offsets[1], whole));
     }
   }
 
-  if (bounce_.empty()) bounce_.resize(kBounceBytes + transport::kCacheLine);
+  if (bounce_.empty()) bounce_.resize(kBounceBytes);
   std::byte* bounce = bounce_.data();
   bounce += transport::kCacheLine - reinterpret_cast<std::uintptr_t>(bounce) % transport::kCacheLine;
-  const std::size_t per_range = std::min(kMostPerChunk, kBounceBytes / (far + 1)) / transport::kCacheLine *
-                                transport::kCacheLine / prepared.element * prepared.element;
+  const std::size_t per_range = std::min(kMostPerChunk, (kBounceBytes - transport::kCacheLine) / (far + 1)) /
+                                transport::kCacheLine * transport::kCacheLine / prepared.element * prepared.element;
   TUTTI_CHECK_LT(std::size_t{0}, per_range);
 
   std::vector<const void*> from(sources);
@@ -69,7 +73,8 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
         continue;
       }
       std::byte* here = bounce + used++ * per_range;
-      TUTTI_TRY(transport_.read(all[i].range.rank, handle_of(all[i].range), offsets[i] + done, here, bytes));
+      const int peer = all[i].range.rank;
+      TUTTI_TRY(reached(peer, transport_.read(peer, handle_of(all[i].range), offsets[i] + done, here, bytes)));
       from[i] = here;
     }
     // What goes to plain memory of peers is made once, in cache, and sent from there.
@@ -94,7 +99,8 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
     }
     for (std::size_t i = sources; i < ranges && outgoing != nullptr; ++i) {
       if (bases[all[i].base] != nullptr) continue;
-      TUTTI_TRY(transport_.write(all[i].range.rank, outgoing, handle_of(all[i].range), offsets[i] + done, bytes));
+      const int peer = all[i].range.rank;
+      TUTTI_TRY(reached(peer, transport_.write(peer, outgoing, handle_of(all[i].range), offsets[i] + done, bytes)));
     }
     done += bytes;
   }

@@ -29,9 +29,9 @@ struct alignas(kCacheLine) SlotHeader {
   std::uint8_t type = 0;
 };
 
-void raise(SignalCell& cell, std::uint64_t count) {
+void raise(SignalCell& cell, std::uint64_t count, const transport::Board* of_waiter) {
   cell.count.store(count, std::memory_order_release);
-  if (cell.sleeping.load(std::memory_order_relaxed) != 0) wake(cell);
+  if (of_waiter->doze.sleeping.load(std::memory_order_relaxed) != 0) wake(cell.count);
 }
 
 std::size_t bytes_of(const Transfer& transfer) { return transfer.count * size_of(transfer.type); }
@@ -86,7 +86,7 @@ Transfers::Progress Transfers::send_more(Active& active) {
       const Handle place = bytes >= kByPlaceBytes ? transport_.handle_of(t.buffer, bytes) : 0;
       if (place != 0 && reachable_by_peer(place)) {
         header->place = place;
-        raise(pair.box->filled, ++pair.slots);
+        raise(pair.box->filled, ++pair.slots, transport_.window(t.peer).board);
         active.handed_over = pair.slots;
         return Progress::some;
       }
@@ -95,7 +95,7 @@ Transfers::Progress Transfers::send_more(Active& active) {
     std::memcpy(at + sizeof(SlotHeader), static_cast<const std::byte*>(t.buffer) + active.done, header->payload_bytes);
     active.done += header->payload_bytes;
     bytes_ += header->payload_bytes;
-    raise(pair.box->filled, ++pair.slots);
+    raise(pair.box->filled, ++pair.slots, transport_.window(t.peer).board);
     progress = Progress::some;
   }
   return Progress::done;
@@ -123,7 +123,8 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
       if (header.place != 0) {
         const std::byte* from = transport_.reach(t.peer, header.place);
         if (from == nullptr) {
-          TUTTI_TRY(transport_.read(t.peer, header.place, 0, to, bytes));
+          const Status read = transport_.read(t.peer, header.place, 0, to, bytes);
+          if (!read.ok()) return waiter_.unreachable(t.peer, read);
         } else {
           void* const destinations[] = {to};
           reduce::copy(destinations, from, bytes, bytes >= kStreamingBytes);
@@ -134,7 +135,7 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
     }
     if (header.place == 0) std::memcpy(to, at + sizeof(SlotHeader), arrived);
     active.done += arrived;
-    raise(pair.box->emptied, ++pair.slots);
+    raise(pair.box->emptied, ++pair.slots, transport_.window(t.peer).board);
     progress = Progress::some;
   }
   return Progress::done;
@@ -179,9 +180,11 @@ Status Transfers::run(std::span<const Transfer> transfers) {
     // What to sleep on: the counter that the other side raises.
     Pair& pair =
         next.sending ? outgoing_[static_cast<std::size_t>(next.peer)] : incoming_[static_cast<std::size_t>(next.peer)];
-    SignalCell* cell = queues.size() > 1 ? nullptr : next.sending ? &pair.box->emptied : &pair.box->filled;
-    waiter_.begin_transfer(describe);
-    const Status waited = waiter_.until(any_progress, next.peer, cell);
+    Word* word = queues.size() > 1 ? nullptr : next.sending ? &pair.box->emptied.count : &pair.box->filled.count;
+    std::vector<int> peers;
+    for (const auto& queue : queues) peers.push_back(queue.front().transfer->peer);
+    waiter_.begin_transfer(describe, std::move(peers));
+    const Status waited = waiter_.until(any_progress, next.peer, word);
     waiter_.end_transfer();
     TUTTI_TRY(waited);
     TUTTI_TRY(failure);

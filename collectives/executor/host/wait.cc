@@ -6,7 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <thread>
+#include <algorithm>
+#include <bit>
 
 #include "collectives/executor/host/record.h"
 
@@ -21,26 +22,32 @@ namespace {
 constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
 constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
-constexpr std::int64_t kPulseWatchNs = 100'000'000;  // a rank that polls beats far more often than this
+constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 
-// The low half of the counter is what a futex can sleep on.
-std::uint32_t* futex_word(transport::SignalCell& cell) { return reinterpret_cast<std::uint32_t*>(&cell.count); }
+// The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
+// is never more than a few calls ahead.
+static_assert(std::endian::native == std::endian::little);
+std::uint32_t* futex_word(Word& word) { return reinterpret_cast<std::uint32_t*>(&word); }
+std::uint32_t low_half(const Word& word) { return static_cast<std::uint32_t>(word.load(std::memory_order_acquire)); }
 
-void sleep_on(transport::SignalCell* cell) {
+// Not at all when the counter is no longer `seen`, which was read before the condition was last found not to hold: so a
+// signal that came after that is never slept through. What may be missed is a wake-up: the sender's look at `sleeping`
+// is not ordered behind its store of the counter. The kernel compares the counter again, so that both must fall into
+// the few nanoseconds that a store takes to be seen; then the sleep lasts its whole millisecond.
+void sleep_on(Word* word, std::uint32_t seen, transport::Doze& doze) {
   const timespec limit{0, kSleepNs};
-  if (cell == nullptr) {
+  if (word == nullptr) {
     nanosleep(&limit, nullptr);
     return;
   }
-  const auto seen = static_cast<std::uint32_t>(cell->count.load(std::memory_order_acquire));
-  cell->sleeping.store(1, std::memory_order_relaxed);
-  syscall(SYS_futex, futex_word(*cell), FUTEX_WAIT, seen, &limit, nullptr, 0);
-  cell->sleeping.store(0, std::memory_order_relaxed);
+  doze.sleeping.store(1, std::memory_order_relaxed);
+  syscall(SYS_futex, futex_word(*word), FUTEX_WAIT, seen, &limit, nullptr, 0);
+  doze.sleeping.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
 
-void wake(transport::SignalCell& cell) { syscall(SYS_futex, futex_word(cell), FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+void wake(Word& word) { syscall(SYS_futex, futex_word(word), FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 
 Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options)
     : transport_(transport),
@@ -51,7 +58,7 @@ Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankNa
       options_(options),
       quick_spins_(options.crowded ? 20 : 2000) {}
 
-Status Waiter::pause(Patience& patience, int peer, transport::SignalCell* cell) {
+Status Waiter::pause(Patience& patience, int peer, Word* word) {
   if (health_.failed()) return health_.status();
   const std::int64_t now = now_ns();
   if (patience.since == 0) patience.since = patience.last_look = now;
@@ -59,7 +66,7 @@ Status Waiter::pause(Patience& patience, int peer, transport::SignalCell* cell) 
   const std::int64_t waited = now - patience.since;
   if (now - patience.last_look > kLookEveryNs) {
     patience.last_look = now;
-    TUTTI_TRY(look_around(peer));
+    TUTTI_TRY(look_around(patience));
     if (waited > options_.timeout.count()) return deadline_passed(peer);
   }
   const std::int64_t spin = options_.crowded ? 0 : options_.spin.count();
@@ -68,8 +75,9 @@ Status Waiter::pause(Patience& patience, int peer, transport::SignalCell* cell) 
   } else if (waited < spin + kYieldForNs) {
     sched_yield();
   } else {
-    sleep_on(cell);
+    sleep_on(word, patience.seen, transport_.window(rank_).board->doze);
   }
+  if (word != nullptr) patience.seen = low_half(*word);
   return {};
 }
 
@@ -78,27 +86,65 @@ bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
   return board == nullptr || board->calls[sequence % kCallRing].sequence.load(std::memory_order_acquire) >= sequence;
 }
 
-Status Waiter::look_around(int peer) {
+bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
+  const Board* board = transport_.window(rank).board;
+  if (board == nullptr) return false;
+  const CallRecord& record = board->calls[sequence % kCallRing];
+  return record.sequence.load(std::memory_order_acquire) == sequence &&
+         record.state.load(std::memory_order_relaxed) == transport::CallState::entered;
+}
+
+bool Waiter::is_transfer_peer(int rank) const {
+  return std::find(transfer_peers_.begin(), transfer_peers_.end(), rank) != transfer_peers_.end();
+}
+
+// A rank that has closed its communicator did its part in every call that it entered, and may end when it likes: that
+// is no death. Whether it is alive must be read first: it closes, then ends.
+Status Waiter::look_around(Patience& patience) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Board* board = transport_.window(rank).board;
     if (rank == rank_) continue;
-    if (!transport_.alive(rank)) {
-      return health_.fail(Code::peer_died,
-                          fmt::format("{} died while {} was in {}", name_(rank), name_(rank_), activity()));
+    const Board* board = transport_.window(rank).board;
+    const bool alive = transport_.alive(rank);
+    if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) {
+      if (alive) continue;
+      return health_.fail(Code::peer_died, death_text(rank));
     }
-    if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) continue;
-    if (sequence_ != 0 ? !has_entered(rank, sequence_) : rank == peer) {
-      return health_.fail(Code::mismatch, fmt::format("{} has closed its communicator, and {} is in {}", name_(rank),
-                                                      name_(rank_), activity()));
+    if (describe_ == nullptr ? has_entered(rank, sequence_) : !is_transfer_peer(rank)) continue;
+    // Its last message may have come after holds() looked for it: let that look once more.
+    if (describe_ != nullptr && !patience.peer_departed) {
+      patience.peer_departed = true;
+      continue;
     }
+    return health_.fail(Code::mismatch, fmt::format("{} has closed its communicator, and {} is in {}", name_(rank),
+                                                    name_(rank_), activity()));
   }
   return {};
+}
+
+Status Waiter::unreachable(int peer, const Status& why) {
+  if (why.code() == Code::peer_died) return health_.fail(Code::peer_died, death_text(peer));
+  return health_.fail(why.code(),
+                      fmt::format("{} in {} with {}: {}", name_(rank_), activity(), name_(peer), why.message()));
+}
+
+std::string Waiter::death_text(int rank) const {
+  const Board* board = transport_.window(rank).board;
+  CallSnapshot last;
+  for (int i = 0; board != nullptr && i < kCallRing; ++i) {
+    const CallSnapshot call = snapshot(board->calls[i]);
+    if (call.sequence > last.sequence) last = call;
+  }
+  if (last.sequence == 0) return name_(rank) + " died before its first collective call";
+  return fmt::format("{} died {} {}, its call {}", name_(rank),
+                     last.state == transport::CallState::entered ? "in" : "after", last.text(), last.sequence);
 }
 
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& mine = transport_.window(rank_).board->calls[sequence % kCallRing];
   const CallRecord& theirs = transport_.window(peer).board->calls[sequence % kCallRing];
+  // No second look at the sequence is needed: while this rank is in call k, a peer that it shares signals with cannot
+  // pass the gate of call k + 2, and the record of call k lasts until call k + kCallRing.
   const std::uint64_t seen = theirs.sequence.load(std::memory_order_acquire);
   if (seen == sequence) {
     const std::uint64_t fingerprint = theirs.fingerprint.load(std::memory_order_relaxed);
@@ -124,8 +170,8 @@ Status Waiter::mismatch(std::uint64_t sequence) {
     if (board == nullptr) continue;
     const CallRecord& record = board->calls[sequence % kCallRing];
     if (record.sequence.load(std::memory_order_acquire) != sequence) continue;
-    const std::uint64_t theirs = record.fingerprint.load(std::memory_order_relaxed);
-    if (record.sequence.load(std::memory_order_acquire) != sequence) continue;  // overwritten meanwhile
+    const std::uint64_t theirs = record.fingerprint.load(std::memory_order_acquire);
+    if (record.sequence.load(std::memory_order_relaxed) != sequence) continue;  // overwritten meanwhile
     if (first < 0) {
       first = rank;
       fingerprint = theirs;
@@ -138,41 +184,59 @@ Status Waiter::mismatch(std::uint64_t sequence) {
   return {};
 }
 
-Status Waiter::deadline_passed(int peer) {
-  const std::string waiting = fmt::format("{} waited {:.1f} s in {}", name_(rank_),
-                                          std::chrono::duration<double>(options_.timeout).count(), activity());
-  if (sequence_ != 0) {
-    std::string absent;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (!has_entered(rank, sequence_)) absent += (absent.empty() ? "" : ", ") + name_(rank);
-    }
-    if (!absent.empty()) return health_.fail(Code::timeout, fmt::format("{} has not entered it; {}", absent, waiting));
-  }
-  // All are inside: whoever does not even poll is the one that stands still.
-  std::vector<std::uint64_t> before(static_cast<std::size_t>(ranks_));
-  for (int rank = 0; rank < ranks_; ++rank) {
+std::vector<bool> Waiter::still_ranks() const {
+  const auto beats = [this](int rank) {
     const Board* board = transport_.window(rank).board;
-    if (board != nullptr) before[static_cast<std::size_t>(rank)] = board->pulse.beats.load(std::memory_order_relaxed);
+    return board == nullptr ? std::uint64_t{0} : board->pulse.beats.load(std::memory_order_relaxed);
+  };
+  std::vector<std::uint64_t> before;
+  for (int rank = 0; rank < ranks_; ++rank) before.push_back(beats(rank));
+  Board& own = *transport_.window(rank_).board;
+  for (const std::int64_t since = now_ns(); now_ns() - since < kPulseWatchNs && !health_.failed();) {
+    own.pulse.beats.fetch_add(1, std::memory_order_relaxed);
+    sleep_on(nullptr, 0, own.doze);
   }
-  for (const std::int64_t since = now_ns(); now_ns() - since < kPulseWatchNs;) {
-    if (health_.failed()) return health_.status();
-    transport_.window(rank_).board->pulse.beats.fetch_add(1, std::memory_order_relaxed);
-    sleep_on(nullptr);
-  }
+  std::vector<bool> still;
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Board* board = transport_.window(rank).board;
-    if (rank == rank_ || board == nullptr) continue;
-    if (board->pulse.beats.load(std::memory_order_relaxed) == before[static_cast<std::size_t>(rank)]) {
-      return health_.fail(Code::timeout, fmt::format("{} stands still inside it; {}", name_(rank), waiting));
-    }
+    still.push_back(rank != rank_ && beats(rank) == before[static_cast<std::size_t>(rank)]);
   }
-  return health_.fail(Code::timeout, fmt::format("{} has not answered; {}", name_(peer), waiting));
+  return still;
 }
 
-std::string Waiter::activity() const {
-  if (sequence_ != 0) return call_text(rank_, sequence_);
-  return describe_ ? describe_() : std::string("no call");
+// Who is late may itself be waiting for somebody. To blame are those who hold up the call and do not even poll: they
+// are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them.
+Status Waiter::deadline_passed(int peer) {
+  const std::vector<bool> still = still_ranks();
+  if (health_.failed()) return health_.status();
+  std::string absent;
+  std::string absent_still;
+  std::string inside_still;
+  const auto add = [this](std::string& list, int rank) { list += (list.empty() ? "" : ", ") + name_(rank); };
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    const bool stands = still[static_cast<std::size_t>(rank)];
+    if (describe_ != nullptr) {
+      if (stands && is_transfer_peer(rank)) add(absent_still, rank);
+    } else if (!has_entered(rank, sequence_)) {
+      add(absent, rank);
+      if (stands) add(absent_still, rank);
+    } else if (stands && is_inside(rank, sequence_)) {
+      add(inside_still, rank);
+    }
+  }
+  const auto fail = [&](const std::string& who, const char* what) {
+    return health_.fail(Code::timeout,
+                        fmt::format("{} {}; {} waited {:.1f} s in {}", who, what, name_(rank_),
+                                    std::chrono::duration<double>(options_.timeout).count(), activity()));
+  };
+  if (describe_ != nullptr) return fail(absent_still.empty() ? name_(peer) : absent_still, "has not answered");
+  if (!inside_still.empty()) return fail(inside_still, "stands still inside it");
+  if (!absent_still.empty()) return fail(absent_still, "has not entered it");
+  if (!absent.empty()) return fail(absent, "has not entered it");
+  return fail(name_(peer), "has not answered");
 }
+
+std::string Waiter::activity() const { return describe_ ? describe_() : call_text(rank_, sequence_); }
 
 std::string Waiter::call_text(int rank, std::uint64_t sequence) const {
   const CallSnapshot call = snapshot(transport_.window(rank).board->calls[sequence % kCallRing]);

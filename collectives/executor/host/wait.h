@@ -26,8 +26,11 @@ struct WaitOptions {
   bool crowded = false;                                           // more ranks than cores here: yield almost at once
 };
 
-/// Ends the sleep of whoever waits on this cell.
-void wake(transport::SignalCell& cell);
+/// What signals change and waiters sleep on: a counter or a tag.
+using Word = std::atomic<std::uint64_t>;
+
+/// Ends the sleep of whoever waits on this word.
+void wake(Word& word);
 
 /// What a waiting rank looks at. One per communicator and rank.
 class Waiter {
@@ -37,24 +40,34 @@ class Waiter {
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
   /// otherwise.
   void begin_call(std::uint64_t sequence) { sequence_ = sequence; }
-  /// The same for sends and receives, which have no number: words for errors, made when needed.
-  void begin_transfer(std::function<std::string()> describe) { describe_ = std::move(describe); }
-  void end_transfer() { describe_ = nullptr; }
-  /// Until holds() is true. `peer`: whom it depends on. `cell`: what to sleep on, or null.
+  /// The same for sends and receives, which have no number: words for errors, made when needed, and whom they wait
+  /// for.
+  void begin_transfer(std::function<std::string()> describe, std::vector<int> peers) {
+    describe_ = std::move(describe);
+    transfer_peers_ = std::move(peers);
+  }
+  void end_transfer() { begin_transfer(nullptr, {}); }
+  /// Until holds() is true. `peer`: whom it depends on. `word`: what to sleep on, or null.
   template <class Holds>
-  Status until(Holds&& holds, int peer, transport::SignalCell* cell = nullptr) {
+  Status until(Holds&& holds, int peer, Word* word = nullptr) {
     for (int i = 0; i < quick_spins_; ++i) {
       if (holds()) return {};
       cpu_relax();
     }
     Patience patience;
-    while (!holds()) TUTTI_TRY(pause(patience, peer, cell));
+    while (!holds()) TUTTI_TRY(pause(patience, peer, word));
     return {};
   }
 
   /// After a signal of `peer` whose tag is not that of the own call `sequence`: was it the same call all the same (the
   /// peer may be one call ahead)? If not, the failure that names both calls.
   Status check_peer(int peer, std::uint64_t sequence);
+  /// The failure after the transport could not read or write memory of `peer`.
+  Status unreachable(int peer, const Status& why);
+
+  /// "rank 1 (host alpha, pid 4711) died in all_reduce(128 x f32, sum), its call 7": the same whoever says it. Any
+  /// thread.
+  std::string death_text(int rank) const;
 
   const WaitOptions& options() const { return options_; }
   /// "all_reduce(128 x f32, sum) as its call 7", from the board of `rank`.
@@ -65,17 +78,22 @@ class Waiter {
   struct Patience {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
-    std::uint64_t polls = 0;
+    std::uint32_t seen = 0;      // of the word, before holds() was last asked
+    bool peer_departed = false;  // seen by an earlier look
   };
 
   /// One breath of a long wait.
-  Status pause(Patience& patience, int peer, transport::SignalCell* cell);
+  Status pause(Patience& patience, int peer, Word* word);
   /// Do the boards say that the call in progress cannot end?
-  Status look_around(int peer);
+  Status look_around(Patience& patience);
   Status deadline_passed(int peer);
+  /// Whose pulse stands still while this rank watches for a moment.
+  std::vector<bool> still_ranks() const;
   Status mismatch(std::uint64_t sequence);
   std::string activity() const;
   bool has_entered(int rank, std::uint64_t sequence) const;
+  bool is_inside(int rank, std::uint64_t sequence) const;
+  bool is_transfer_peer(int rank) const;
 
   transport::Transport& transport_;
   Health& health_;
@@ -85,7 +103,8 @@ class Waiter {
   WaitOptions options_;
   int quick_spins_;
   std::uint64_t sequence_ = 0;             // of the collective in progress
-  std::function<std::string()> describe_;  // the transfer in progress
+  std::function<std::string()> describe_;  // the transfers in progress
+  std::vector<int> transfer_peers_;        // likewise
 };
 
 }  // namespace tutti::executor
