@@ -58,7 +58,7 @@ function(tutti_program name)
 endfunction()
 
 # tutti_tests(folder [LINK libraries...] [LABELS labels...] [TIMEOUT seconds] [EXCLUDE names...]):
-# each tests/<folder>/<x>_test.cc becomes the ctest "<folder>.<x>".
+# each tests/<folder>/<x>_test.cc becomes the ctest "<folder>.<x>"; <x>_slow_test.cc is labelled slow.
 function(tutti_tests folder)
   cmake_parse_arguments(arg "" "TIMEOUT" "LINK;LABELS;EXCLUDE" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -76,7 +76,11 @@ function(tutti_tests folder)
     tutti_program(${target} ${source} LINK tutti_test_support ${arg_LINK})
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME ${folder}.${stem} COMMAND ${target})
-    set_tests_properties(${folder}.${stem} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    set(labels ${arg_LABELS})
+    if(stem MATCHES "_slow$")
+      list(APPEND labels slow)
+    endif()
+    set_tests_properties(${folder}.${stem} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}"
       SKIP_REGULAR_EXPRESSION "tutti-test: not run")
   endforeach()
 endfunction()

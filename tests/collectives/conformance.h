@@ -19,6 +19,8 @@ struct Case {
   int root = 0;
   bool in_place = false;
   bool registered = false;
+  bool lean = false;  // null for buffers that this rank's part in the call does not need
+  bool deterministic = false;
 };
 
 /// Bytes of element `index` of rank `rank`'s input: a whole number from -3 to 3 (0 to 3 where there is no sign).

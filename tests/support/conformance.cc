@@ -168,7 +168,8 @@ void write_element(DataType type, std::byte* at, int rank, std::size_t index) {
 std::string describe(const Case& c) {
   return fmt::format("{} {} {} x {} {} root {}{}{}", name_of(c.collective),
                      c.algorithm.empty() ? "(chosen)" : c.algorithm, c.count, name_of(c.type), name_of(c.op), c.root,
-                     c.in_place ? " in place" : "", c.registered ? " registered" : " plain");
+                     c.in_place ? " in place" : "", c.registered ? " registered" : " plain") +
+         (c.lean ? " lean" : "") + (c.deterministic ? " deterministic" : "");
 }
 
 void check_case(Communicator& comm, const Case& c) {
@@ -191,7 +192,13 @@ void check_case(Communicator& comm, const Case& c) {
            (c.collective == Collective::reduce_scatter || c.collective == Collective::scatter ? own_block : 0);
   }
   fill(send, c.type, rank, 0, in_count);
-  const CallOptions options{.factor = static_cast<double>(rank % 2 + 1), .algorithm = c.algorithm};
+  const bool reads = (c.collective != Collective::broadcast && c.collective != Collective::scatter) || rank == c.root;
+  const bool writes = (c.collective != Collective::reduce && c.collective != Collective::gather) || rank == c.root;
+  const std::vector<std::byte> before(main.data(), main.data() + std::max(in_count, out_count) * element);
+  if (c.lean && !reads) send = nullptr;
+  if (c.lean && !writes) recv = nullptr;
+  const CallOptions options{
+      .deterministic = c.deterministic, .factor = static_cast<double>(rank % 2 + 1), .algorithm = c.algorithm};
 
   switch (c.collective) {
     case Collective::all_reduce: comm.all_reduce(send, recv, c.count, c.type, c.op, options); break;
@@ -234,9 +241,12 @@ void check_case(Communicator& comm, const Case& c) {
     default: return;
   }
   if (defined) expect_equal(recv, wanted.data(), out_count, c.type, where);
+  if (!writes && std::memcmp(before.data(), main.data(), before.size()) != 0) {
+    throw std::runtime_error(where + ": wrote to a buffer that only the root's call fills");
+  }
   if (!main.guard_is_whole() || !separate.guard_is_whole()) throw std::runtime_error(where + ": wrote past a buffer");
   // The input of a call that is not in place belongs to the caller.
-  if (!c.in_place) {
+  if (!c.in_place && send != nullptr) {
     std::vector<std::byte> input(in_count * element + 1);
     fill(input.data(), c.type, rank, 0, in_count);
     expect_equal(send, input.data(), in_count, c.type, where + ", input changed");

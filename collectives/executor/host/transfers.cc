@@ -20,7 +20,8 @@ constexpr std::size_t kSlots = 4;
 constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
 constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
 
-// In front of each slot's payload; only the first slot of a message fills in the message's fields.
+// In front of each slot's payload; only the first slot of a message fills in the message's fields, the others only
+// place and payload_bytes.
 struct alignas(kCacheLine) SlotHeader {
   std::uint64_t message_bytes = 0;
   std::uint64_t message_count = 0;
@@ -91,6 +92,7 @@ Transfers::Progress Transfers::send_more(Active& active) {
         return Progress::some;
       }
     }
+    header->place = 0;  // an earlier message may have left its own here
     header->payload_bytes = std::min(payload_, bytes - active.done);
     std::memcpy(at + sizeof(SlotHeader), static_cast<const std::byte*>(t.buffer) + active.done, header->payload_bytes);
     active.done += header->payload_bytes;

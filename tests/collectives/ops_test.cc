@@ -1,0 +1,48 @@
+// Every algorithm that adds up, with every op: among them avg, which divides once, and premultiplied sums, where each
+// rank has its own factor. In f64 all of it is exact in any order.
+#include "collectives/algorithms/table.h"
+#include "tests/collectives/conformance.h"
+#include "tests/collectives/ranks.h"
+
+namespace tutti::testing {
+namespace {
+
+class Ops : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ops, EveryAlgorithmServesEveryOp) {
+  Options options;
+  options.memory_limit = std::size_t{1280} << 10;  // little scratch, so that the larger size takes many rounds
+  expect_no_errors(run_threads(
+      GetParam(),
+      [](Communicator& comm) {
+        for (const algorithms::Algorithm& algorithm : algorithms::table()) {
+          const Collective collective = algorithm.collective;
+          if (collective != Collective::all_reduce && collective != Collective::reduce_scatter &&
+              collective != Collective::reduce) {
+            continue;
+          }
+          for (int op = 0; op < kReduceOps; ++op) {
+            for (const std::size_t count : {std::size_t{7}, std::size_t{9001}}) {
+              for (const bool in_place : {false, true}) {
+                Case c;
+                c.collective = collective;
+                c.algorithm = algorithm.name;
+                c.count = count;
+                c.type = DataType::f64;
+                c.op = static_cast<ReduceOp>(op);
+                c.root = collective == Collective::reduce ? comm.size() - 1 : 0;
+                c.in_place = in_place;
+                check_case(comm, c);
+              }
+            }
+          }
+        }
+      },
+      options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Ops, ::testing::Values(2, 3, 5, 8),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,109 @@
+// Ranks that are forked processes. Whoever calls this must not have used Tutti before in its own process: options are
+// read once per process, and the children are to read their own environment.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.hpp"
+
+namespace tutti::testing {
+
+using Environment = std::map<std::string, std::string>;
+
+/// How a child ended: what its body returned, or the error that it threw (or the signal that ended it).
+struct Outcome {
+  std::string said;
+  std::string error;
+};
+
+namespace internal {
+
+struct ChildProcess {
+  pid_t pid = -1;
+  int pipe = -1;
+};
+
+inline void write_all(int pipe, const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t wrote = ::write(pipe, text.data() + done, text.size() - done);
+    if (wrote <= 0) ::_exit(3);
+    done += static_cast<std::size_t>(wrote);
+  }
+}
+
+inline ChildProcess start_child(const Environment& environment, const std::function<std::string()>& body) {
+  int ends[2];
+  if (::pipe(ends) != 0) std::abort();
+  ChildProcess child{::fork(), ends[0]};
+  if (child.pid != 0) {
+    ::close(ends[1]);
+    return child;
+  }
+  ::close(ends[0]);
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::string text;
+  try {
+    text = "+" + body();
+  } catch (const std::exception& error) {
+    text = "-" + std::string(error.what());
+  }
+  write_all(ends[1], text);
+  ::_exit(0);
+}
+
+inline Outcome end_of(const ChildProcess& child) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(child.pipe, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  ::close(child.pipe);
+  int status = 0;
+  ::waitpid(child.pid, &status, 0);
+  if (WIFSIGNALED(status)) return {"", "ended by signal " + std::to_string(WTERMSIG(status))};
+  if (text.empty()) return {"", "ended with status " + std::to_string(WEXITSTATUS(status)) + " and said nothing"};
+  return text[0] == '+' ? Outcome{text.substr(1), ""} : Outcome{"", text.substr(1)};
+}
+
+}  // namespace internal
+
+/// Runs `body` in a child process.
+inline Outcome in_child(const std::function<std::string()>& body, const Environment& environment = {}) {
+  return internal::end_of(internal::start_child(environment, body));
+}
+
+/// Runs `body` on `ranks` processes, each with the communicator that its environment gives; by rank. `order`: in which
+/// order the ranks are started, where that matters.
+inline std::vector<Outcome> run_processes(int ranks, const std::function<std::string(Communicator&)>& body,
+                                          Environment environment = {}, std::vector<int> order = {}) {
+  static int jobs = 0;
+  for (int r = static_cast<int>(order.size()); r < ranks; ++r) order.push_back(r);
+  environment["TUTTI_JOB"] = std::to_string(::getpid()) + "." + std::to_string(++jobs);
+  environment["TUTTI_SIZE"] = std::to_string(ranks);
+  environment.emplace("TUTTI_TIMEOUT", "120s");
+  std::vector<internal::ChildProcess> children(static_cast<std::size_t>(ranks));
+  for (const int rank : order) {
+    environment["TUTTI_RANK"] = std::to_string(rank);
+    children[static_cast<std::size_t>(rank)] = internal::start_child(environment, [&] {
+      Communicator comm = Communicator::from_environment();
+      return body(comm);
+    });
+  }
+  std::vector<Outcome> outcomes;
+  for (const internal::ChildProcess& child : children) outcomes.push_back(internal::end_of(child));
+  return outcomes;
+}
+
+inline void expect_no_errors(const std::vector<Outcome>& outcomes) {
+  for (std::size_t r = 0; r < outcomes.size(); ++r) EXPECT_EQ(outcomes[r].error, "") << "rank " << r;
+}
+
+}  // namespace tutti::testing
