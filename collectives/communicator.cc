@@ -203,6 +203,7 @@ Status TuttiCommunicator::execute(const Call& call) {
   if (health_.failed()) return health_.status();
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
   if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call);
+  if (call.count == 0 && call.collective != Collective::barrier) return execute_empty(call);
   TUTTI_ASSIGN(Ready * ready, this->ready(call));
 
   const executor::HostExecutor::Buffers buffers{call.send, call.recv, call.factor};
@@ -222,6 +223,9 @@ Status TuttiCommunicator::execute(const Call& call) {
     }
   }
   if (status.ok()) status = executor_.run(**prepared, buffers);
+  // Whoever has failed may use its buffers for something else by now: what was read from them is no result.
+  if (status.ok() && health_.failed()) status = health_.status();
+  if (!status.ok() && ready->handles) executor_.withdraw();
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
   if (trace_) trace_->call(this->last_call(), (*prepared)->plan->algorithm);
@@ -229,11 +233,21 @@ Status TuttiCommunicator::execute(const Call& call) {
   return status.ok() ? status : failed(status);
 }
 
+// Nothing to move, so nobody waits; it is announced all the same, so that a rank which calls something else is found out.
+Status TuttiCommunicator::execute_empty(const Call& call) {
+  const executor::CallIdentity identity = identity_of(call, call.deterministic || options_.deterministic);
+  executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
+  executor_.leave(true);
+  last_ = nullptr;
+  return {};
+}
+
 Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   if (health_.failed()) return health_.status();
   TUTTI_TRY(validate(transfers, size(), own_name_));
   const std::uint64_t begun = trace_ ? ticks() : 0;
-  const Status status = transfers_.run(transfers);
+  Status status = transfers_.run(transfers);
+  if (status.ok() && health_.failed()) status = health_.status();
   if (trace_) trace_->transfers(transfers.size(), begun, ticks(), status.ok());
   return status.ok() ? status : failed(status);
 }
@@ -254,7 +268,8 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
   }
   const executor::CallIdentity identity = identity_of(call, false);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
-  const Status status = transfers_.run(transfers);
+  Status status = transfers_.run(transfers);
+  if (status.ok() && health_.failed()) status = health_.status();
   executor_.leave(status.ok());
   if (trace_) trace_->call(last_call(), "transfers");
   last_ = nullptr;

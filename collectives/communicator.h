@@ -76,6 +76,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::string who(int rank) const;
   Status execute(const Call& call);
   Status execute_group(std::span<const Transfer> transfers);
+  Status execute_empty(const Call& call);
   Status execute_all_to_allv(const Call& call);
   /// The cache's entry for this call; made when it is new.
   Result<Ready*> ready(const Call& call);

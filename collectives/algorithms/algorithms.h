@@ -24,6 +24,7 @@ plan::Plan all_reduce_double_binary_tree(const PlanRequest& request);
 plan::Plan all_reduce_hierarchical(const PlanRequest& request);
 
 plan::Plan reduce_scatter_direct(const PlanRequest& request);
+plan::Plan reduce_scatter_one_shot(const PlanRequest& request);
 plan::Plan reduce_scatter_staged_direct(const PlanRequest& request);
 plan::Plan reduce_scatter_ring(const PlanRequest& request);
 plan::Plan reduce_scatter_halving(const PlanRequest& request);

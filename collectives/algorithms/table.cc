@@ -42,6 +42,8 @@ const std::vector<Algorithm>& table() {
        no, no, no, yes, yes, all_reduce_hierarchical},
       {reduce_scatter, "direct", "each rank reduces its block from all inputs, directly",
        yes, yes, yes, yes, no, reduce_scatter_direct},
+      {reduce_scatter, "one_shot", "publish all blocks, then everybody adds up its own",
+       yes, no, yes, yes, no, reduce_scatter_one_shot},
       {reduce_scatter, "staged_direct", "everybody sends block j to rank j",
        no, no, yes, yes, no, reduce_scatter_staged_direct},
       {reduce_scatter, "ring", "sums travel around the ring; least bytes",

@@ -15,6 +15,7 @@ all_reduce     * 0-1K   one_shot
 
 reduce_scatter * *      staged_direct
 reduce_scatter * *      direct
+reduce_scatter * 0-2K   one_shot
 
 all_gather     * *      ring
 all_gather     * *      direct

@@ -94,6 +94,7 @@ transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std
 
 std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {
   ++sequence_;
+  previous_fingerprint_ = fingerprint_;
   fingerprint_ = announcement.fingerprint;
   tag_ = tag_of(fingerprint_, sequence_);
   waiter_.begin_call(sequence_);
@@ -113,6 +114,12 @@ void HostExecutor::leave(bool well) {
   record.ended.store(ticks(), std::memory_order_relaxed);
   record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_relaxed);
   waiter_.begin_call(0);
+}
+
+void HostExecutor::withdraw() {
+  transport::CallRecord& record = board_->calls[sequence_ % transport::kCallRing];
+  record.fingerprint.store(~fingerprint_, std::memory_order_relaxed);
+  waiter_.part(sequence_);
 }
 
 Status HostExecutor::open(int peer) {
@@ -165,6 +172,10 @@ Status HostExecutor::gate(const Prepared& prepared) {
     const transport::CallRecord& record = transport_.window(peer).board->calls[needed % transport::kCallRing];
     const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= needed; };
     if (!here()) TUTTI_TRY(waiter_.until(here, peer));
+    // A rank that only gave in the last call (a root, say) never heard from this peer in it: was it the same call?
+    if (record.fingerprint.load(std::memory_order_relaxed) != previous_fingerprint_) {
+      TUTTI_TRY(waiter_.check_peer(peer, needed));
+    }
     p.entered = needed;
     return {};
   };

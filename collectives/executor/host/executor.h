@@ -55,6 +55,9 @@ class HostExecutor {
   Result<Agreement> agree();
   /// Carries the plan out. After enter(); any failure is final for the communicator.
   Status run(const Prepared& prepared, const Buffers& buffers);
+  /// After a failure, before leave(): takes the announced buffers back. Peers that have not opened them cannot any more;
+  /// those that have are given a moment to get out of the call, since its buffers may be freed when it returns.
+  void withdraw();
   void leave(bool well);
 
   std::uint64_t sequence() const { return sequence_; }
@@ -122,6 +125,7 @@ class HostExecutor {
   transport::Board* board_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;
+  std::uint64_t previous_fingerprint_ = 0;  // of the call before
   std::uint64_t tag_ = 0;
   std::vector<Link> links_;
   std::vector<Peer> peers_;

@@ -1,8 +1,10 @@
 #include "collectives/executor/host/transfers.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/check.h"
@@ -19,16 +21,23 @@ namespace {
 constexpr std::size_t kSlots = 4;
 constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
 constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
+constexpr std::int64_t kWithdrawNs = 500'000'000;  // for a receiver that is just reading
 
 // In front of each slot's payload; only the first slot of a message fills in the message's fields, the others only
 // place and payload_bytes.
 struct alignas(kCacheLine) SlotHeader {
   std::uint64_t message_bytes = 0;
   std::uint64_t message_count = 0;
-  Handle place = 0;  // 0: the payload follows
+  Handle place = 0;  // 0: the payload follows. Once sent, changed by take() only
   std::uint64_t payload_bytes = 0;
   std::uint8_t type = 0;
 };
+
+// A message by place is taken once: by its receiver, or back by its sender after a failure. What was there before.
+constexpr Handle kTaken = ~Handle{0};
+Handle take(std::byte* slot) {
+  return std::atomic_ref<Handle>(reinterpret_cast<SlotHeader*>(slot)->place).exchange(kTaken);
+}
 
 void raise(SignalCell& cell, std::uint64_t count, const transport::Board* of_waiter) {
   cell.count.store(count, std::memory_order_release);
@@ -123,6 +132,7 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
                         name_of(static_cast<DataType>(header.type)), waiter_.name()(rank_), t.count, name_of(t.type)));
       }
       if (header.place != 0) {
+        if (take(at) == kTaken) return health_.status();
         const std::byte* from = transport_.reach(t.peer, header.place);
         if (from == nullptr) {
           const Status read = transport_.read(t.peer, header.place, 0, to, bytes);
@@ -188,10 +198,23 @@ Status Transfers::run(std::span<const Transfer> transfers) {
     waiter_.begin_transfer(describe, std::move(peers));
     const Status waited = waiter_.until(any_progress, next.peer, word);
     waiter_.end_transfer();
-    TUTTI_TRY(waited);
-    TUTTI_TRY(failure);
+    if (waited.ok() && failure.ok()) continue;
+    for (const auto& queue : queues) withdraw(queue.front());
+    return waited.ok() ? failure : waited;
   }
   return {};
+}
+
+void Transfers::withdraw(const Active& active) {
+  if (active.handed_over == 0) return;
+  const int peer = active.transfer->peer;
+  Mailbox* box = outgoing_[static_cast<std::size_t>(peer)].box;
+  if (take(slot(box, active.handed_over - 1)) != kTaken) return;
+  const std::int64_t since = now_ns();
+  while (box->emptied.count.load(std::memory_order_acquire) < active.handed_over && transport_.alive(peer) &&
+         now_ns() - since < kWithdrawNs) {
+    sched_yield();
+  }
 }
 
 }  // namespace tutti::executor

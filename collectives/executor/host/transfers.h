@@ -48,6 +48,9 @@ class Transfers {
   Result<Progress> advance(Active& active);
   Progress send_more(Active& active);
   Result<Progress> receive_more(Active& active);
+  /// After a failure: takes a message back whose place was sent, since its buffer may be freed when run() returns; when
+  /// the receiver is just reading it, waits for that (half a second at most: it may be stopped).
+  void withdraw(const Active& active);
   bool reachable_by_peer(transport::Handle handle) const;
   Mailbox* mailbox(int receiver, int sender) const;
   std::byte* slot(Mailbox* box, std::uint64_t number) const;

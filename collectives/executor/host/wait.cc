@@ -22,6 +22,7 @@ namespace {
 constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
 constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
+constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
@@ -112,9 +113,9 @@ Status Waiter::look_around(Patience& patience) {
     }
     if (describe_ == nullptr ? has_entered(rank, sequence_) : !is_transfer_peer(rank)) continue;
     // Its last message may have come after holds() looked for it: let that look once more.
-    if (describe_ != nullptr && !patience.peer_departed) {
-      patience.peer_departed = true;
-      continue;
+    if (describe_ != nullptr && patience.departed_peer != rank) {
+      patience.departed_peer = rank;
+      return {};
     }
     return health_.fail(Code::mismatch, fmt::format("{} has closed its communicator, and {} is in {}", name_(rank),
                                                     name_(rank_), activity()));
@@ -138,6 +139,21 @@ std::string Waiter::death_text(int rank) const {
   if (last.sequence == 0) return name_(rank) + " died before its first collective call";
   return fmt::format("{} died {} {}, its call {}", name_(rank),
                      last.state == transport::CallState::entered ? "in" : "after", last.text(), last.sequence);
+}
+
+void Waiter::part(std::uint64_t sequence) {
+  Board& own = *transport_.window(rank_).board;
+  const std::int64_t since = now_ns();
+  // The first pause is longer than any store stays in a core's buffer: a peer that has found this rank's buffers by now
+  // is seen as being inside.
+  do {
+    sleep_on(nullptr, 0, own.doze);
+    bool inside = false;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      inside = inside || (rank != rank_ && is_inside(rank, sequence) && transport_.alive(rank));
+    }
+    if (!inside) return;
+  } while (now_ns() - since < kPartNs);
 }
 
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {

@@ -65,6 +65,10 @@ class Waiter {
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
 
+  /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may be
+  /// stopped).
+  void part(std::uint64_t sequence);
+
   /// "rank 1 (host alpha, pid 4711) died in all_reduce(128 x f32, sum), its call 7": the same whoever says it. Any
   /// thread.
   std::string death_text(int rank) const;
@@ -79,7 +83,7 @@ class Waiter {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
     std::uint32_t seen = 0;      // of the word, before holds() was last asked
-    bool peer_departed = false;  // seen by an earlier look
+    int departed_peer = -1;  // seen by an earlier look
   };
 
   /// One breath of a long wait.
