@@ -9,6 +9,9 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   tutti::cli::add_verify(app, exit_code);
   tutti::cli::add_plan(app, exit_code);
+  tutti::cli::add_info(app, exit_code);
+  tutti::cli::add_options(app, exit_code);
+  tutti::cli::add_selection(app, exit_code);
   CLI11_PARSE(app, argc, argv);
   return exit_code;
 }

@@ -24,5 +24,20 @@ function(tutti_summary)
     list(GET cells 1 state)
     list(GET cells 2 why)
     message(STATUS "  ${name}: ${state} (${why})")
+    string(APPEND features "    {R\"~(${name})~\", R\"~(${state})~\", R\"~(${why})~\"},\n")
   endforeach()
+  # The same for `tutti info`.
+  get_property(source GLOBAL PROPERTY TUTTI_FEATURES_SOURCE)
+  if(source)
+    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT "#include \"cli/features.h\"
+
+namespace tutti::cli {
+namespace {
+constexpr Feature kFeatures[] = {
+@features@};
+}  // namespace
+std::span<const Feature> features() { return kFeatures; }
+}  // namespace tutti::cli
+")
+  endif()
 endfunction()

@@ -8,3 +8,35 @@ add_test(NAME cli.unknown_algorithm COMMAND tutti plan --collective all_reduce -
 set_tests_properties(cli.unknown_algorithm PROPERTIES PASS_REGULAR_EXPRESSION "no algorithm has these names")
 add_test(NAME cli.root_out_of_bounds COMMAND tutti plan --collective broadcast --algorithm chain --ranks 4 --root 4)
 set_tests_properties(cli.root_out_of_bounds PROPERTIES WILL_FAIL TRUE)
+# What a build without plug-ins or CPUs of a kind may lack is not looked for.
+function(tutti_cli_test name expected)
+  add_test(NAME cli.${name} COMMAND ${ARGN})
+  set_tests_properties(cli.${name} PROPERTIES PASS_REGULAR_EXPRESSION "${expected}" TIMEOUT 30)
+endfunction()
+set(machines ${CMAKE_SOURCE_DIR}/tests/topology/machines)
+set(with ${CMAKE_COMMAND} -E env)
+tutti_cli_test(info "tutti ${PROJECT_VERSION}.*reductions: .*cross-memory access to plain memory: o.*topology.*host 0"
+  tutti info)
+tutti_cli_test(info_json "\"cross_memory\": .*\"tutti_topology\": 1" tutti info --json)
+tutti_cli_test(info_without_cross_memory "off .TUTTI_CROSS_MEMORY is off" ${with} TUTTI_CROSS_MEMORY=off $<TARGET_FILE:tutti>
+  info)
+tutti_cli_test(info_of_a_file "two_small_hosts.json.*1.25 GB/s.*rank 3: host 1" ${with}
+  TUTTI_TOPOLOGY=${machines}/two_small_hosts.json $<TARGET_FILE:tutti> info)
+tutti_cli_test(topology_of_a_file "\"name\": \"large\"" ${with}
+  TUTTI_TOPOLOGY=${machines}/two_socket_64_cores.json $<TARGET_FILE:tutti> info --topology)
+tutti_cli_test(topology_missing "tutti info: TUTTI_TOPOLOGY: '/none.json' is not a file" ${with}
+  TUTTI_TOPOLOGY=/none.json $<TARGET_FILE:tutti> info)
+tutti_cli_test(options "\\* TUTTI_SPIN +duration +100us +time +7us" ${with} TUTTI_SPIN=7us $<TARGET_FILE:tutti> options)
+tutti_cli_test(options_json "\"name\": \"TUTTI_SECRET\"[^}]*\"value\": \".set, not shown.\"[^}]*\"changed\": true" ${with}
+  TUTTI_SECRET=abc $<TARGET_FILE:tutti> options --json)
+tutti_cli_test(options_wrong "tutti options: TUTTI_TIMEOUT: 'soon' is not a duration" ${with} TUTTI_TIMEOUT=soon
+  $<TARGET_FILE:tutti> options)
+tutti_cli_test(selection "barrier +\\* \\* +dissemination\nbroadcast 2 \\* chain" ${with}
+  "TUTTI_SELECTION=broadcast 2 * chain" $<TARGET_FILE:tutti> selection)
+tutti_cli_test(selection_of_a_call "64 bytes on 2 ranks: chain, rule 'broadcast 2 . chain'" ${with}
+  "TUTTI_SELECTION=broadcast 2 * chain" $<TARGET_FILE:tutti> selection --collective broadcast --bytes 64 --ranks 2)
+tutti_cli_test(selection_deterministic "ring +cannot serve: it does not add in rank order" tutti selection
+  --collective all_reduce --bytes 64M --deterministic)
+tutti_cli_test(selection_unreachable "direct +cannot serve: it needs the callers' buffers" tutti selection
+  --collective broadcast --unreachable)
+tutti_cli_test(selection_unknown "no collective is called 'sum'" tutti selection --collective sum)

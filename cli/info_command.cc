@@ -1,0 +1,180 @@
+// tutti info: what this build has and what this machine offers.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/options.h"
+#include "base/parse.h"
+#include "cli/commands.h"
+#include "cli/cross_memory.h"
+#include "cli/features.h"
+#include "collectives/baseline/baseline.h"
+#include "collectives/reduce/reduce.h"
+#include "topology/discover.h"
+#include "topology/text.h"
+#include "transport/shm/arena.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The word in brackets of a file such as "always [madvise] never"; empty when there is no such file.
+std::string chosen_word(const char* path) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    if (word.size() > 2 && word.front() == '[') return word.substr(1, word.size() - 2);
+  }
+  return {};
+}
+
+Json shm_json() {
+  Json json;
+  const Result<transport::Arena*> arena = transport::Arena::process();
+  json["available"] = arena.ok();
+  if (!arena.ok()) {
+    json["why_not"] = arena.status().message();
+    return json;
+  }
+  json["arena_bytes"] = arena.value()->bytes();
+  const std::string& wish = options::text(Option::cross_memory);
+  const CrossMemory cross = try_cross_memory();
+  json["cross_memory"] = cross.allowed && wish != "off";
+  if (!cross.allowed) {
+    json["cross_memory_why_not"] = cross.why;
+  } else if (wish == "off") {
+    json["cross_memory_why_not"] = "TUTTI_CROSS_MEMORY is off";
+  }
+  return json;
+}
+
+Json memory_json() {
+  return {{"huge_pages", chosen_word("/sys/kernel/mm/transparent_hugepage/enabled")},
+          {"huge_pages_of_shared_memory", chosen_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled")}};
+}
+
+Json all_json(const topology::Topology& topology) {
+  Json json;
+  json["version"] = version();
+  for (const Feature& feature : features())
+    json["built_in"][feature.name] = {{"state", feature.state}, {"why", feature.why}};
+  json["reductions"] = reduce::isa();
+  json["transports"]["inproc"] = {{"available", true}};
+  json["transports"]["shm"] = shm_json();
+  for (const char* name : {"openmpi", "mpich", "gloo"}) json["baselines"][name] = baseline_is_installed(name);
+  json["memory"] = memory_json();
+  json["usable_cpus"] = topology::usable_cpus({});
+  json["cpu_quota"] = topology::cpu_quota();
+  json["topology"] = Json::parse(topology::print(topology));
+  return json;
+}
+
+std::string caches_of(const topology::Host& host) {
+  std::map<std::pair<int, std::uint64_t>, int> counts;
+  for (const topology::Cache& cache : host.caches) ++counts[{cache.level, cache.bytes}];
+  std::string text;
+  for (const auto& [kind, count] : counts) {
+    text += fmt::format("{}L{} {} x {}", text.empty() ? "" : ", ", kind.first, print_bytes(kind.second), count);
+  }
+  return text.empty() ? "not told" : text;
+}
+
+std::string text_of(const topology::Place& place) {
+  switch (place.kind) {
+    case topology::PlaceKind::host: return fmt::format("host {}", place.host);
+    case topology::PlaceKind::package: return fmt::format("host {} package {}", place.host, place.index);
+    case topology::PlaceKind::numa_node: return fmt::format("host {} NUMA node {}", place.host, place.index);
+  }
+  return {};
+}
+
+void print_topology(const topology::Topology& topology) {
+  for (std::size_t h = 0; h < topology.hosts.size(); ++h) {
+    const topology::Host& host = topology.hosts[h];
+    std::uint64_t memory = 0;
+    for (const topology::NumaNode& node : host.numa_nodes) memory += node.bytes;
+    fmt::print("  host {} {}: {}\n", h, host.name, host.cpu_model.empty() ? "CPU not named" : host.cpu_model);
+    fmt::print("    {} package(s), {} NUMA node(s) with {:.1f} GiB, {} core(s), {} CPU(s)\n    caches: {}\n",
+               host.packages, host.numa_nodes.size(), static_cast<double>(memory) / (1 << 30), host.cores.size(),
+               topology::cpus_of(host), caches_of(host));
+  }
+  for (const topology::Link& link : topology.links) {
+    fmt::print("  link {} to {}: {} GB/s, {} us\n", text_of(link.a), text_of(link.b), link.gb_per_s, link.latency_us);
+  }
+  for (std::size_t r = 0; r < topology.host_of_rank.size(); ++r) {
+    fmt::print("  rank {}: host {}\n", r, topology.host_of_rank[r]);
+  }
+}
+
+void print_text(const Json& all, const topology::Topology& topology) {
+  fmt::print("tutti {}\n\nbuilt in\n", version());
+  for (const Feature& feature : features()) fmt::print("  {:<14} {:<4} {}\n", feature.name, feature.state, feature.why);
+  fmt::print("\nreductions: {}\n\ntransports\n  inproc: on (ranks are threads of one process)\n", reduce::isa());
+  const Json& shm = all["transports"]["shm"];
+  if (shm["available"].get<bool>()) {
+    fmt::print("  shm: on (ranks are processes of one host; registered memory up to {} a rank)\n",
+               print_bytes(shm["arena_bytes"].get<std::uint64_t>()));
+    const bool cross = shm["cross_memory"].get<bool>();
+    fmt::print("    cross-memory access to plain memory: {}\n",
+               cross ? "on (tried between two processes)"
+                     : "off (" + shm["cross_memory_why_not"].get<std::string>() + "); such memory is staged");
+  } else {
+    fmt::print("  shm: off ({})\n", shm["why_not"].get<std::string>());
+  }
+  fmt::print("\nbaselines\n");
+  for (const auto& [name, found] : all["baselines"].items()) {
+    fmt::print("  {}: {}\n", name, found.get<bool>() ? "found" : "not found");
+  }
+  const auto shown = [](const Json& word) {
+    return word.get<std::string>().empty() ? "not told" : word.get<std::string>();
+  };
+  fmt::print("\nhuge pages: {}, of shared memory: {}\n", shown(all["memory"]["huge_pages"]),
+             shown(all["memory"]["huge_pages_of_shared_memory"]));
+  const double quota = topology::cpu_quota();
+  fmt::print("CPUs that this process may use: {}{}\n\ntopology{}\n", topology::usable_cpus({}),
+             quota > 0 ? fmt::format(" (its control group pays for {:.2f})", quota) : "",
+             options::text(Option::topology).empty() ? "" : " (from " + options::text(Option::topology) + ")");
+  print_topology(topology);
+}
+
+struct Settings {
+  bool json = false;
+  bool topology = false;
+};
+
+int show(const Settings& settings) {
+  Status status = options::check();
+  const Result<topology::Topology> topology = topology::topology_of_process();
+  if (status.ok()) status = topology.status();
+  if (!status.ok()) {
+    fmt::print(stderr, "tutti info: {}\n", status.message());
+    return 2;
+  }
+  if (settings.topology) {
+    fmt::print("{}", topology::print(topology.value()));
+    return 0;
+  }
+  const Json all = all_json(topology.value());
+  if (settings.json) {
+    fmt::print("{}\n", all.dump(2));
+  } else {
+    print_text(all, topology.value());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& exit_code) {
+  auto settings = std::make_shared<Settings>();
+  CLI::App* command = app.add_subcommand("info", "Version, what was built in, transports, baselines, topology");
+  CLI::Option* json = command->add_flag("--json", settings->json, "as JSON");
+  command->add_flag("--topology", settings->topology, "only the topology, as a file for TUTTI_TOPOLOGY")
+      ->excludes(json);
+  command->callback([settings, &exit_code] { exit_code = show(*settings); });
+}
+
+}  // namespace tutti::cli
