@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/launch_local.h"
 #include "perf/driver/collective.h"
-#include "perf/driver/launch.h"
 #include "perf/driver/measure.h"
 #include "perf/driver/report.h"
 #include "perf/driver/settings.h"
@@ -161,7 +161,7 @@ int perf_main(int argc, char** argv, const PerfCollective& collective) {
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
     if (!error) command[0] = self.string();
-    return launch_ranks(settings.ranks, settings.backend, command);
+    return launch_local({.ranks = settings.ranks, .backend = settings.backend}, command);
   }
   const std::string words = fmt::format("{}", fmt::join(command, " "));
   return static_cast<int>(guarded(collective.name(), [&] {

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "perf/driver/launch.h"
-
 namespace tutti::perf {
 namespace {
 
@@ -118,36 +116,6 @@ TEST(Sizes, GrowByAFactorOrAStep) {
   EXPECT_EQ(row_sizes(accepted({"-b", "1G"})), (std::vector<std::size_t>{1u << 30}))
       << "-b alone may pass the default -e";
   EXPECT_EQ(row_sizes(accepted({"-b", "0", "-e", "8"})), (std::vector<std::size_t>{0})) << "0 times 2 never grows";
-}
-
-TEST(Launcher, MpiRanksComeFromTheLibrarysOwnMpirun) {
-  const auto openmpi = launcher_command(4, "openmpi", {"/bin/all_reduce_perf", "-b", "8"});
-  EXPECT_EQ(openmpi.front(), "mpirun.openmpi");
-  EXPECT_EQ(openmpi.back(), "8");
-  EXPECT_EQ(std::count(openmpi.begin(), openmpi.end(), "--oversubscribe"), 1);
-  const auto mpich = launcher_command(1000, "mpich", {"/bin/all_reduce_perf"});
-  EXPECT_EQ(mpich, (std::vector<std::string>{"mpiexec.mpich", "-n", "1000", "/bin/all_reduce_perf"}));
-}
-
-TEST(Launcher, RanksOfAnotherLauncherAreTaken) {
-  ASSERT_FALSE(is_launched()) << "this test must not run under mpirun";
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "TUTTI_SIZE"}) {
-    setenv(name, "2", 1);
-    EXPECT_TRUE(is_launched()) << name;
-    unsetenv(name);
-  }
-}
-
-TEST(Launcher, ForwardsTheFirstExitStatus) {
-  EXPECT_EQ(launch_ranks(3, "tutti", {"/bin/sh", "-c", "exit 0"}), 0);
-  EXPECT_EQ(launch_ranks(3, "tutti", {"/bin/sh", "-c", "test $TUTTI_RANK != 1 || exit 7"}), 7);
-  EXPECT_EQ(launch_ranks(2, "tutti", {"/bin/sh", "-c", "test $TUTTI_RANK != 1 || kill -9 $$"}), 128 + 9);
-  EXPECT_EQ(launch_ranks(2, "tutti",
-                         {"/bin/sh", "-c",
-                          "test $TUTTI_SIZE = 2 && test -n \"$TUTTI_SECRET\" && "
-                          "test \"$TUTTI_MASTER_PORT\" -gt 0"}),
-            0);
-  EXPECT_EQ(launch_ranks(1, "tutti", {"/no/such/program"}), 127);
 }
 
 }  // namespace

@@ -14,9 +14,9 @@
 #include <optional>
 #include <thread>
 
+#include "base/launch_local.h"
 #include "training/trainers/check.h"
 #include "training/trainers/gpt_run.h"
-#include "training/trainers/launch.h"
 #include "training/trainers/progress.h"
 
 namespace tutti::training {
@@ -69,7 +69,10 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->check(positive)
       ->capture_default_str();
   app.add_option("--context", run.model.context, "Bytes per row")->check(positive)->capture_default_str();
-  app.add_option("--threads", arguments.threads, "Of torch, per rank; 0: cores / ranks")->capture_default_str();
+  app.add_option("--threads", arguments.threads, "Of torch, per rank; 0: cores / ranks")
+      ->check(CLI::NonNegativeNumber)
+      ->take_last()
+      ->capture_default_str();
   app.add_flag("--deterministic", run.ddp.deterministic, "Same bits whatever algorithm and placement");
   app.add_flag("--check", arguments.check,
                "Afterwards train in one process and compare (takes as long again, times ranks)");
@@ -98,6 +101,11 @@ int look_back(const Arguments& arguments, const ByteText& text, const GptResult&
   return good ? 0 : 1;
 }
 
+int threads_of_each(const Arguments& arguments, int ranks) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return arguments.threads > 0 ? arguments.threads : std::max(1, cores / ranks);
+}
+
 int run_rank(Arguments arguments) {
   if (arguments.files.empty()) arguments.files = licence_texts();
   const ByteText text = ByteText::load(arguments.files);
@@ -106,8 +114,7 @@ int run_rank(Arguments arguments) {
   options.deterministic = options.deterministic || arguments.run.ddp.deterministic;
   Communicator comm = Communicator::from_environment(options);
   const int rank = comm.rank(), ranks = comm.size();
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  torch::set_num_threads(arguments.threads > 0 ? arguments.threads : std::max(1, cores / ranks));
+  torch::set_num_threads(threads_of_each(arguments, ranks));
 
   std::optional<Progress> progress;
   std::string csv = arguments.csv;
@@ -139,10 +146,13 @@ int main(int argc, char** argv) {
   add_options(app, arguments);
   CLI11_PARSE(app, argc, argv);
   try {
-    if (arguments.ranks > 1 && !is_a_rank()) {
+    if (arguments.ranks > 1 && !tutti::is_launched()) {
       std::vector<std::string> command(argv, argv + argc);
       command[0] = std::filesystem::read_symlink("/proc/self/exe");
-      return launch_ranks(arguments.ranks, arguments.backend, command);
+      // A rank sees only the cores that it is bound to, so it cannot tell how many threads are its due.
+      const int threads = threads_of_each(arguments, arguments.ranks);
+      command.insert(command.end(), {"--threads", std::to_string(threads)});
+      return tutti::launch_local({arguments.ranks, arguments.backend, threads}, command);
     }
     return run_rank(std::move(arguments));
   } catch (const std::exception& error) {

@@ -1,9 +1,8 @@
-#include "perf/driver/launch.h"
+#include "base/launch_local.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -13,12 +12,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <thread>
 
-namespace tutti::perf {
+#include "base/cores.h"
+
+namespace tutti {
 namespace {
 
 constexpr const char* kLaunched = "TUTTI_LAUNCHED";
@@ -46,28 +49,14 @@ std::string random_secret() {
   return text;
 }
 
-/// The cores that this process may use.
-std::vector<int> allowed_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
-  }
-  return cores;
+bool enough_cores(const LocalLaunch& launch, const std::vector<int>& cores) {
+  return static_cast<std::size_t>(launch.ranks) * static_cast<std::size_t>(launch.cores_per_rank) <= cores.size();
 }
 
-void bind_to(int core) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  sched_setaffinity(0, sizeof(one), &one);  // a rank that cannot be bound runs all the same
-}
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// `core` < 0: anywhere.
-pid_t start(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& variables,
-            int core) {
+/// No `cores`: anywhere.
+pid_t start(const std::vector<std::string>& command, const Variables& variables, std::span<const int> cores) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -76,7 +65,7 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::pair
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before prctl
-  if (core >= 0) bind_to(core);
+  if (!cores.empty()) bind_to(cores);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   execvp(argv[0], argv.data());
   std::perror(argv[0]);
@@ -85,7 +74,7 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::pair
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-/// Waits for all; see launch_ranks().
+/// Waits for all; see launch_local().
 int wait_for(std::vector<pid_t> children) {
   int result = 0;
   auto deadline = std::chrono::steady_clock::time_point::max();
@@ -113,47 +102,53 @@ int wait_for(std::vector<pid_t> children) {
 }  // namespace
 
 bool is_launched() {
-  constexpr std::array kSigns = {kLaunched, "TUTTI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"};
+  constexpr std::array kSigns = {kLaunched,  "TUTTI_SIZE", "OMPI_COMM_WORLD_SIZE",
+                                 "PMI_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
   return std::any_of(kSigns.begin(), kSigns.end(), [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-std::vector<std::string> launcher_command(int ranks, const std::string& backend,
-                                          const std::vector<std::string>& command) {
+std::vector<std::string> mpi_command(const LocalLaunch& launch, const std::vector<std::string>& command) {
   std::vector<std::string> line;
-  if (backend == "openmpi") {
+  if (launch.backend == "openmpi") {
     line = {"mpirun.openmpi", "--oversubscribe"};
+    // Else each rank has one core, which all its threads would share.
+    if (launch.cores_per_rank > 1) line.insert(line.end(), {"--bind-to", "none"});
     if (geteuid() == 0) line.emplace_back("--allow-run-as-root");
   } else {
     line = {"mpiexec.mpich"};
-    if (static_cast<std::size_t>(ranks) <= allowed_cores().size()) line.insert(line.end(), {"-bind-to", "core"});
+    if (launch.cores_per_rank == 1 && enough_cores(launch, allowed_cores())) {
+      line.insert(line.end(), {"-bind-to", "core"});
+    }
   }
-  line.insert(line.end(), {"-n", std::to_string(ranks)});
+  line.insert(line.end(), {"-n", std::to_string(launch.ranks)});
   line.insert(line.end(), command.begin(), command.end());
   return line;
 }
 
-int launch_ranks(int ranks, const std::string& backend, const std::vector<std::string>& command) {
-  if (backend == "openmpi" || backend == "mpich") {
-    return wait_for({start(launcher_command(ranks, backend, command), {{kLaunched, "1"}}, -1)});
+int launch_local(const LocalLaunch& launch, const std::vector<std::string>& command) {
+  if (launch.backend == "openmpi" || launch.backend == "mpich") {
+    const pid_t child = start(mpi_command(launch, command), {{kLaunched, "1"}}, {});
+    if (child > 0) return wait_for({child});
+    std::perror("fork");
+    return 2;
   }
-  const std::string port = std::to_string(free_port());
-  const std::string secret = random_secret();
-  const std::string size = std::to_string(ranks);
+  const Variables shared{{kLaunched, "1"},
+                         {"TUTTI_SIZE", std::to_string(launch.ranks)},
+                         {"TUTTI_LOCAL_SIZE", std::to_string(launch.ranks)},
+                         {"TUTTI_MASTER_ADDR", "127.0.0.1"},
+                         {"TUTTI_MASTER_PORT", std::to_string(free_port())},
+                         {"TUTTI_SECRET", random_secret()}};
   const std::vector<int> cores = allowed_cores();
-  const bool bound = backend == "tutti" && static_cast<std::size_t>(ranks) <= cores.size();
+  const auto own = static_cast<std::size_t>(launch.cores_per_rank);
+  const bool bound = launch.backend == "tutti" && enough_cores(launch, cores);
   std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::string number = std::to_string(rank);
-    const pid_t child = start(command,
-                              {{kLaunched, "1"},
-                               {"TUTTI_RANK", number},
-                               {"TUTTI_SIZE", size},
-                               {"TUTTI_LOCAL_RANK", number},
-                               {"TUTTI_LOCAL_SIZE", size},
-                               {"TUTTI_MASTER_ADDR", "127.0.0.1"},
-                               {"TUTTI_MASTER_PORT", port},
-                               {"TUTTI_SECRET", secret}},
-                              bound ? cores[static_cast<std::size_t>(rank)] : -1);
+  for (int rank = 0; rank < launch.ranks; ++rank) {
+    Variables variables = shared;
+    variables.emplace_back("TUTTI_RANK", std::to_string(rank));
+    variables.emplace_back("TUTTI_LOCAL_RANK", std::to_string(rank));
+    const auto first = static_cast<std::size_t>(rank) * own;
+    const pid_t child =
+        start(command, variables, bound ? std::span(cores).subspan(first, own) : std::span<const int>());
     if (child < 0) {
       std::perror("fork");
       for (const pid_t other : children) kill(other, SIGKILL);
@@ -165,4 +160,4 @@ int launch_ranks(int ranks, const std::string& backend, const std::vector<std::s
   return wait_for(std::move(children));
 }
 
-}  // namespace tutti::perf
+}  // namespace tutti

@@ -1,0 +1,62 @@
+// Processes that --ranks starts: their environment, their cores, what becomes of their exit statuses.
+#include "base/launch_local.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+TEST(Launcher, MpiRanksComeFromTheLibrarysOwnMpirun) {
+  const auto openmpi = mpi_command({.ranks = 4, .backend = "openmpi"}, {"/bin/all_reduce_perf", "-b", "8"});
+  EXPECT_EQ(openmpi.front(), "mpirun.openmpi");
+  EXPECT_EQ(openmpi.back(), "8");
+  EXPECT_EQ(std::count(openmpi.begin(), openmpi.end(), "--oversubscribe"), 1);
+  const auto mpich = mpi_command({.ranks = 1000, .backend = "mpich"}, {"/bin/all_reduce_perf"});
+  EXPECT_EQ(mpich, (std::vector<std::string>{"mpiexec.mpich", "-n", "1000", "/bin/all_reduce_perf"}));
+}
+
+TEST(Launcher, RanksOfAnotherLauncherAreTaken) {
+  ASSERT_FALSE(is_launched()) << "this test must not run under mpirun";
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "TUTTI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    setenv(name, "2", 1);
+    EXPECT_TRUE(is_launched()) << name;
+    unsetenv(name);
+  }
+}
+
+TEST(Launcher, ForwardsTheFirstExitStatus) {
+  EXPECT_EQ(launch_local({.ranks = 3}, {"/bin/sh", "-c", "exit 0"}), 0);
+  EXPECT_EQ(launch_local({.ranks = 3}, {"/bin/sh", "-c", "test $TUTTI_RANK != 1 || exit 7"}), 7);
+  EXPECT_EQ(launch_local({.ranks = 2}, {"/bin/sh", "-c", "test $TUTTI_RANK != 1 || kill -9 $$"}), 128 + 9);
+  EXPECT_EQ(launch_local({.ranks = 2}, {"/bin/sh", "-c",
+                                        "test $TUTTI_SIZE = 2 && test -n \"$TUTTI_SECRET\" && "
+                                        "test \"$TUTTI_MASTER_PORT\" -gt 0"}),
+            0);
+  EXPECT_EQ(launch_local({.ranks = 1}, {"/no/such/program"}), 127);
+}
+
+/// How many cores this process may use.
+int allowed() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+TEST(Launcher, RanksHaveTheirOwnCoresWhereThereAreEnough) {
+  if (allowed() < 2) GTEST_SKIP() << "needs two cores";
+  const std::string is_one = "test $(nproc) = 1";
+  EXPECT_EQ(launch_local({.ranks = 2}, {"/bin/sh", "-c", is_one}), 0);
+  const std::string is_all = "test $(nproc) = " + std::to_string(allowed());
+  EXPECT_EQ(launch_local({.ranks = allowed() + 1}, {"/bin/sh", "-c", is_all}), 0);
+  EXPECT_EQ(launch_local({.ranks = 2, .cores_per_rank = allowed()}, {"/bin/sh", "-c", is_all}), 0);
+  EXPECT_EQ(launch_local({.ranks = 2, .backend = "gloo"}, {"/bin/sh", "-c", is_all}), 0);
+}
+
+}  // namespace
+}  // namespace tutti
