@@ -3,17 +3,17 @@
 
 Every backend runs through the same program (build/bin/<collective>_perf). A round runs each of them once over all
 sizes, in turn, so that a slow minute of the machine hits all alike; the figure of a size is the median over rounds.
-Writes results.md, results.json and the plots to perf/out/, and says which of the goals are met. --help lists options.
+Beside the collectives there are three sections more: `deterministic` (the price of the same bits everywhere),
+`plan_walk` (what walking a plan costs) and `training` (step times of a small GPT).
+Writes results.md, results.json and the plots to perf/out/, and says which of the goals are met.
 """
 import argparse
-import json
 import os
 import pathlib
 import platform
-import statistics
+import re
 import subprocess
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,121 +23,64 @@ sys.path.insert(0, str(HERE))
 import compare_goals  # noqa: E402
 import compare_plots  # noqa: E402
 import compare_tables  # noqa: E402
+import compare_training  # noqa: E402
+from compare_measure import COLLECTIVES, CONTENDERS, PEERS_AND_TUTTI, Collection, Section, measure_plan_walk  # noqa: E402
 
-COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
-               "sendrecv"]
-REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
-# What is compared: the column's name and the program's options.
-CONTENDERS = {
-    "tutti registered": ["--backend", "tutti", "--memory", "registered"],
-    "tutti plain": ["--backend", "tutti", "--memory", "plain"],
-    "tutti deterministic": ["--backend", "tutti", "--memory", "registered", "--deterministic"],
-    "openmpi": ["--backend", "openmpi", "--memory", "plain"],
-    "mpich": ["--backend", "mpich", "--memory", "plain"],
-    "gloo": ["--backend", "gloo", "--memory", "plain"],
-}
+OTHERS = ["deterministic", "plan_walk", "training"]
+SECTIONS = COLLECTIVES + OTHERS
 
 
-def parse_arguments():
+def section_list(text):
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in SECTIONS:
+            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(SECTIONS)}")
+    return names
+
+
+def parse_arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", type=section_list, metavar="SECTION",
+                        help=f"what to measure [all]: {', '.join(SECTIONS)}")
+    parser.add_argument("--only", type=section_list, default=[], metavar="A,B", help="the same, as one word")
     parser.add_argument("--quick", action="store_true", help="2 ranks, all_reduce only: about a minute")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="where the programs are")
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "out", help="where results go")
+    parser.add_argument("--save", nargs="?", type=pathlib.Path, const=HERE / "results", metavar="DIR",
+                        help="instead: in DIR/<machine>/<date>-<commit>/ [perf/results]")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks [2 4]")
-    parser.add_argument("--collectives", nargs="+", choices=COLLECTIVES, help="[all]")
-    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="[all]")
-    parser.add_argument("--rounds", type=int, help="runs of each contender, of which the median counts [5]")
+    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="[all but deterministic]")
+    parser.add_argument("--rounds", type=int, help="runs of each contender, of which the median counts [all_reduce 5, "
+                        "the others 3]")
     parser.add_argument("--min", default="8", help="smallest size")
     parser.add_argument("--max", default="64M", help="largest size")
-    parser.add_argument("--factor", type=int, default=2, help="between sizes")
+    parser.add_argument("--factor", type=int, help="between sizes [all_reduce 2, deterministic 4, the others 8]")
     parser.add_argument("--time", type=float, default=0.02, help="seconds per size and run, at least")
+    parser.add_argument("--patience", type=float, default=45, help="seconds that one contender may take in a section: "
+                        "after that it gets no more rounds")
     parser.add_argument("--cold", action="store_true", help="move through memory, so that caches do not help")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     quick = arguments.quick
+    chosen = [name for names in [*arguments.sections, arguments.only] for name in names]
+    arguments.sections = [name for name in SECTIONS if name in chosen] or (["all_reduce"] if quick else SECTIONS)
     arguments.ranks = arguments.ranks or ([2] if quick else [2, 4])
-    arguments.collectives = arguments.collectives or (["all_reduce"] if quick else COLLECTIVES)
-    arguments.rounds = arguments.rounds or (3 if quick else 5)
-    names = [name for name in CONTENDERS if not (quick and name == "tutti deterministic")]
-    arguments.contenders = arguments.contenders or names
+    arguments.contenders = arguments.contenders or PEERS_AND_TUTTI
+    arguments.tables = [name for name in arguments.sections if name not in ("plan_walk", "training")]
     return arguments
 
 
-def run_program(command, json_file):
-    """The program's JSON, or a sentence that says why there is none."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} did not end within 900 s"
-    except OSError as error:
-        return f"{command[0]}: {error.strerror}"
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        return f"exit status {done.returncode}: {lines[-1] if lines else 'no output'}"
-    return json.loads(pathlib.Path(json_file).read_text())
-
-
-class Collection:
-    """Times by (ranks, collective, contender, size); each a list over rounds."""
-
-    def __init__(self):
-        self.times = {}
-        self.factors = {}     # (ranks, collective, size): microseconds times this is GB/s of bus bandwidth, inverted
-        self.algorithms = {}  # the same key as times
-        self.missing = {}     # contender or "contender collective": why
-
-    def add(self, ranks, collective, contender, report):
-        for row in report["results"]:
-            half = row["out_of_place"]
-            if row["size"] == 0 or half is None:
-                continue
-            key = (ranks, collective, contender, row["size"])
-            self.times.setdefault(key, []).append(half["time"])
-            self.factors[(ranks, collective, row["size"])] = half["bus_bw"] * half["time"]
-            self.algorithms[key] = row["algorithm"]
-
-    def add_limit(self, ranks, report):
-        for row in report["results"]:
-            self.times.setdefault((ranks, row["work"], "limit", row["size"]), []).append(row["time"])
-
-    def medians(self):
-        return {key: statistics.median(times) for key, times in self.times.items()}
-
-
-def measure(arguments, collection, progress):
-    sizes = ["-b", arguments.min, "-e", arguments.max, "-f", str(arguments.factor), "-n", "3", "--time",
-             str(arguments.time)]
-    broken = set()
-    with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
-        json_file = os.path.join(folder, "out.json")
-        for ranks in arguments.ranks:
-            for collective in arguments.collectives:
-                for round_number in range(arguments.rounds):
-                    for contender in arguments.contenders:
-                        if contender == "tutti deterministic" and collective not in REDUCING:
-                            continue
-                        progress(f"{ranks} ranks, {collective}, round {round_number + 1}, {contender}")
-                        if (contender, collective) in broken:
-                            continue
-                        command = [str(arguments.bin / f"{collective}_perf"), "--ranks", str(ranks), *sizes,
-                                   *CONTENDERS[contender], "--halves", "out", "-w", "2", "-J", json_file,
-                                   "-c", "1" if round_number == 0 else "0"]
-                        if arguments.cold:
-                            command.append("--cold")
-                        report = run_program(command, json_file)
-                        if isinstance(report, str):
-                            broken.add((contender, collective))
-                            collection.missing[f"{contender}, {collective}, {ranks} ranks"] = report
-                        else:
-                            collection.add(ranks, collective, contender, report)
-                    progress(f"{ranks} ranks, {collective}, round {round_number + 1}, the machine's limit")
-                    if "limit" not in broken:
-                        report = run_program([str(arguments.bin / "memory_limit"), "--ranks", str(ranks), *sizes, "-J",
-                                              json_file], json_file)
-                        if isinstance(report, str):
-                            broken.add("limit")
-                            collection.missing["the machine's limit"] = report
-                        else:
-                            collection.add_limit(ranks, report)
+def measure(arguments, collection):
+    sections = [Section(arguments, name, ranks) for ranks in arguments.ranks for name in arguments.tables]
+    steps = sum(section.steps() for section in sections)
+    steps += "plan_walk" in arguments.sections
+    steps += compare_training.steps() if "training" in arguments.sections else 0
+    progress = make_progress(steps)
+    if "plan_walk" in arguments.sections:
+        measure_plan_walk(arguments, collection, progress)
+    for section in sections:
+        section.measure(collection, progress)
+    if "training" in arguments.sections:
+        compare_training.measure(arguments, collection, progress)
 
 
 def describe_machine(load_before):
@@ -149,18 +92,22 @@ def describe_machine(load_before):
                 break
     except OSError:
         pass
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"],
+                            capture_output=True, text=True)
     return {"processor": model, "cores": os.cpu_count(), "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
             "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip() or "unknown",
             "load_before": load_before}
 
 
-def make_progress(arguments):
+def folder_name(machine):
+    """<machine>/<date>-<commit>: the machine by what it is, since its name means nothing to others."""
+    model = re.sub(r"\([^)]*\)|@.*|\b(CPU|Processor)\b", " ", machine["processor"])
+    slug = re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+    return pathlib.Path(f"{slug}-{machine['cores']}-cores") / f"{machine['date'][:10]}-{machine['commit']}"
+
+
+def make_progress(steps):
     """A function that tells each step on one line of the terminal, with how far we are and how long it will take."""
-    steps = 0
-    for collective in arguments.collectives:
-        left_out = "tutti deterministic" in arguments.contenders and collective not in REDUCING
-        steps += len(arguments.ranks) * arguments.rounds * (len(arguments.contenders) + 1 - left_out)
     start = time.monotonic()
     done = 0
 
@@ -182,21 +129,24 @@ def main():
     arguments = parse_arguments()
     collection = Collection()
     load_before = round(os.getloadavg()[0], 2)
-    measure(arguments, collection, make_progress(arguments))
+    measure(arguments, collection)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    if not collection.times:
+    if not (collection.times or collection.plan_walk or collection.training):
         sys.exit(f"compare: nothing could be measured: {next(iter(collection.missing.values()), 'nothing was asked for')}")
     medians = collection.medians()
     goals = compare_goals.evaluate(medians, arguments.ranks)
     machine = describe_machine(load_before)
+    if arguments.save:
+        arguments.out = arguments.save / folder_name(machine)
     arguments.out.mkdir(parents=True, exist_ok=True)
     table = compare_tables.write_table(machine, arguments, collection, medians, goals)
     (arguments.out / "results.md").write_text(table)
     (arguments.out / "results.json").write_text(compare_tables.write_json(machine, arguments, collection, medians, goals))
     print(table)
-    for line in compare_plots.draw(arguments, collection, medians):
-        print(line)
+    if collection.times:
+        for line in compare_plots.draw(arguments, collection, medians):
+            print(line)
     print(f"table: {arguments.out / 'results.md'}, figures: {arguments.out / 'results.json'}")
 
 

@@ -8,7 +8,8 @@ import math
 PEERS = ["openmpi", "mpich", "gloo"]
 KIB, MIB = 1024, 1024 * 1024
 # Which work of the machine's limit stands beside which collective.
-LIMIT_OF = {"all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "reduce": "reduce_scatter"}
+LIMIT_OF = {"all_reduce": "all_reduce", "deterministic": "all_reduce", "reduce_scatter": "reduce_scatter",
+            "reduce": "reduce_scatter"}
 
 
 def geometric_mean(values):
@@ -88,3 +89,31 @@ def evaluate(medians, rank_counts):
             goals.append(goal(f"{collective}, {ranks} ranks, registered: mean at least 1.5, no size under 0.9",
                               ratios(medians, ranks, collective, "tutti registered"), mean=1.5, least=0.9))
     return [row for row in goals if row is not None]
+
+
+CALL_NS = 100  # announcing, looking the plan up, gate, walk: what a call adds to an exchange by hand
+
+
+def predictions(medians, plan_walk):
+    """What arithmetic says that a call takes, beside what it took (microseconds).
+
+    2 ranks, registered, two-shot of S bytes: each rank reads its half of both inputs and writes it to both outputs, so
+    2S bytes pass through its core (stores past the caches need no read for ownership): as many as when each rank copies
+    S bytes, which the machine's limit measures.
+    One-shot of 8 B: a line each way at the same time, as in the exchange by hand, and the call's instructions.
+    """
+    rows = []
+    by_key = {row["key"]: row["ns"] for row in (plan_walk or {}).get("results", [])}
+    measured = medians.get((2, "all_reduce", "tutti registered", 8))
+    if "hand_8" in by_key and measured:
+        predicted = (by_key["hand_8"] + CALL_NS) / 1000
+        rows.append({"what": "all_reduce, 2 ranks, 8 B", "how": f"by hand + {CALL_NS} ns",
+                     "predicted_us": predicted, "measured_us": measured})
+    for size in (MIB, 4 * MIB, 16 * MIB, 64 * MIB):
+        measured = medians.get((2, "all_reduce", "tutti registered", size))
+        copy = medians.get((2, "copy", "limit", size))
+        if measured and copy:
+            how = f"2S bytes per rank at {2 * size / copy / 1000:.1f} GB/s"
+            rows.append({"what": f"all_reduce, 2 ranks, registered, S = {print_size(size)}", "how": how,
+                         "predicted_us": copy, "measured_us": measured})
+    return rows

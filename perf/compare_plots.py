@@ -15,7 +15,8 @@ def series(medians, ranks, collective, contender):
 
 def draw_panel(axis, arguments, collection, medians, ranks, collective, bandwidth):
     work = compare_goals.LIMIT_OF.get(collective, "copy")
-    for contender in [*arguments.contenders, "limit"]:
+    both = ["tutti registered", "tutti deterministic"]
+    for contender in [*(both if collective == "deterministic" else arguments.contenders), "limit"]:
         sizes, times = series(medians, ranks, work if contender == "limit" else collective, contender)
         if bandwidth:
             known = [(size, collection.factors[(ranks, collective, size)] / time) for size, time in zip(sizes, times)
@@ -44,7 +45,7 @@ def draw(arguments, collection, medians):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    panels = len(arguments.collectives)
+    panels = len(arguments.tables)
     columns = min(3, panels)
     rows = math.ceil(panels / columns)
     for ranks in arguments.ranks:
@@ -53,7 +54,7 @@ def draw(arguments, collection, medians):
                                            squeeze=False)
             for panel, axis in enumerate(axes.flat):
                 if panel < panels:
-                    draw_panel(axis, arguments, collection, medians, ranks, arguments.collectives[panel], bandwidth)
+                    draw_panel(axis, arguments, collection, medians, ranks, arguments.tables[panel], bandwidth)
                 else:
                     axis.set_visible(False)
             axes.flat[0].legend(fontsize=7)

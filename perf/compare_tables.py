@@ -2,7 +2,7 @@
 import json
 
 import compare_goals
-from compare_goals import PEERS, geometric_mean, print_size
+from compare_goals import geometric_mean, print_size
 
 
 def print_time(microseconds):
@@ -44,11 +44,65 @@ def one_table(ranks, collective, contenders, collection, medians):
     return lines + [""]
 
 
+def deterministic_table(ranks, collection, medians):
+    """Tutti's all_reduce as it is and with the same bits for every algorithm and placement."""
+    head = ["size", "default", "deterministic", "deterministic / default", "algorithms"]
+    lines = [f"### Deterministic mode: all_reduce, {ranks} ranks, registered (microseconds)", "",
+             "| " + " | ".join(head) + " |", "|---:|---:|---:|---:|---|"]
+    names = ("tutti registered", "tutti deterministic")
+    sizes = sorted({size for (at_ranks, at, _, size) in medians if (at_ranks, at) == (ranks, "deterministic")})
+    prices = []
+    for size in sizes:
+        keys = [(ranks, "deterministic", name, size) for name in names]
+        default, exact = (medians.get(key) for key in keys)
+        cells = [print_size(size), print_time(default), print_time(exact)]
+        if default and exact:
+            prices.append(exact / default)
+        cells.append(f"{exact / default:.2f}" if default and exact else "-")
+        cells.append(", ".join(dict.fromkeys(collection.algorithms.get(key, "-") for key in keys)))
+        lines.append("| " + " | ".join(cells) + " |")
+    if prices:
+        lines += ["", f"Price, geometric mean over sizes: {geometric_mean(prices):.2f}."]
+    return lines + [""]
+
+
+def plan_walk_table(report):
+    lines = ["## What walking a plan costs", "",
+             f"Two threads with a core each; nanoseconds per call or step, median of {report['rounds']} rounds in which "
+             f"all cases take turns, {report['calls']} calls each.", "",
+             "| what | ns | least | most |", "|---|---:|---:|---:|"]
+    lines += [f"| {row['what']} | {row['ns']:.1f} | {row['min_ns']:.1f} | {row['max_ns']:.1f} |"
+              for row in report["results"]]
+    return lines + [""]
+
+
+def training_table(rows):
+    """One line for each size and backend, with the ratio to Tutti's step."""
+    lines = ["## Training: a small GPT with DDP, 2 ranks", "",
+             "Median step after warm-up, median over interleaved rounds; communication is what was waited for, not what "
+             "backward hid.", "",
+             "| model | backend | ms per step | communication | step / Tutti's |", "|---|---|---:|---:|---:|"]
+    tutti = {row["size"]: row["step_ms"] for row in rows if row["backend"] == "tutti"}
+    for row in rows:
+        ratio = f"{row['step_ms'] / tutti[row['size']]:.2f}" if row["size"] in tutti else "-"
+        options = f" (`{row['options']}`)" if row["options"] else ""
+        lines.append(f"| {row['size']}{options} | {row['backend']} | {row['step_ms']:.2f} | "
+                     f"{100 * row['communication_share']:.1f} % | {ratio} |")
+    return lines + [""]
+
+
+def predictions_table(rows):
+    lines = ["## Predictions and outcomes (microseconds)", "", "| what | by | predicted | measured | measured / predicted |",
+             "|---|---|---:|---:|---:|"]
+    lines += [f"| {row['what']} | {row['how']} | {print_time(row['predicted_us'])} | {print_time(row['measured_us'])} | "
+              f"{row['measured_us'] / row['predicted_us']:.2f} |" for row in rows]
+    return lines + [""]
+
+
 def write_table(machine, arguments, collection, medians, goals):
-    contenders = [name for name in arguments.contenders if any(key[2] == name for key in medians)]
     lines = ["# Tutti and its peers", "",
              f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {machine['date']}, commit "
-             f"{machine['commit']}. f32, sum, out of place; median of {arguments.rounds} interleaved rounds; "
+             f"{machine['commit']}. f32, sum, out of place; medians of interleaved rounds; "
              f"{'cold caches (each call moves on through memory)' if arguments.cold else 'the same buffers in each call'}.",
              ""]
     if machine["load_before"] > 0.5:
@@ -56,10 +110,21 @@ def write_table(machine, arguments, collection, medians, goals):
                   "say little.", ""]
     if goals:
         lines += goals_table(goals) + [""]
+    predicted = compare_goals.predictions(medians, collection.plan_walk)
+    if predicted:
+        lines += predictions_table(predicted)
+    if collection.plan_walk:
+        lines += plan_walk_table(collection.plan_walk)
+    if collection.training:
+        lines += training_table(collection.training)
     for ranks in arguments.ranks:
-        for collective in arguments.collectives:
-            if any(key[:2] == (ranks, collective) and key[2] in PEERS + contenders for key in medians):
-                lines += one_table(ranks, collective, contenders, collection, medians)
+        for name in arguments.tables:
+            if not any(key[:2] == (ranks, name) for key in medians):
+                continue
+            lines += (deterministic_table(ranks, collection, medians) if name == "deterministic"
+                      else one_table(ranks, name, arguments.contenders, collection, medians))
+    if collection.notes:
+        lines += ["## Measured less", ""] + [f"- {note}" for note in collection.notes] + [""]
     if collection.missing:
         lines += ["## Not measured", ""] + [f"- {what}: {why}" for what, why in collection.missing.items()] + [""]
     return "\n".join(lines)
@@ -74,5 +139,7 @@ def write_json(machine, arguments, collection, medians, goals):
                         "time_us": median, "min_us": min(times), "max_us": max(times), "rounds": len(times),
                         "bus_bandwidth": factor / median if factor and contender != "limit" else None,
                         "algorithm": collection.algorithms.get((ranks, collective, contender, size))})
-    return json.dumps({"machine": machine, "rounds": arguments.rounds, "cold": arguments.cold, "goals": goals,
+    return json.dumps({"machine": machine, "cold": arguments.cold, "goals": goals,
+                       "predictions": compare_goals.predictions(medians, collection.plan_walk),
+                       "plan_walk": collection.plan_walk, "training": collection.training, "notes": collection.notes,
                        "missing": collection.missing, "results": results}, indent=1) + "\n"

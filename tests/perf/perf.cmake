@@ -14,6 +14,9 @@ set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
 
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_FOUND)
-  add_test(NAME perf.goals COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/goals_test.py ${CMAKE_SOURCE_DIR}/perf)
-  set_tests_properties(perf.goals PROPERTIES LABELS perf)
+  foreach(name goals compare)
+    add_test(NAME perf.${name} COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py
+      ${CMAKE_SOURCE_DIR}/perf)
+    set_tests_properties(perf.${name} PROPERTIES LABELS perf)
+  endforeach()
 endif()

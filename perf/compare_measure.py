@@ -1,0 +1,153 @@
+"""Runs the programs, in turn, and keeps their times. Every contender runs through the same program."""
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+from compare_goals import print_size
+
+COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
+               "sendrecv"]
+PEERS_AND_TUTTI = ["tutti registered", "tutti plain", "openmpi", "mpich", "gloo"]
+# What is compared: the column's name and the program's options.
+CONTENDERS = {
+    "tutti registered": ["--backend", "tutti", "--memory", "registered"],
+    "tutti plain": ["--backend", "tutti", "--memory", "plain"],
+    "tutti deterministic": ["--backend", "tutti", "--memory", "registered", "--deterministic"],
+    "openmpi": ["--backend", "openmpi", "--memory", "plain"],
+    "mpich": ["--backend", "mpich", "--memory", "plain"],
+    "gloo": ["--backend", "gloo", "--memory", "plain"],
+}
+# MPICH's ranks spin and never give their core away, so with more ranks than cores each message takes a time slice of
+# the scheduler, and a large vector takes minutes.
+CROWDED_MPICH_BYTES = 1 << 20
+
+
+def parse_size(text):
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    return int(text[:-1] if factor > 1 else text) * factor
+
+
+def run_program(command, json_file, timeout=300):
+    """The program's JSON, or a sentence that says why there is none."""
+    name = os.path.basename(command[0])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return f"{name} did not end within {timeout} s"
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        return f"exit status {done.returncode}: {lines[-1] if lines else 'no output'}"
+    return json.loads(pathlib.Path(json_file).read_text())
+
+
+class Collection:
+    """Times by (ranks, collective, contender, size); each a list over rounds. What "deterministic" holds is all_reduce
+    again, Tutti's two ways side by side."""
+
+    def __init__(self):
+        self.times = {}
+        self.factors = {}     # (ranks, collective, size): microseconds times this is GB/s of bus bandwidth, inverted
+        self.algorithms = {}  # the same key as times
+        self.missing = {}     # what could not be measured: why
+        self.notes = []       # what was measured less than the rest, and why
+        self.plan_walk = None
+        self.training = []    # compare_training.measure()
+
+    def add(self, ranks, collective, contender, report):
+        for row in report["results"]:
+            half = row["out_of_place"]
+            if row["size"] == 0 or half is None:
+                continue
+            key = (ranks, collective, contender, row["size"])
+            self.times.setdefault(key, []).append(half["time"])
+            self.factors[(ranks, collective, row["size"])] = half["bus_bw"] * half["time"]
+            self.algorithms[key] = row["algorithm"]
+
+    def add_limit(self, ranks, report):
+        for row in report["results"]:
+            self.times.setdefault((ranks, row["work"], "limit", row["size"]), []).append(row["time"])
+
+    def medians(self):
+        return {key: statistics.median(times) for key, times in self.times.items()}
+
+
+class Section:
+    """One table: a collective with a number of ranks, several rounds of its contenders in turn."""
+
+    def __init__(self, arguments, name, ranks):
+        main = name == "all_reduce"
+        self.name, self.ranks = name, ranks
+        self.collective = "all_reduce" if name == "deterministic" else name
+        self.contenders = (["tutti registered", "tutti deterministic"] if name == "deterministic"
+                           else arguments.contenders)
+        self.rounds = arguments.rounds or (5 if main and not arguments.quick else 3)
+        self.factor = arguments.factor or (2 if main else 4 if name == "deterministic" else 8)
+        self.arguments = arguments
+
+    def steps(self):
+        return self.rounds * (len(self.contenders) + 1)
+
+    def sizes(self, contender):
+        arguments = self.arguments
+        largest = arguments.max
+        if contender == "mpich" and self.ranks > os.cpu_count():
+            largest = str(min(parse_size(largest), CROWDED_MPICH_BYTES))
+        return ["-b", arguments.min, "-e", largest, "-f", str(self.factor), "-n", "3", "--time", str(arguments.time)]
+
+    def measure(self, collection, progress):
+        arguments = self.arguments
+        where = f"{self.name}, {self.ranks} ranks"
+        done_without = set()  # contenders that have failed, or have had their time
+        spent = dict.fromkeys([*self.contenders, "limit"], 0.0)
+        if "mpich" in self.contenders and self.sizes("mpich") != self.sizes("gloo"):
+            note = (f"mpich with {self.ranks} ranks on {os.cpu_count()} cores: only to {print_size(CROWDED_MPICH_BYTES)} "
+                    "(its ranks spin, so each message waits for the scheduler)")
+            if note not in collection.notes:
+                collection.notes.append(note)
+        with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
+            json_file = os.path.join(folder, "out.json")
+            for round_number in range(self.rounds):
+                for contender in [*self.contenders, "limit"]:
+                    progress(f"{where}, round {round_number + 1}, {contender}")
+                    if contender in done_without:
+                        continue
+                    if contender == "limit":
+                        command = [str(arguments.bin / "memory_limit"), "--ranks", str(self.ranks),
+                                   *self.sizes(contender), "-J", json_file]
+                    else:
+                        command = [str(arguments.bin / f"{self.collective}_perf"), "--ranks", str(self.ranks),
+                                   *self.sizes(contender), *CONTENDERS[contender], "--halves", "out", "-w", "2", "-J",
+                                   json_file, "-c", "1" if round_number == 0 else "0"]
+                        if arguments.cold:
+                            command.append("--cold")
+                    begun = time.monotonic()
+                    report = run_program(command, json_file)
+                    spent[contender] += time.monotonic() - begun
+                    if isinstance(report, str):
+                        done_without.add(contender)
+                        collection.missing[f"{contender}, {where}"] = report
+                    elif contender == "limit":
+                        collection.add_limit(self.ranks, report)
+                    else:
+                        collection.add(self.ranks, self.name, contender, report)
+                    if spent[contender] > arguments.patience and round_number + 1 < self.rounds:
+                        done_without.add(contender)
+                        collection.notes.append(f"{contender}, {where}: {round_number + 1} of {self.rounds} rounds, which "
+                                                f"took {spent[contender]:.0f} s")
+
+
+def measure_plan_walk(arguments, collection, progress):
+    progress("what walking a plan costs")
+    with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
+        json_file = os.path.join(folder, "out.json")
+        report = run_program([str(arguments.bin / "plan_walk_bench"), "-J", json_file], json_file)
+    if isinstance(report, str):
+        collection.missing["plan_walk"] = report
+    else:
+        collection.plan_walk = report
