@@ -31,6 +31,13 @@ def parse_size(text):
     return int(text[:-1] if factor > 1 else text) * factor
 
 
+def describe_failure(done, name):
+    """One line of what a program said before it failed: its own words, since a launcher around it adds many."""
+    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if any(map(str.isalpha, line))]
+    own = [line for line in lines if line.startswith(f"{name}:")]
+    return f"exit status {done.returncode}: {(own or lines[-1:] or ['no output'])[0]}"
+
+
 def run_program(command, json_file, timeout=300):
     """The program's JSON, or a sentence that says why there is none."""
     name = os.path.basename(command[0])
@@ -41,8 +48,7 @@ def run_program(command, json_file, timeout=300):
     except OSError as error:
         return f"{name}: {error.strerror}"
     if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        return f"exit status {done.returncode}: {lines[-1] if lines else 'no output'}"
+        return describe_failure(done, name)
     return json.loads(pathlib.Path(json_file).read_text())
 
 

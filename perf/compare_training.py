@@ -5,6 +5,8 @@ import statistics
 import subprocess
 import tempfile
 
+from compare_measure import describe_failure
+
 BACKENDS = ["tutti", "openmpi", "gloo"]
 RANKS = 2
 STEPS = 40
@@ -12,7 +14,7 @@ WARM_UP_STEPS = 5  # first calls, first touch of memory
 ROUNDS = 3
 SIZES = {
     "the default model": [],
-    "a wide model and few rows (mostly communication and optimiser)":
+    "a wide model and one short row: the most communication for the computation":
         ["--width", "512", "--heads", "8", "--batch", "1", "--context", "8"],
 }
 
@@ -38,8 +40,7 @@ def run_one(program, backend, options, folder):
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines()
-            return f"exit status {done.returncode}: {lines[-1] if lines else 'no output'}"
+            return describe_failure(done, "train_gpt")
         return read_steps(path)
     except subprocess.TimeoutExpired:
         return "train_gpt did not end within 300 s"

@@ -1,6 +1,7 @@
 """perf/compare.py without running any benchmark: what is asked for, what is predicted, what the tables say.
 Usage: compare_test.py PERF_FOLDER"""
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -85,6 +86,13 @@ class Training(unittest.TestCase):
             self.assertEqual(compare_training.read_steps(path), (12.0, 0.2))
             path.write_text("step_ms,communication_share\n1,0.1\n")
             self.assertRaises(ValueError, compare_training.read_steps, path)
+
+
+class Failures(unittest.TestCase):
+    def test_the_programs_own_words(self):
+        done = subprocess.CompletedProcess([], 5, stdout="", stderr="a launcher\nx_perf: no such thing\nmore\n-----\n")
+        self.assertEqual(compare_measure.describe_failure(done, "x_perf"), "exit status 5: x_perf: no such thing")
+        self.assertEqual(compare_measure.describe_failure(done, "y_perf"), "exit status 5: more")
 
 
 class Patience(unittest.TestCase):
