@@ -202,6 +202,10 @@ Status TuttiCommunicator::failed(Status status) {
 Status TuttiCommunicator::execute(const Call& call) {
   if (health_.failed()) return health_.status();
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
+  if (executor_.time_to_look()) {
+    const Status status = executor_.keep_in_sight();
+    if (!status.ok()) return failed(status);
+  }
   if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call);
   if (call.count == 0 && call.collective != Collective::barrier) return execute_empty(call);
   TUTTI_ASSIGN(Ready * ready, this->ready(call));

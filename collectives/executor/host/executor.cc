@@ -109,6 +109,22 @@ std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffer
   return sequence_;
 }
 
+Status HostExecutor::keep_in_sight() {
+  static_assert(2 * kLookEvery + 8 < transport::kCallRing);  // 8: how far back Waiter::check_peer looks
+  if (sequence_ < kLookEvery) return {};
+  const std::uint64_t needed = sequence_ - kLookEvery;
+  waiter_.begin_call(needed);
+  Status status;
+  for (int peer = 0; peer < ranks_ && status.ok(); ++peer) {
+    if (peers_[static_cast<std::size_t>(peer)].entered >= needed) continue;
+    const transport::CallRecord& record = transport_.window(peer).board->calls[needed % transport::kCallRing];
+    const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= needed; };
+    if (!here()) status = waiter_.until(here, peer);
+  }
+  waiter_.begin_call(0);
+  return status;
+}
+
 void HostExecutor::leave(bool well) {
   transport::CallRecord& record = board_->calls[sequence_ % transport::kCallRing];
   record.ended.store(ticks(), std::memory_order_relaxed);
@@ -119,9 +135,12 @@ void HostExecutor::leave(bool well) {
 void HostExecutor::withdraw() {
   transport::CallRecord& record = board_->calls[sequence_ % transport::kCallRing];
   record.fingerprint.store(~fingerprint_, std::memory_order_relaxed);
+  record.state.store(transport::CallState::failed, std::memory_order_release);
   waiter_.part(sequence_);
 }
 
+// One acquire, of the sequence, makes the whole record visible, and no second look is needed: keep_in_sight() sees to it
+// that the peer does not write it again while this rank is in the call.
 Status HostExecutor::open(int peer) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   if (p.opened == sequence_) return {};

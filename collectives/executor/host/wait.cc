@@ -92,7 +92,7 @@ bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
   if (board == nullptr) return false;
   const CallRecord& record = board->calls[sequence % kCallRing];
   return record.sequence.load(std::memory_order_acquire) == sequence &&
-         record.state.load(std::memory_order_relaxed) == transport::CallState::entered;
+         record.state.load(std::memory_order_acquire) == transport::CallState::entered;
 }
 
 bool Waiter::is_transfer_peer(int rank) const {
@@ -159,8 +159,7 @@ void Waiter::part(std::uint64_t sequence) {
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& mine = transport_.window(rank_).board->calls[sequence % kCallRing];
   const CallRecord& theirs = transport_.window(peer).board->calls[sequence % kCallRing];
-  // No second look at the sequence is needed: while this rank is in call k, a peer that it shares signals with cannot
-  // pass the gate of call k + 2, and the record of call k lasts until call k + kCallRing.
+  // No second look at the sequence is needed: see HostExecutor::keep_in_sight().
   const std::uint64_t seen = theirs.sequence.load(std::memory_order_acquire);
   if (seen == sequence) {
     const std::uint64_t fingerprint = theirs.fingerprint.load(std::memory_order_relaxed);
