@@ -200,7 +200,7 @@ Status TuttiCommunicator::failed(Status status) {
 }
 
 Status TuttiCommunicator::execute(const Call& call) {
-  if (health_.failed()) return health_.status();
+  if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
   if (executor_.time_to_look()) {
     const Status status = executor_.keep_in_sight();
@@ -247,7 +247,7 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
 }
 
 Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
-  if (health_.failed()) return health_.status();
+  if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
   const std::uint64_t begun = trace_ ? ticks() : 0;
   Status status = transfers_.run(transfers);

@@ -84,6 +84,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Result<std::shared_ptr<const executor::Prepared>> plan_for(const planner::Demand& demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
   Status failed(Status status);
+  /// Errors: peer_died (meanwhile; may be tried again), timeout.
+  Result<std::shared_ptr<CommunicatorInterface>> shrink_once(std::int64_t deadline_ns);
   /// The ranks that are alive, as every one of them agrees; then everybody's value among them.
   Result<std::vector<int>> agree_on_survivors(std::int64_t deadline_ns);
   Result<std::vector<std::uint64_t>> meet_survivors(const std::vector<int>& survivors, std::uint64_t stage,

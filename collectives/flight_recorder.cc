@@ -132,7 +132,9 @@ std::string json(const transport::Transport& transport, const executor::RankName
 }
 
 void print_on_failure(const TuttiCommunicator& communicator, const Status& failure) {
+  log::set_thread_rank(communicator.rank());  // ranks may be threads
   log::error("{}: {}", name_of(failure.code()), failure.message());
+  log::set_thread_rank(-1);
   const std::string last = communicator.last_calls_text(kCallsOnFailure);
   (void)!write(STDERR_FILENO, last.data(), last.size());
   const std::string& path = options::text(Option::flight_recorder);

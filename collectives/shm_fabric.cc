@@ -15,7 +15,13 @@ using transport::Arena;
 Result<std::shared_ptr<ShmFabric>> ShmFabric::create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
                                                      std::chrono::milliseconds deadline) {
   TUTTI_ASSIGN(Arena * arena, Arena::process());
-  TUTTI_ASSIGN(transport::Acquaintance acquaintance, transport::meet_processes(*bootstrap, *arena, deadline));
+  Result<transport::Acquaintance> met = transport::meet_processes(*bootstrap, *arena, deadline);
+  if (!met.ok()) {
+    // Without a goodbye the others would take this rank's failure for its death.
+    (void)bootstrap->leave();
+    return met.status();
+  }
+  transport::Acquaintance acquaintance = met.take();
   log::debug("{} ranks share memory; cross-memory access: {}", bootstrap->size(), acquaintance.cross_memory);
   return std::shared_ptr<ShmFabric>(new ShmFabric(std::move(bootstrap), *arena, std::move(acquaintance)));
 }

@@ -31,10 +31,16 @@ void breathe() {
   nanosleep(&pause, nullptr);
 }
 
-bool has_written(const Regroup& regroup, const Set& set) {
-  if (regroup.stage.load(std::memory_order_acquire) < kAgreed) return false;
-  for (std::size_t i = 0; i < set.size(); ++i) {
-    if (regroup.alive[i].load(std::memory_order_relaxed) != set[i]) return false;
+// Stage 0 first: whoever finds the new set must not take the old stage, and the old value, for new ones.
+void write(Regroup& regroup, const Set& set) {
+  regroup.stage.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < set.size(); ++i) regroup.alive[i].store(set[i], std::memory_order_release);
+  regroup.stage.store(kAgreed, std::memory_order_release);
+}
+
+bool same_set(const Regroup& a, const Regroup& b) {
+  for (int i = 0; i < transport::kMostRanks / 64; ++i) {
+    if (a.alive[i].load(std::memory_order_acquire) != b.alive[i].load(std::memory_order_relaxed)) return false;
   }
   return true;
 }
@@ -47,11 +53,11 @@ Result<std::vector<int>> TuttiCommunicator::agree_on_survivors(std::int64_t dead
   for (;; breathe()) {
     Set alive((static_cast<std::size_t>(size()) + 63) / 64);
     for (int r = 0; r < size(); ++r) {
-      if (transport_->alive(r)) alive[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
+      const bool departed = transport_->window(r).board->pulse.departed.load(std::memory_order_acquire) != 0;
+      if (transport_->alive(r) && !departed) alive[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
     }
     if (alive != written) {
-      for (std::size_t i = 0; i < alive.size(); ++i) own.alive[i].store(alive[i], std::memory_order_relaxed);
-      own.stage.store(kAgreed, std::memory_order_release);
+      write(own, alive);
       written = alive;
     }
     std::vector<int> survivors;
@@ -59,7 +65,8 @@ Result<std::vector<int>> TuttiCommunicator::agree_on_survivors(std::int64_t dead
     for (int r = 0; r < size(); ++r) {
       if (!contains(alive, r)) continue;
       survivors.push_back(r);
-      if (!has_written(transport_->window(r).board->regroup, alive)) missing = r;
+      const Regroup& theirs = transport_->window(r).board->regroup;
+      if (!same_set(theirs, own) || theirs.stage.load(std::memory_order_acquire) < kAgreed) missing = r;
     }
     if (missing < 0) return survivors;
     if (now_ns() > deadline_ns) {
@@ -80,7 +87,12 @@ Result<std::vector<std::uint64_t>> TuttiCommunicator::meet_survivors(const std::
   for (const int r : survivors) {
     const Regroup& theirs = transport_->window(r).board->regroup;
     for (; theirs.stage.load(std::memory_order_acquire) < stage; breathe()) {
-      if (!transport_->alive(r)) return Status(Code::peer_died, fmt::format("{} died while the others shrank", who(r)));
+      // What a dead rank has reached changes no more, so that all who look now see the same. And whoever has seen that
+      // has begun again, and waits for those who have not.
+      const bool dead = !transport_->alive(r) && theirs.stage.load(std::memory_order_acquire) < stage;
+      if (dead || !same_set(theirs, own)) {
+        return Status(Code::peer_died, fmt::format("{} died while the others shrank", who(r)));
+      }
       if (now_ns() > deadline_ns) return Status(Code::timeout, fmt::format("{} did not finish shrink", who(r)));
     }
     values.push_back(theirs.value.load(std::memory_order_relaxed));
@@ -93,6 +105,14 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink() {
   const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(options_.timeout).count();
   // From here on the old communicator serves nobody.
   (void)health_.fail(Code::aborted, fmt::format("{} shrinks the communicator", who(rank_)));
+  // A rank that dies meanwhile is no survivor: again, without it.
+  for (;;) {
+    Result<std::shared_ptr<CommunicatorInterface>> child = shrink_once(deadline);
+    if (child.ok() || child.status().code() != Code::peer_died) return child;
+  }
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink_once(std::int64_t deadline) {
   TUTTI_ASSIGN(const std::vector<int> survivors, agree_on_survivors(deadline));
   if (survivors.size() == 1) {
     return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());

@@ -76,11 +76,21 @@ enum CallFlags : std::uint8_t {
 struct alignas(kCacheLine) Pulse {
   std::atomic<std::uint64_t> beats{0};     // grows while the rank polls in a wait; stands still when it is stopped
   std::atomic<std::uint32_t> departed{0};  // the rank has destroyed its communicator
-  std::atomic<std::uint32_t> leavers{0};   // ranks that will not touch this window again (written by all)
 };
 
 /// How survivors of a failed communicator agree on a smaller one (collectives/shrink.cc).
 inline constexpr int kMostRanks = 1024;
+
+/// The ranks that will not touch this window again, a bit each; every rank sets its own.
+struct alignas(kCacheLine) Leavers {
+  std::atomic<std::uint64_t> ranks[kMostRanks / 64] = {};
+
+  void add(int rank) {
+    ranks[rank / 64].fetch_or(std::uint64_t{1} << (rank % 64), std::memory_order_release);
+  }
+  bool has(int rank) const { return (ranks[rank / 64].load(std::memory_order_acquire) >> (rank % 64) & 1) != 0; }
+};
+
 struct alignas(kCacheLine) Regroup {
   std::atomic<std::uint64_t> alive[kMostRanks / 64] = {};  // whom this rank believes alive, a bit each
   std::atomic<std::uint64_t> stage{0};                     // how far it has come with that set
@@ -102,6 +112,7 @@ struct Board {
   Pulse pulse;
   Doze doze;
   Regroup regroup;
+  Leavers leavers;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
 };
 

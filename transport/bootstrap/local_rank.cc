@@ -166,6 +166,8 @@ void LocalRank::note_left(int rank) { left_[static_cast<std::size_t>(rank)].stor
 void LocalRank::break_off(Status status) {
   {
     const std::lock_guard lock(mutex_);
+    // What ended the meeting is often the consequence of a failure that nobody here has heard of yet.
+    if (broken_.ok() && !unheard_.empty()) status = Status(unheard_.front().code, unheard_.front().message);
     if (broken_.ok()) broken_ = std::move(status);
   }
   changed_.notify_all();

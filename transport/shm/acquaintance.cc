@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "base/options.h"
 #include "transport/bootstrap/fd_socket.h"
@@ -52,6 +54,35 @@ std::shared_ptr<const ShmProcess> own_process(ShmProcess process) {
           }};
 }
 
+Status died(const Bootstrap& bootstrap, int rank) {
+  return {Code::peer_died, bootstrap::name_of(rank, bootstrap.roster()[static_cast<std::size_t>(rank)]) +
+                               " died while the communicator was made"};
+}
+
+/// The next parcel for this rank. Who is still missing is watched meanwhile: a death ends the wait, and the deadline
+/// names them.
+Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, const Bootstrap& bootstrap,
+                                       const std::vector<ShmProcess>& missing,
+                                       std::chrono::steady_clock::time_point until,
+                                       std::chrono::milliseconds deadline) {
+  constexpr auto kLookEvery = std::chrono::milliseconds(20);
+  for (;;) {
+    const auto now = std::chrono::steady_clock::now();
+    Result<FdSocket::Received> received = socket.accept_fds(std::min(until, now + kLookEvery), token);
+    if (received.ok() || received.status().code() != Code::timeout) return received;
+    std::string names;
+    for (std::size_t r = 0; r < missing.size(); ++r) {
+      if (missing[r].pid == 0) continue;
+      if (has_ended(missing[r])) return died(bootstrap, static_cast<int>(r));
+      names += (names.empty() ? "" : ", ") + bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]);
+    }
+    if (now >= until) {
+      return Status(Code::timeout, fmt::format("{} has not shared its memory with rank {} within {}", names,
+                                               bootstrap.rank(), bootstrap::seconds_text(deadline)));
+    }
+  }
+}
+
 bool can_reach(const Card& card) {
   std::uint64_t word = 0;
   const auto pid = static_cast<pid_t>(card.pid);
@@ -93,29 +124,45 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   Acquaintance acquaintance;
   acquaintance.processes.resize(cards.size());
   const int rank = bootstrap.rank();
+  // By rank; those that have sent are taken out. Not yet owned, so closed here when this does not end well.
+  struct Missing {
+    std::vector<ShmProcess> processes;
+    ~Missing() {
+      for (const ShmProcess& process : processes) {
+        if (process.pidfd >= 0) close(process.pidfd);
+      }
+    }
+  } missing{std::vector<ShmProcess>(cards.size())};
   for (int r = 0; r < bootstrap.size(); ++r) {
     if (r == rank) continue;
     const Card& card = cards[static_cast<std::size_t>(r)];
+    ShmProcess& process = missing.processes[static_cast<std::size_t>(r)];
+    process.pid = static_cast<pid_t>(card.pid);
+    bool ended = false;
+    if (process.pid != getpid()) {
+      // The link by which a dead process is noticed even where the meeting place is gone too.
+      process.pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
+      ended = process.pidfd < 0 && errno == ESRCH;
+    }
     Token theirs;
     std::memcpy(theirs.data(), card.token, theirs.size());
-    TUTTI_TRY(bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()}));
+    const Status sent = ended ? Status() : bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()});
+    if (ended || (!sent.ok() && has_ended(process))) return died(bootstrap, r);
+    TUTTI_TRY(sent);
   }
   for (int left = bootstrap.size() - 1; left > 0; --left) {
-    TUTTI_ASSIGN(FdSocket::Received received, socket.accept_fds(until, token));
+    TUTTI_ASSIGN(FdSocket::Received received,
+                 next_parcel(socket, token, bootstrap, missing.processes, until, deadline));
     const auto r = static_cast<std::size_t>(received.sender);
     if (received.sender < 0 || r >= cards.size() || received.fds.size() != 1 || acquaintance.processes[r]) {
       return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
     }
-    ShmProcess process;
-    process.pid = static_cast<pid_t>(cards[r].pid);
-    // The link by which a dead process is noticed even where the meeting place is gone too.
-    process.pidfd = process.pid == getpid() ? -1 : static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
     struct stat file {};
     if (fstat(received.fds[0].get(), &file) != 0 || static_cast<std::uint64_t>(file.st_size) != cards[r].arena_bytes) {
       return Status(Code::system, fmt::format("rank {} sent a descriptor that is not its arena", r));
     }
-    TUTTI_ASSIGN(process.arena, ArenaMapping::map(received.fds[0].release(), cards[r].arena_bytes));
-    acquaintance.processes[r] = own_process(std::move(process));
+    TUTTI_ASSIGN(missing.processes[r].arena, ArenaMapping::map(received.fds[0].release(), cards[r].arena_bytes));
+    acquaintance.processes[r] = own_process(std::exchange(missing.processes[r], {}));
   }
   ShmProcess self;
   self.pid = getpid();

@@ -14,19 +14,23 @@ namespace tutti::transport {
 namespace {
 
 struct Retired {
+  Arena* arena;
   std::size_t offset;
-  int ranks;
+  std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank
 };
 std::mutex retired_mutex;
 std::vector<Retired> retired;  // guarded by retired_mutex
 
-std::atomic<std::uint32_t>& leavers_of(std::byte* window) { return reinterpret_cast<Board*>(window)->pulse.leavers; }
+Leavers& leavers_of(std::byte* window) { return reinterpret_cast<Board*>(window)->leavers; }
 
 void sweep(Arena& arena) {
   const std::lock_guard lock(retired_mutex);
   std::erase_if(retired, [&](const Retired& window) {
+    if (window.arena != &arena) return false;  // inherited by a fork
     std::byte* base = arena.base() + window.offset;
-    if (leavers_of(base).load(std::memory_order_acquire) < static_cast<std::uint32_t>(window.ranks)) return false;
+    for (std::size_t r = 0; r < window.processes.size(); ++r) {
+      if (!leavers_of(base).has(static_cast<int>(r)) && !has_ended(*window.processes[r])) return false;
+    }
     Arena::deallocate(base);
     return true;
   });
@@ -40,6 +44,12 @@ Status attach_error(const char* what, pid_t pid) {
 
 }  // namespace
 
+bool has_ended(const ShmProcess& process) {
+  if (process.pidfd < 0) return false;
+  pollfd watched{process.pidfd, POLLIN, 0};
+  return poll(&watched, 1, 0) != 0;
+}
+
 std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& status) {
   sweep(arena);
   const Result<std::byte*> memory = arena.allocate(sizes.bytes());
@@ -47,9 +57,12 @@ std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& statu
   return memory.ok() ? static_cast<std::size_t>(memory.value() - arena.base()) : 0;
 }
 
-void retire_window(std::size_t offset, int ranks) {
-  const std::lock_guard lock(retired_mutex);
-  retired.push_back({offset, ranks});
+void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes) {
+  {
+    const std::lock_guard lock(retired_mutex);
+    retired.push_back({&arena, offset, std::move(processes)});
+  }
+  sweep(arena);
 }
 
 ShmTransport::ShmTransport(int rank, const WindowSizes& sizes, Arena& own,
@@ -74,9 +87,8 @@ ShmTransport::ShmTransport(int rank, const WindowSizes& sizes, Arena& own,
 }
 
 ShmTransport::~ShmTransport() {
-  for (const Window& window : windows_) window.board->pulse.leavers.fetch_add(1, std::memory_order_release);
-  retire_window(offsets_[static_cast<std::size_t>(rank_)], sizes_.ranks);
-  sweep(own_);
+  for (const Window& window : windows_) window.board->leavers.add(rank_);
+  retire_window(own_, offsets_[static_cast<std::size_t>(rank_)], std::move(processes_));
 }
 
 Handle ShmTransport::handle_of(const void* address, std::size_t bytes) const {
@@ -92,10 +104,7 @@ std::byte* ShmTransport::reach(int rank, Handle handle) const {
 }
 
 bool ShmTransport::alive(int rank) const {
-  const int pidfd = processes_[static_cast<std::size_t>(rank)]->pidfd;
-  if (rank == rank_ || pidfd < 0) return true;
-  pollfd watched{pidfd, POLLIN, 0};
-  return poll(&watched, 1, 0) == 0;
+  return rank == rank_ || !has_ended(*processes_[static_cast<std::size_t>(rank)]);
 }
 
 Status ShmTransport::read(int rank, Handle from, std::size_t offset, void* to, std::size_t bytes) {

@@ -17,10 +17,14 @@ struct ShmProcess {
   std::shared_ptr<ArenaMapping> arena;
 };
 
+/// False where it is not watched. Cheap enough for every millisecond of a wait.
+bool has_ended(const ShmProcess& process);
+
 /// A window in this process's arena. When its communicator ends, peers may still be reading; so the memory is released
-/// only when all ranks have said that they have left (at the next window that is made or retired).
+/// only when every rank has said that it has left, or has died (at the next window that is made or retired).
+/// `processes`: of the communicator's ranks.
 std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& status);
-void retire_window(std::size_t offset, int ranks);
+void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes);
 
 class ShmTransport final : public Transport {
  public:
