@@ -15,6 +15,7 @@
 #include "collectives/communicator.h"
 #include "collectives/inproc_fabric.h"
 #include "collectives/shm_fabric.h"
+#include "topology/discover.h"
 #include "transport/bootstrap/environment.h"
 
 namespace tutti {
@@ -44,8 +45,12 @@ Status check_place(int rank, int size) {
 /// call's fingerprint covers need not be in here.)
 Result<std::uint64_t> settings_of(int size, const Options& options) {
   TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options));
-  const std::string text = fmt::format("{} {} {} {}", sizes.scratch_half, sizes.published_half, sizes.mailbox,
-                                       options::text(Option::selection));
+  std::string text = fmt::format("{} {} {} {}", sizes.scratch_half, sizes.published_half, sizes.mailbox,
+                                 options::text(Option::selection));
+  if (!options::text(Option::topology).empty()) {
+    TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
+    for (const int host : topology.host_of_rank) text += fmt::format(" {}", host);
+  }
   return std::uint64_t{std::hash<std::string>{}(text)};
 }
 
@@ -64,8 +69,8 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   for (std::size_t r = 0; r < all_settings.size(); ++r) {
     if (all_settings[r] == all_settings[0]) continue;
     return Status(Code::mismatch,
-                  fmt::format("rank {} was started with another TUTTI_SCRATCH, TUTTI_MEMORY_LIMIT or TUTTI_SELECTION "
-                              "than rank 0; expected the same on all ranks",
+                  fmt::format("rank {} was started with another TUTTI_SCRATCH, TUTTI_MEMORY_LIMIT, TUTTI_SELECTION or "
+                              "TUTTI_TOPOLOGY than rank 0; expected the same on all ranks",
                               r));
   }
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,

@@ -70,8 +70,8 @@ TEST_F(FakeMachine, PackagesThreadsNodesAndCachesAreFound) {
     const int core = cpu % 4;
     const std::string siblings = std::to_string(core) + "," + std::to_string(core + 4);
     put_cpu(cpu, core < 2 ? 0 : 3, siblings);
-    put_cache(cpu, 0, 1, "Data", "48K", siblings);
-    put_cache(cpu, 1, 1, "Instruction", "32K", siblings);
+    put_cache(cpu, 0, 1, "Instruction", "32K", siblings);
+    put_cache(cpu, 1, 1, "Data", "48K", siblings);
     put_cache(cpu, 2, 2, "Unified", "2048K", siblings);
     put_cache(cpu, 3, 3, "Unified", "60M", core < 2 ? "0-1,4-5" : "2-3,6-7");
   }

@@ -1,0 +1,78 @@
+// What TUTTI_TOPOLOGY's file says of the ranks is what plans are made from.
+#include <gmock/gmock.h>
+
+#include "collectives/algorithms/table.h"
+#include "collectives/plan/count.h"
+#include "tests/collectives/processes.h"
+#include "tests/topology/machines.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kRanks = 4;
+
+/// The signals that rank 0 sends in one small hierarchical all_reduce.
+std::uint64_t signals_by(const std::vector<int>& hosts) {
+  const plan::Plan plan =
+      algorithms::find(Collective::all_reduce, "hierarchical")->build({Collective::all_reduce, kRanks, 0, hosts});
+  return static_cast<std::uint64_t>(plan::count(plan, hosts)[0].signals);
+}
+
+std::string signals_sent(Communicator& comm) {
+  std::vector<float> data(64, 1);
+  CallOptions hierarchical;
+  hierarchical.algorithm = "hierarchical";
+  const std::uint64_t before = comm.traffic().signals;
+  comm.all_reduce(data.data(), data.data(), data.size(), DataType::f32, ReduceOp::sum, hierarchical);
+  if (data[0] != kRanks) throw std::runtime_error("a wrong sum");
+  return std::to_string(comm.traffic().signals - before);
+}
+
+TEST(Topology, RanksAreGroupedAsTheFileSays) {
+  const std::uint64_t on_one = signals_by({});
+  const std::uint64_t on_two = signals_by({0, 0, 1, 1});
+  ASSERT_NE(on_one, on_two) << "this test could not tell";
+  const std::vector<Outcome> plain = run_processes(kRanks, signals_sent);
+  expect_no_errors(plain);
+  EXPECT_EQ(plain[0].said, std::to_string(on_one));
+  const std::vector<Outcome> grouped =
+      run_processes(kRanks, signals_sent, {{"TUTTI_TOPOLOGY", topology::machine_path("two_small_hosts")}});
+  expect_no_errors(grouped);
+  EXPECT_EQ(grouped[0].said, std::to_string(on_two));
+}
+
+TEST(Topology, AFileForAnotherNumberOfRanksIsRefused) {
+  const Outcome outcome = in_child(
+      [] {
+        Communicator::in_process(3);
+        return std::string();
+      },
+      {{"TUTTI_TOPOLOGY", topology::machine_path("two_small_hosts")}});
+  EXPECT_THAT(outcome.error, HasSubstr("says where 4 ranks are; the job has 3"));
+}
+
+TEST(Topology, RanksThatWereGivenDifferentFilesAreToldSo) {
+  Environment environment{{"TUTTI_JOB", std::to_string(getpid()) + ".different"},
+                          {"TUTTI_SIZE", std::to_string(kRanks)},
+                          {"TUTTI_TIMEOUT", "120s"}};
+  std::vector<internal::ChildProcess> children;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    environment["TUTTI_RANK"] = std::to_string(rank);
+    if (rank == 2) environment["TUTTI_TOPOLOGY"] = topology::machine_path("two_small_hosts");
+    if (rank == 3) environment.erase("TUTTI_TOPOLOGY");
+    children.push_back(internal::start_child(environment, [] {
+      Communicator::from_environment();
+      return std::string();
+    }));
+  }
+  for (const internal::ChildProcess& child : children) {
+    EXPECT_THAT(internal::end_of(child).error,
+                AllOf(HasSubstr("rank 2 was started with another"), HasSubstr("TUTTI_TOPOLOGY")));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::testing
