@@ -39,6 +39,13 @@ Handle take(std::byte* slot) {
   return std::atomic_ref<Handle>(reinterpret_cast<SlotHeader*>(slot)->place).exchange(kTaken);
 }
 
+// A copy of the header of a slot that is filled. The sender may be taking the place back at this moment.
+SlotHeader header_of(std::byte* slot) {
+  auto* sent = reinterpret_cast<SlotHeader*>(slot);
+  return {sent->message_bytes, sent->message_count,
+          std::atomic_ref<Handle>(sent->place).load(std::memory_order_relaxed), sent->payload_bytes, sent->type};
+}
+
 void raise(SignalCell& cell, std::uint64_t count, const transport::Board* of_waiter) {
   cell.count.store(count, std::memory_order_release);
   if (of_waiter->doze.sleeping.load(std::memory_order_relaxed) != 0) wake(cell.count);
@@ -120,7 +127,7 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
   while (!active.begun || active.done < bytes) {
     if (pair.box->filled.count.load(std::memory_order_acquire) == pair.slots) return progress;
     std::byte* at = slot(pair.box, pair.slots);
-    const SlotHeader header = *reinterpret_cast<const SlotHeader*>(at);
+    const SlotHeader header = header_of(at);
     auto* to = static_cast<std::byte*>(t.buffer) + active.done;
     std::size_t arrived = header.payload_bytes;
     if (!active.begun) {
