@@ -12,7 +12,7 @@
 namespace tutti {
 
 Status AloneCommunicator::run(const Call& call) {
-  TUTTI_TRY(failure_);
+  TUTTI_TRY(failure());
   TUTTI_TRY(validate(call, 0, 1, "rank 0"));
   ++calls_;
   std::size_t count = call.count;
@@ -42,7 +42,7 @@ Status AloneCommunicator::run(const Call& call) {
 }
 
 Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
-  TUTTI_TRY(failure_);
+  TUTTI_TRY(failure());
   TUTTI_TRY(validate(transfers, 1, "rank 0"));
   std::deque<Transfer> sends;
   std::deque<Transfer> receives;
@@ -77,7 +77,13 @@ Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::split(int colo
 
 Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::shrink() { return split(0, 0); }
 
+Status AloneCommunicator::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void AloneCommunicator::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
   failure_ = {Code::aborted, fmt::format("rank 0 aborted the communicator: {}", reason)};
 }
 

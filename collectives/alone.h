@@ -1,6 +1,7 @@
 // A communicator of one rank: every collective is a copy at most. It owns no buffers and no thread.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include "collectives/communicator_interface.h"
@@ -27,8 +28,11 @@ class AloneCommunicator final : public CommunicatorInterface {
   std::string flight_recorder_json() const override;
 
  private:
+  Status failure() const;
+
   std::uint64_t calls_ = 0;
-  Status failure_;
+  mutable std::mutex mutex_;  // abort() may come from any thread
+  Status failure_;            // guarded by mutex_
 };
 
 }  // namespace tutti

@@ -1,5 +1,7 @@
 #include "collectives/async_queue.h"
 
+#include <system_error>
+
 namespace tutti {
 
 bool QueuedWork::wait_for(std::chrono::nanoseconds limit) {
@@ -42,16 +44,22 @@ AsyncQueue::~AsyncQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<PendingWork> AsyncQueue::start(std::function<Status()> operation) {
+Result<std::shared_ptr<PendingWork>> AsyncQueue::start(std::function<Status()> operation) {
+  if (!thread_.joinable()) {
+    try {
+      thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+      return system_error("cannot start the thread of asynchronous calls", error.code().value());
+    }
+  }
   auto work = std::make_shared<QueuedWork>();
   pending_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
     operations_.push_back({std::move(operation), work});
-    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
   changed_.notify_all();
-  return work;
+  return std::shared_ptr<PendingWork>(std::move(work));
 }
 
 void AsyncQueue::wait_for_idle() {

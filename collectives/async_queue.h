@@ -39,7 +39,8 @@ class AsyncQueue {
   AsyncQueue(const AsyncQueue&) = delete;
   AsyncQueue& operator=(const AsyncQueue&) = delete;
 
-  std::shared_ptr<PendingWork> start(std::function<Status()> operation);
+  /// Errors: system (no thread can be had).
+  Result<std::shared_ptr<PendingWork>> start(std::function<Status()> operation);
   /// Until all that was started is done; one load when nothing is under way.
   void wait_idle() {
     if (pending_.load(std::memory_order_acquire) != 0) wait_for_idle();

@@ -1,6 +1,7 @@
 #include "collectives/communicator.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -97,9 +98,14 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
   TUTTI_ASSIGN(const transport::WindowSizes sizes, window_sizes(static_cast<int>(members.size()), options));
   TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(*fabric, members));
   TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport, fabric->connect(members, rank, sizes, exchange));
-  return std::shared_ptr<TuttiCommunicator>(new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope,
-                                                                  options, std::move(transport), std::move(selection),
-                                                                  std::move(hosts)));
+  // A fork's copy is given up as it is: its threads do not exist, and what it shares with the peers is its parent's.
+  const auto unless_forked = [process = getpid()](TuttiCommunicator* communicator) {
+    if (getpid() == process) delete communicator;
+  };
+  return std::shared_ptr<TuttiCommunicator>(
+      new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope, options, std::move(transport),
+                            std::move(selection), std::move(hosts)),
+      unless_forked);
 }
 
 TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank,
@@ -237,7 +243,8 @@ Status TuttiCommunicator::execute(const Call& call) {
   return status.ok() ? status : failed(status);
 }
 
-// Nothing to move, so nobody waits; it is announced all the same, so that a rank which calls something else is found out.
+// Nothing to move, so nobody waits; it is announced all the same, so that a rank which calls something else is found
+// out.
 Status TuttiCommunicator::execute_empty(const Call& call) {
   const executor::CallIdentity identity = identity_of(call, call.deterministic || options_.deterministic);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
@@ -250,7 +257,7 @@ Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
   const std::uint64_t begun = trace_ ? ticks() : 0;
-  Status status = transfers_.run(transfers);
+  Status status = transfers_.run(transfers, 0);
   if (status.ok() && health_.failed()) status = health_.status();
   if (trace_) trace_->transfers(transfers.size(), begun, ticks(), status.ok());
   return status.ok() ? status : failed(status);
@@ -272,7 +279,7 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
   }
   const executor::CallIdentity identity = identity_of(call, false);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
-  Status status = transfers_.run(transfers);
+  Status status = transfers_.run(transfers, executor_.sequence());
   if (status.ok() && health_.failed()) status = health_.status();
   executor_.leave(status.ok());
   if (trace_) trace_->call(last_call(), "transfers");

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "collectives/algorithms/table.h"
 #include "collectives/alone.h"
 #include "collectives/baseline/baseline.h"
 #include "collectives/communicator.h"
@@ -37,8 +38,28 @@ Status refuse_baseline(const Options& options, const char* what) {
 }
 
 Status check_place(int rank, int size) {
+  if (size > transport::kMostRanks) {
+    return unsupported(fmt::format("size is {}; expected at most {} ranks", size, transport::kMostRanks));
+  }
   if (size >= 1 && rank >= 0 && rank < size) return {};
   return invalid_argument(fmt::format("rank is {} of {}; expected 0 to size - 1", rank, size));
+}
+
+/// What the caller and the environment ask for, where it can be had.
+Result<Options> checked(Options options) {
+  constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365 * 100);  // its nanoseconds fit 63 bits
+  TUTTI_TRY(options::check());
+  if (options.timeout.count() <= 0) {
+    return invalid_argument(fmt::format("timeout is {} ms; expected more than 0", options.timeout.count()));
+  }
+  options.timeout = std::min(options.timeout, kForEver);
+  // A row may serve some collectives only; one that serves none is a slip of the pen.
+  const auto has_name = [&](const algorithms::Algorithm& row) { return row.name == options.algorithm; };
+  const auto& table = algorithms::table();
+  if (options.backend == "tutti" && !options.algorithm.empty() && std::none_of(table.begin(), table.end(), has_name)) {
+    return invalid_argument(fmt::format("algorithm is '{}', which no collective has", options.algorithm));
+  }
+  return options;
 }
 
 /// What must be equal on all ranks for their plans to meet: where scratch lies, and which plan serves a call. (What a
@@ -91,8 +112,8 @@ Waiting& waiting() {
 
 }  // namespace
 
-Result<Implementation> create_from_environment(const Options& options) {
-  TUTTI_TRY(options::check());
+Result<Implementation> create_from_environment(const Options& wishes) {
+  TUTTI_ASSIGN(const Options options, checked(wishes));
   const bootstrap::Surroundings surroundings = bootstrap::surroundings();
   TUTTI_ASSIGN(const bootstrap::Place place, bootstrap::place_of(surroundings));
   if (options.backend != "tutti") {
@@ -124,8 +145,8 @@ Result<UniqueId> create_unique_id() {
   return id;
 }
 
-Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& options) {
-  TUTTI_TRY(options::check());
+Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& wishes) {
+  TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "from_unique_id"));
   TUTTI_ASSIGN(const bootstrap::Meeting meeting, bootstrap::decode_meeting(std::span<const char, 128>(id.bytes)));
   bootstrap::Config config;
@@ -147,8 +168,8 @@ Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int s
   return create_among_processes(std::move(config), options);
 }
 
-Result<std::vector<Implementation>> create_in_process(int size, const Options& options) {
-  TUTTI_TRY(options::check());
+Result<std::vector<Implementation>> create_in_process(int size, const Options& wishes) {
+  TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "in_process"));
   TUTTI_TRY(check_place(0, size));
   if (size == 1) return std::vector<Implementation>{std::make_shared<AloneCommunicator>()};

@@ -93,7 +93,8 @@ int ShmFabric::local_cpus() const {
 
 void ShmFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) {
   const std::lock_guard lock(mutex_);
-  subscriptions_[scope] = {std::move(members), std::move(on_failure)};
+  Subscription& subscription = subscriptions_[scope] = {std::move(members), std::move(on_failure)};
+  for (const bootstrap::Failure& failure : heard_) pass_on(failure, subscription);
 }
 
 void ShmFabric::unsubscribe(std::uint64_t scope) {
@@ -103,10 +104,13 @@ void ShmFabric::unsubscribe(std::uint64_t scope) {
 
 void ShmFabric::heard(const bootstrap::Failure& failure) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [scope, subscription] : subscriptions_) {
-    if (std::count(subscription.members.begin(), subscription.members.end(), failure.rank) == 0) continue;
-    subscription.on_failure(failure.rank, failure.code, failure.message);
-  }
+  heard_.push_back(failure);
+  for (const auto& [scope, subscription] : subscriptions_) pass_on(failure, subscription);
+}
+
+void ShmFabric::pass_on(const bootstrap::Failure& failure, const Subscription& to) {
+  if (std::count(to.members.begin(), to.members.end(), failure.rank) == 0) return;
+  to.on_failure(failure.rank, failure.code, failure.message);
 }
 
 }  // namespace tutti

@@ -43,12 +43,14 @@ class ShmFabric final : public Fabric {
     std::vector<int> members;
     OnFailure on_failure;
   };
+  static void pass_on(const bootstrap::Failure& failure, const Subscription& to);
 
   const std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   transport::Arena& arena_;
   const transport::Acquaintance acquaintance_;
   std::mutex mutex_;
   std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
+  std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
 };
 
 }  // namespace tutti

@@ -43,6 +43,8 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
   if (has_root(call.collective) && (call.root < 0 || call.root >= ranks)) {
     return bad(fmt::format("root is {}; expected 0 to {}", call.root, ranks - 1));
   }
+  const std::size_t most =
+      std::numeric_limits<std::size_t>::max() / 2 / size_of(call.type) / static_cast<std::size_t>(ranks);
   if (call.collective == Collective::all_to_allv) {
     if (call.send_counts == nullptr || call.send_offsets == nullptr || call.recv_counts == nullptr ||
         call.recv_offsets == nullptr) {
@@ -51,6 +53,10 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
     std::size_t sent = 0;
     std::size_t received = 0;
     for (int r = 0; r < ranks; ++r) {
+      for (const std::size_t count : {call.send_counts[r], call.recv_counts[r]}) {
+        if (count > most)
+          return bad(fmt::format("a count for rank {} is {}; at most {} fit in memory", r, count, most));
+      }
       sent += call.send_counts[r];
       received += call.recv_counts[r];
     }
@@ -59,8 +65,6 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
       return bad(fmt::format("recv is null; expected room for {} elements", received));
     return {};
   }
-  const std::size_t most =
-      std::numeric_limits<std::size_t>::max() / 2 / size_of(call.type) / static_cast<std::size_t>(ranks);
   if (call.count > most) return bad(fmt::format("count is {}; at most {} elements fit in memory", call.count, most));
   if (call.count == 0) return {};
   if (call.send == nullptr && reads_send(call, rank))
@@ -76,6 +80,14 @@ Status validate(std::span<const Transfer> transfers, int ranks, const std::strin
     const char* name = t.sending ? "send" : "recv";
     if (t.peer < 0 || t.peer >= ranks) {
       return invalid_argument(fmt::format("{} called {}: peer is {}; expected 0 to {}", who, name, t.peer, ranks - 1));
+    }
+    if (static_cast<int>(t.type) >= kDataTypes) {
+      return invalid_argument(fmt::format("{} called {}: type {} is none", who, name, static_cast<int>(t.type)));
+    }
+    const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / size_of(t.type);
+    if (t.count > most) {
+      return invalid_argument(
+          fmt::format("{} called {}: count is {}; at most {} elements fit in memory", who, name, t.count, most));
     }
     if (t.count > 0 && t.buffer == nullptr) {
       return invalid_argument(fmt::format("{} called {}: buffer is null; expected {} elements", who, name, t.count));

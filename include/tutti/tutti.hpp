@@ -193,7 +193,8 @@ template <class T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::size_t size) : data_(static_cast<T*>(allocate(size * sizeof(T)))), size_(size) {}
+  explicit Buffer(std::size_t size)  // a product past size_t is more than there is, too
+      : data_(static_cast<T*>(allocate(size > SIZE_MAX / sizeof(T) ? SIZE_MAX : size * sizeof(T)))), size_(size) {}
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }

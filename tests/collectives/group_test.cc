@@ -26,6 +26,25 @@ TEST(Group, PingPongOutsideOfGroups) {
   }));
 }
 
+// Both use the same mailboxes, and these messages are of the same size and type.
+TEST(Group, AMessageOfACollectiveDoesNotPassForAnother) {
+  const auto body = [](Communicator& comm) {
+    const std::size_t counts[] = {1, 1};
+    const std::size_t offsets[] = {0, 1};
+    std::int32_t out[] = {1, 2};
+    std::int32_t in[] = {0, 0};
+    std::int32_t other = 7;
+    if (comm.rank() == 0) comm.send(&other, 1, DataType::i32, 1);
+    comm.all_to_allv(out, counts, offsets, in, counts, offsets, DataType::i32);
+    comm.recv(&other, 1, DataType::i32, 1 - comm.rank());
+  };
+  Options options;
+  options.timeout = std::chrono::seconds(20);  // taken for each other, they leave the last recv without a message
+  const std::vector<std::string> errors = run_threads(2, body, options);
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_NE(errors[1].find("which receives 1 x i32 in all_to_allv as its call 1"), std::string::npos) << errors[1];
+}
+
 TEST(Group, NestedGroupsRunWithTheOutermost) {
   expect_no_errors(run_threads(2, [](Communicator& comm) {
     std::vector<std::int32_t> out(10'000, comm.rank()), in(10'000, -1);

@@ -81,9 +81,10 @@ Result<Arena*> Arena::create() {
 
 Result<std::byte*> Arena::allocate(std::size_t bytes) {
   const std::size_t alignment = bytes >= kPage ? kPage : kSmallAlignment;
-  const std::size_t size = round_up(bytes == 0 ? 1 : bytes, alignment);
   const std::lock_guard lock(mutex_);
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
+  const bool possible = bytes <= this->bytes();  // else rounding up could pass the end of a size_t
+  const std::size_t size = possible ? round_up(bytes == 0 ? 1 : bytes, alignment) : 0;
+  for (auto it = free_.begin(); possible && it != free_.end(); ++it) {
     const auto [offset, length] = *it;
     const std::size_t begin = round_up(offset, alignment);
     if (begin + size > offset + length) continue;
@@ -114,8 +115,9 @@ void Arena::release(std::byte* pointer) {
   std::size_t hole_begin = round_up(begin, kPage);
   std::size_t hole_end = end / kPage * kPage;
   if (hole_begin < hole_end) {
-    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(hole_begin),
-              static_cast<off_t>(hole_end - hole_begin));
+    const int punched = fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                  static_cast<off_t>(hole_begin), static_cast<off_t>(hole_end - hole_begin));
+    if (punched != 0) std::memset(base() + hole_begin, 0, hole_end - hole_begin);  // what is free must be zero
   } else {
     hole_begin = hole_end = end;
   }

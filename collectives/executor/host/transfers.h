@@ -26,8 +26,9 @@ class Transfers {
  public:
   Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank);
 
-  /// Carries out all transfers; returns when each is done. Any failure is final for the communicator.
-  Status run(std::span<const Transfer> transfers);
+  /// Carries out all transfers; returns when each is done. `call`: the collective call that they are part of, or 0; a
+  /// message of one never passes for one of another. Any failure is final for the communicator.
+  Status run(std::span<const Transfer> transfers, std::uint64_t call);
 
   std::uint64_t bytes() const { return bytes_; }
 
@@ -62,6 +63,7 @@ class Transfers {
   std::size_t payload_;  // bytes in a slot
   std::vector<Pair> outgoing_;
   std::vector<Pair> incoming_;
+  std::uint64_t call_ = 0;  // of the transfers in progress
   std::uint64_t bytes_ = 0;
 };
 

@@ -1,0 +1,34 @@
+// A process that forks.
+#include "tests/collectives/must.h"
+#include "tests/collectives/processes.h"
+
+namespace tutti::testing {
+namespace {
+
+// A fork's copies of communicators end with it, and nobody notices: neither the parent nor its peers.
+TEST(Fork, AChildMayEndAsItLikes) {
+  const auto body = [](Communicator& comm) -> std::string {
+    Communicator other = comm.split(0, comm.rank());
+    std::int32_t one = 1;
+    other.all_reduce_async(&one, &one, 1, DataType::i32).wait();  // now it has a thread, too
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(30);  // the test fails by this signal rather than waiting for ever
+      other = Communicator();
+      comm = Communicator();
+      ::_exit(0);
+    }
+    int status = -1;
+    MUST(::waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    std::int32_t sum = 1;
+    for (int i = 0; i < 3; ++i) other.all_reduce(&sum, &sum, 1, DataType::i32);
+    comm.barrier();
+    MUST(sum == 8);
+    return "";
+  };
+  expect_no_errors(run_processes(2, body));
+}
+
+}  // namespace
+}  // namespace tutti::testing
