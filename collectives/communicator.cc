@@ -63,7 +63,7 @@ bool is_in_place(const Call& call, int rank) {
 }
 
 std::uint64_t mix_scope(std::uint64_t scope, std::uint64_t number, int color) {
-  std::uint64_t x = scope ^ (number * 0x9E3779B97F4A7C15ULL) ^ (static_cast<std::uint64_t>(color + 1) << 40);
+  std::uint64_t x = scope ^ (number * 0x9E3779B97F4A7C15ULL) ^ ((static_cast<std::uint64_t>(color) + 1) << 32);
   x ^= x >> 31;
   x *= 0xBF58476D1CE4E5B9ULL;
   return x ^ (x >> 29);

@@ -61,7 +61,9 @@ TEST(MemoryOfProcesses, ManyChildrenOfProcessesDoNotAddUp) {
     make_and_drop(950);
     MUST(open_descriptors() == descriptors);
     MUST(arena_bytes() <= arena + 4 * world.memory().scratch);  // a window waits until every peer has left it
+#if !defined(__SANITIZE_ADDRESS__)                              // keeps freed memory on purpose
     MUST(status_kb("VmRSS:") < resident + 20'000);
+#endif
     world.barrier();  // a rank that leaves closes its connection to the others
     return "";
   };

@@ -114,7 +114,10 @@ Transfers::Progress Transfers::send_more(Active& active) {
     }
     header->place = 0;  // an earlier message may have left its own here
     header->payload_bytes = std::min(payload_, bytes - active.done);
-    std::memcpy(at + sizeof(SlotHeader), static_cast<const std::byte*>(t.buffer) + active.done, header->payload_bytes);
+    if (bytes > 0) {  // the buffer of an empty message may be null
+      std::memcpy(at + sizeof(SlotHeader), static_cast<const std::byte*>(t.buffer) + active.done,
+                  header->payload_bytes);
+    }
     active.done += header->payload_bytes;
     bytes_ += header->payload_bytes;
     raise(pair.box->filled, ++pair.slots, transport_.window(t.peer).board);
@@ -157,7 +160,7 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
         bytes_ += bytes;
       }
     }
-    if (header.place == 0) std::memcpy(to, at + sizeof(SlotHeader), arrived);
+    if (header.place == 0 && bytes > 0) std::memcpy(to, at + sizeof(SlotHeader), arrived);
     active.done += arrived;
     raise(pair.box->emptied, ++pair.slots, transport_.window(t.peer).board);
     progress = Progress::some;
