@@ -1,5 +1,6 @@
 #include "transport/shm/acquaintance.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/options.h"
@@ -54,15 +56,24 @@ std::shared_ptr<const ShmProcess> own_process(ShmProcess process) {
           }};
 }
 
-Status died(const Bootstrap& bootstrap, int rank) {
-  return {Code::peer_died, bootstrap::name_of(rank, bootstrap.roster()[static_cast<std::size_t>(rank)]) +
-                               " died while the communicator was made"};
+/// Whether a rank of the job is gone, which ends the making: who died, or else who has left.
+Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& processes) {
+  Status left;
+  for (int r = 0; r < bootstrap.size(); ++r) {
+    const bool ended = has_ended(processes[static_cast<std::size_t>(r)]);
+    if (!ended && !bootstrap.has_left(r)) continue;
+    const std::string name = bootstrap::name_of(r, bootstrap.roster()[static_cast<std::size_t>(r)]);
+    // Who left in order did so because it saw somebody die, or for a reason of its own.
+    if (!bootstrap.has_left(r)) return {Code::peer_died, name + " died while the communicator was made"};
+    left = {Code::aborted, name + " gave up while the communicator was made"};
+  }
+  return left;
 }
 
-/// The next parcel for this rank. Who is still missing is watched meanwhile: a death ends the wait, and the deadline
-/// names them.
+/// The next parcel for this rank. Who is missing is watched meanwhile: a death ends the wait, and the deadline names
+/// those that have not sent.
 Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, const Bootstrap& bootstrap,
-                                       const std::vector<ShmProcess>& missing,
+                                       const Acquaintance& known, const std::vector<ShmProcess>& processes,
                                        std::chrono::steady_clock::time_point until,
                                        std::chrono::milliseconds deadline) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
@@ -70,16 +81,18 @@ Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, con
     const auto now = std::chrono::steady_clock::now();
     Result<FdSocket::Received> received = socket.accept_fds(std::min(until, now + kLookEvery), token);
     if (received.ok() || received.status().code() != Code::timeout) return received;
-    std::string names;
-    for (std::size_t r = 0; r < missing.size(); ++r) {
-      if (missing[r].pid == 0) continue;
-      if (has_ended(missing[r])) return died(bootstrap, static_cast<int>(r));
-      names += (names.empty() ? "" : ", ") + bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]);
+    const Status gone = who_is_gone(bootstrap, processes);
+    if (gone.code() == Code::peer_died) return gone;
+    if (gone.ok() && now < until) continue;
+    std::string missing;
+    for (int r = 0; r < bootstrap.size(); ++r) {
+      if (r == bootstrap.rank() || known.processes[static_cast<std::size_t>(r)] || bootstrap.has_left(r)) continue;
+      missing += (missing.empty() ? "" : ", ") + bootstrap::name_of(r, bootstrap.roster()[static_cast<std::size_t>(r)]);
     }
-    if (now >= until) {
-      return Status(Code::timeout, fmt::format("{} has not shared its memory with rank {} within {}", names,
-                                               bootstrap.rank(), bootstrap::seconds_text(deadline)));
-    }
+    if (missing.empty()) return gone;
+    missing += fmt::format(" has not shared its memory with rank {}", bootstrap.rank());
+    if (!gone.ok()) return Status(gone.code(), gone.message() + "; " + missing);
+    return Status(Code::timeout, fmt::format("{} within {}", missing, bootstrap::seconds_text(deadline)));
   }
 }
 
@@ -124,35 +137,43 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   Acquaintance acquaintance;
   acquaintance.processes.resize(cards.size());
   const int rank = bootstrap.rank();
-  // By rank; those that have sent are taken out. Not yet owned, so closed here when this does not end well.
-  struct Missing {
-    std::vector<ShmProcess> processes;
-    ~Missing() {
+  std::vector<ShmProcess> processes(cards.size());  // watched here until all are known
+  struct Closer {
+    std::vector<ShmProcess>& processes;
+    ~Closer() {
       for (const ShmProcess& process : processes) {
         if (process.pidfd >= 0) close(process.pidfd);
       }
     }
-  } missing{std::vector<ShmProcess>(cards.size())};
+  } const closer{processes};
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    processes[r].pid = static_cast<pid_t>(cards[r].pid);
+    if (processes[r].pid == getpid()) continue;
+    // The link by which a dead process is noticed even where the meeting place is gone too.
+    processes[r].pidfd = static_cast<int>(syscall(SYS_pidfd_open, processes[r].pid, 0));
+    if (processes[r].pidfd < 0 && errno == ESRCH) {
+      TUTTI_TRY(who_is_gone(bootstrap, processes));
+      return Status(Code::peer_died, bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]) +
+                                         " died while the communicator was made");
+    }
+  }
   for (int r = 0; r < bootstrap.size(); ++r) {
     if (r == rank) continue;
     const Card& card = cards[static_cast<std::size_t>(r)];
-    ShmProcess& process = missing.processes[static_cast<std::size_t>(r)];
-    process.pid = static_cast<pid_t>(card.pid);
-    bool ended = false;
-    if (process.pid != getpid()) {
-      // The link by which a dead process is noticed even where the meeting place is gone too.
-      process.pidfd = static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0));
-      ended = process.pidfd < 0 && errno == ESRCH;
-    }
     Token theirs;
     std::memcpy(theirs.data(), card.token, theirs.size());
-    const Status sent = ended ? Status() : bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()});
-    if (ended || (!sent.ok() && has_ended(process))) return died(bootstrap, r);
-    TUTTI_TRY(sent);
+    const Status sent = bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()});
+    if (sent.ok()) continue;
+    // Whoever does not listen any more is gone; the meeting place may hear of it a moment later.
+    for (int look = 0; look < 100; ++look) {
+      TUTTI_TRY(who_is_gone(bootstrap, processes));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return sent;
   }
   for (int left = bootstrap.size() - 1; left > 0; --left) {
     TUTTI_ASSIGN(FdSocket::Received received,
-                 next_parcel(socket, token, bootstrap, missing.processes, until, deadline));
+                 next_parcel(socket, token, bootstrap, acquaintance, processes, until, deadline));
     const auto r = static_cast<std::size_t>(received.sender);
     if (received.sender < 0 || r >= cards.size() || received.fds.size() != 1 || acquaintance.processes[r]) {
       return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
@@ -161,8 +182,10 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     if (fstat(received.fds[0].get(), &file) != 0 || static_cast<std::uint64_t>(file.st_size) != cards[r].arena_bytes) {
       return Status(Code::system, fmt::format("rank {} sent a descriptor that is not its arena", r));
     }
-    TUTTI_ASSIGN(missing.processes[r].arena, ArenaMapping::map(received.fds[0].release(), cards[r].arena_bytes));
-    acquaintance.processes[r] = own_process(std::exchange(missing.processes[r], {}));
+    TUTTI_ASSIGN(processes[r].arena, ArenaMapping::map(received.fds[0].release(), cards[r].arena_bytes));
+    ShmProcess known = processes[r];
+    known.pidfd = processes[r].pidfd < 0 ? -1 : fcntl(processes[r].pidfd, F_DUPFD_CLOEXEC, 0);
+    acquaintance.processes[r] = own_process(std::move(known));
   }
   ShmProcess self;
   self.pid = getpid();
