@@ -206,11 +206,8 @@ TEST_F(Strangers, RandomBytes) {
   job_runs();
 }
 
+#if !defined(__SANITIZE_ADDRESS__)  // UBSan, built in with it, needs a descriptor to look at objects
 TEST_F(Strangers, NoDescriptorsLeft) {
-#if defined(__SANITIZE_ADDRESS__)  // UBSan, which is built in with it, opens a pipe to look at objects, and fails
-                                   // without
-  GTEST_SKIP() << "the sanitizer needs descriptors itself";
-#endif
   // A process that has none left cannot accept; it must not give up for that.
   std::vector<Fd> waiting;
   for (int i = 0; i < 8; ++i) waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -229,6 +226,7 @@ TEST_F(Strangers, NoDescriptorsLeft) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   job_runs();
 }
+#endif
 
 TEST(Duplicate, ASecondRankOfTheSameNumberIsRefusedAndTheFirstStays) {
   testing::internal::CaptureStderr();
