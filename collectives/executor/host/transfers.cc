@@ -215,7 +215,9 @@ Status Transfers::run(std::span<const Transfer> transfers, std::uint64_t call) {
     const Status waited = waiter_.until(any_progress, next.peer, word);
     waiter_.end_transfer();
     if (waited.ok() && failure.ok()) continue;
-    for (const auto& queue : queues) withdraw(queue.front());
+    for (const auto& queue : queues) {
+      if (!queue.empty()) withdraw(queue.front());
+    }
     return waited.ok() ? failure : waited;
   }
   return {};
