@@ -18,14 +18,14 @@ template <class A, class B>
 
 }  // namespace tutti
 
-#define TUTTI_CHECK(condition)                                                       \
-  do {                                                                               \
+#define TUTTI_CHECK(condition)                                                              \
+  do {                                                                                      \
     if (!(condition)) ::tutti::check_failed(__FILE__, __LINE__, #condition, std::string{}); \
   } while (false)
-#define TUTTI_CHECK_OP_(a, op, b)                                                       \
-  do {                                                                                  \
-    const auto& tutti_a_ = (a);                                                         \
-    const auto& tutti_b_ = (b);                                                         \
+#define TUTTI_CHECK_OP_(a, op, b)                                                                                  \
+  do {                                                                                                             \
+    const auto& tutti_a_ = (a);                                                                                    \
+    const auto& tutti_b_ = (b);                                                                                    \
     if (!(tutti_a_ op tutti_b_)) ::tutti::check_failed(__FILE__, __LINE__, #a " " #op " " #b, tutti_a_, tutti_b_); \
   } while (false)
 #define TUTTI_CHECK_EQ(a, b) TUTTI_CHECK_OP_(a, ==, b)

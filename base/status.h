@@ -42,8 +42,8 @@ Status system_error(const std::string& what, int error_number);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}               // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {        // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     assert(!status_.ok());
   }
   bool ok() const { return value_.has_value(); }
@@ -61,15 +61,16 @@ class [[nodiscard]] Result {
 }  // namespace tutti
 
 /// Hands a failure to the caller.
-#define TUTTI_TRY(expression)                                  \
-  do {                                                         \
+#define TUTTI_TRY(expression)                                                                                \
+  do {                                                                                                       \
     if (::tutti::Status tutti_try_status_ = (expression); !tutti_try_status_.ok()) return tutti_try_status_; \
   } while (false)
 
 /// `TUTTI_ASSIGN(auto x, f());` where f returns Result<X>: takes the value, or hands the failure to the caller.
 #define TUTTI_CONCAT_INNER_(a, b) a##b
 #define TUTTI_CONCAT_(a, b) TUTTI_CONCAT_INNER_(a, b)
-#define TUTTI_ASSIGN(declaration, expression) TUTTI_ASSIGN_(TUTTI_CONCAT_(tutti_result_, __LINE__), declaration, expression)
+#define TUTTI_ASSIGN(declaration, expression) \
+  TUTTI_ASSIGN_(TUTTI_CONCAT_(tutti_result_, __LINE__), declaration, expression)
 #define TUTTI_ASSIGN_(result, declaration, expression) \
   auto result = (expression);                          \
   if (!result.ok()) return result.status();            \

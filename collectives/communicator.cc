@@ -226,10 +226,10 @@ Status TuttiCommunicator::execute(const Call& call) {
     const auto agreed = executor_.agree();
     if (!agreed.ok()) {
       status = agreed.status();
-    } else if ((!agreed.value().registered && !transport_->capabilities().any_pointer &&
-                !transport_->capabilities().cross_memory) ||
-               (agreed.value().in_place && !ready->in_place)) {
-      prepared = &ready->otherwise;
+    } else if (agreed.value().in_place && ready->if_in_place) {
+      prepared = &ready->if_in_place;
+    } else if (!agreed.value().registered && ready->if_plain) {
+      prepared = &ready->if_plain;
     }
   }
   if (status.ok()) status = executor_.run(**prepared, buffers);
@@ -342,15 +342,20 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   const executor::CallIdentity identity = identity_of(call, ready->deterministic);
   ready->announcement = {identity, identity.fingerprint(), ready->first->algorithm, ready->bytes};
   ready->handles = ready->first->opens;
-  ready->in_place = algorithm.in_place;
-  const bool may_be_out_of_reach = ready->handles && !can.any_pointer && !can.cross_memory;
-  if (may_be_out_of_reach || !algorithm.in_place) {
-    ready->agreement = true;
-    demand.buffers_open = !may_be_out_of_reach;
-    demand.in_place = !algorithm.in_place;
-    demand.algorithm = {};
-    TUTTI_ASSIGN(ready->otherwise, plan_for(demand, *ready));
+  demand.plain = !can.any_pointer;
+  demand.buffers_open = can.any_pointer || can.cross_memory;
+  if (ready->handles && demand.plain) {
+    planner::Demand plain = demand;
+    if (!planner::why_not(algorithm, plain).empty()) plain.algorithm = {};
+    TUTTI_ASSIGN(ready->if_plain, plan_for(plain, *ready));
+    if (ready->if_plain->algorithm == ready->first->algorithm) ready->if_plain = nullptr;
   }
+  if (!algorithm.in_place) {
+    demand.in_place = true;
+    demand.algorithm = {};
+    TUTTI_ASSIGN(ready->if_in_place, plan_for(demand, *ready));
+  }
+  ready->agreement = ready->if_plain || ready->if_in_place;
   return ready;
 }
 
@@ -451,7 +456,7 @@ MemoryReport TuttiCommunicator::memory() const {
   report.plans = plans_.memory();
   for (const auto& entry : cache_) {
     if (entry == nullptr) continue;
-    for (const auto& prepared : {entry->first, entry->otherwise}) {
+    for (const auto& prepared : {entry->first, entry->if_plain, entry->if_in_place}) {
       if (prepared) report.plans += prepared->memory();
     }
   }

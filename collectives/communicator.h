@@ -61,10 +61,10 @@ class TuttiCommunicator final : public CommunicatorInterface {
     std::string request;  // an algorithm by name
     executor::Announcement announcement;
     bool handles = false;    // peers touch each other's buffers
-    bool in_place = false;   // `first` serves ranks that are in place
-    bool agreement = false;  // whether they may, the ranks find out at each call
+    bool agreement = false;  // which of the plans below serves, the ranks find out at each call
     std::shared_ptr<const executor::Prepared> first;
-    std::shared_ptr<const executor::Prepared> otherwise;  // when they may not
+    std::shared_ptr<const executor::Prepared> if_plain;     // when some buffer is not registered; null: first
+    std::shared_ptr<const executor::Prepared> if_in_place;  // when some rank is in place; null: no matter
     std::size_t bytes = 0;
   };
   static constexpr std::size_t kReady = 256;

@@ -11,10 +11,13 @@ namespace tutti::planner {
 inline constexpr std::string_view kDefaultRules = R"(
 all_reduce     * *      staged_two_shot
 all_reduce     * *      two_shot
+all_reduce     * 0-8K   one_shot plain
+all_reduce     * 512K-inf staged_two_shot plain
 all_reduce     * 0-1K   one_shot
 
 reduce_scatter * *      staged_direct
 reduce_scatter * *      direct
+reduce_scatter * 0-8K   one_shot plain
 reduce_scatter * 0-2K   one_shot
 
 all_gather     * *      ring

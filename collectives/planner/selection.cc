@@ -61,12 +61,14 @@ Result<Selection::Rule> Selection::parse_rule(std::string_view text, bool built_
   const std::vector<std::string_view> words = words_of(text);
   const auto bad = [&](const std::string& why) {
     return invalid_argument(
-        fmt::format("selection rule {}: {}; expected 'collective ranks bytes algorithm', such as "
+        fmt::format("selection rule {}: {}; expected 'collective ranks bytes algorithm [plain]', such as "
                     "'all_reduce * 0-8K one_shot'",
                     quote(text), why));
   };
-  if (words.size() != 4) return bad(fmt::format("{} words", words.size()));
-  Rule rule{Collective::barrier, 1, std::numeric_limits<int>::max(), 0, kNoEnd, nullptr, std::string(text), built_in};
+  if (words.size() != 4 && words.size() != 5) return bad(fmt::format("{} words", words.size()));
+  if (words.size() == 5 && words[4] != "plain") return bad(fmt::format("{} is not 'plain'", quote(words[4])));
+  Rule rule{Collective::barrier, 1,       std::numeric_limits<int>::max(), 0, kNoEnd, nullptr, words.size() == 5,
+            std::string(text),   built_in};
   const Result<Collective> collective = parse_collective(words[0]);
   if (!collective.ok()) return bad(collective.status().message());
   rule.collective = collective.value();
@@ -151,7 +153,8 @@ Result<Choice> Selection::choose(const Demand& demand) const {
   }
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (rule->collective != demand.collective || demand.ranks < rule->min_ranks || demand.ranks > rule->max_ranks ||
-        demand.bytes < rule->from || demand.bytes >= rule->to || !why_not(*rule->algorithm, demand).empty()) {
+        demand.bytes < rule->from || demand.bytes >= rule->to || (rule->plain && !demand.plain) ||
+        !why_not(*rule->algorithm, demand).empty()) {
       continue;
     }
     return Choice{rule->algorithm, fmt::format("{} '{}'", rule->built_in ? "built-in rule" : "rule", rule->text)};

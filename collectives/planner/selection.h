@@ -1,11 +1,12 @@
 // Which algorithm serves a call: a readable list of rules. The last rule that matches and can serve is taken, so a
 // later rule is an exception to an earlier one, and what users add (option TUTTI_SELECTION) comes last.
 //
-//   rule        := collective ranks bytes algorithm        all_reduce * 0-8K one_shot
+//   rule        := collective ranks bytes algorithm ['plain']    all_reduce * 0-8K one_shot
 //   ranks       := '*' | N | N-M | N-inf
 //   bytes       := '*' | A-B                               half open [A, B); sizes as 64, 8K, 1M; B may be inf
 //   rules       := rule (';' rule)*                        newlines separate too; '#' begins a comment
-// Bytes are those of the largest buffer of the call: the vector, or all ranks' blocks together.
+// 'plain': only where some buffer of the call is not registered, so that peers reach it by the kernel's help or not at
+// all. Bytes are those of the largest buffer of the call: the vector, or all ranks' blocks together.
 //
 // Immutable; thread-safe.
 #pragma once
@@ -27,7 +28,8 @@ struct Demand {
   std::size_t bytes = 0;
   bool deterministic = false;
   bool load_store = true;      // the links have it
-  bool buffers_open = true;    // all buffers of the call can be reached by peers
+  bool plain = false;          // some buffer of the call is not registered
+  bool buffers_open = true;    // peers can reach all buffers of the call, be it by cross-memory access
   bool in_place = false;       // some rank may be in place
   std::string_view algorithm;  // by name, or empty
 };
@@ -55,6 +57,7 @@ class Selection {
     std::size_t from;
     std::size_t to;
     const algorithms::Algorithm* algorithm;
+    bool plain;
     std::string text;
     bool built_in;
   };
