@@ -47,12 +47,15 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Network interface or address to listen on; empty: the one that leads to the other hosts."},
     {Option::arena, "TUTTI_ARENA", Type::bytes, "0", "",
      "Address space reserved for registered memory; 0: the size of physical memory."},
-    {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "", "Scratch of one rank in one communicator, each half."},
+    {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "",
+     "What may be under way through the memory of one rank in one communicator, which takes somewhat more than twice "
+     "that."},
     {Option::selection, "TUTTI_SELECTION", Type::text, "", "",
      "Rules 'collective ranks bytes algorithm; ...' behind the built-in ones, such as 'all_reduce * 0-8K one_shot'."},
     {Option::spin, "TUTTI_SPIN", Type::duration, "100us", "", "How long a wait spins before it gives its core away."},
     {Option::cross_memory, "TUTTI_CROSS_MEMORY", Type::choice, "auto", "auto|on|off",
-     "Let the kernel copy between processes for memory that is not registered."},
+     "Let the kernel copy between processes for memory that is not registered; auto: where that is allowed and faster "
+     "than staging, tried at start-up; on: where it is allowed."},
     {Option::flight_recorder, "TUTTI_FLIGHT_RECORDER", Type::text, "", "",
      "File (a rank's number is appended) to which a failure writes the last calls of every rank, as JSON."},
     {Option::flight_signal, "TUTTI_FLIGHT_SIGNAL", Type::integer, "0", "",

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/check.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/cross_memory.h"
 
 namespace tutti::cli {
 namespace {

@@ -15,6 +15,7 @@
 #include "topology/discover.h"
 #include "topology/text.h"
 #include "transport/shm/arena.h"
+#include "transport/shm/cross_memory.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::cli {
@@ -42,12 +43,16 @@ Json shm_json() {
   json["arena_bytes"] = arena.value()->bytes();
   const std::string& wish = options::text(Option::cross_memory);
   const CrossMemory cross = try_cross_memory();
-  json["cross_memory"] = cross.allowed && wish != "off";
+  std::string why_not;
   if (!cross.allowed) {
-    json["cross_memory_why_not"] = cross.why;
+    why_not = cross.why;
   } else if (wish == "off") {
-    json["cross_memory_why_not"] = "TUTTI_CROSS_MEMORY is off";
+    why_not = "TUTTI_CROSS_MEMORY is off";
+  } else if (wish == "auto" && !transport::cross_memory_pays()) {
+    why_not = "allowed, but slower here than two copies";
   }
+  json["cross_memory"] = why_not.empty();
+  if (!why_not.empty()) json["cross_memory_why_not"] = why_not;
   return json;
 }
 

@@ -29,9 +29,7 @@ Status AloneCommunicator::run(const Call& call) {
     to = static_cast<std::byte*>(call.recv) + call.recv_offsets[0] * element;
   }
   if (call.collective == Collective::barrier || count == 0) return {};
-  const bool reduces = call.collective == Collective::all_reduce || call.collective == Collective::reduce ||
-                       call.collective == Collective::reduce_scatter;
-  if (reduces && call.op == ReduceOp::premul_sum) {
+  if (reduces(call.collective) && call.op == ReduceOp::premul_sum) {
     void* const destinations[] = {to};
     const void* const sources[] = {from};
     reduce::reduce({.type = call.type, .op = call.op, .factors = &call.factor}, destinations, sources, count, false);

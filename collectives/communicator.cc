@@ -23,12 +23,16 @@ namespace {
 
 constexpr int kLanes = 2;
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
+constexpr std::size_t kMailboxes = std::size_t{2} << 20;
+constexpr std::size_t kLeastMailbox = std::size_t{64} << 10;
+constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
 
 executor::WaitOptions wait_options(const Options& options, const Fabric& fabric) {
   executor::WaitOptions wait;
   wait.timeout = options.timeout;
   wait.spin = options::duration(Option::spin);
   wait.crowded = fabric.local_members() > fabric.local_cpus();
+  wait.crowded_background = 2 * fabric.local_members() > fabric.local_cpus();
   return wait;
 }
 
@@ -62,24 +66,25 @@ bool is_in_place(const Call& call, int rank) {
   }
 }
 
-std::uint64_t mix_scope(std::uint64_t scope, std::uint64_t number, int color) {
-  std::uint64_t x = scope ^ (number * 0x9E3779B97F4A7C15ULL) ^ ((static_cast<std::uint64_t>(color) + 1) << 32);
+}  // namespace
+
+std::uint64_t TuttiCommunicator::scope_of_child(std::uint64_t number, int color) const {
+  std::uint64_t x = scope_ ^ (number * 0x9E3779B97F4A7C15ULL) ^ ((static_cast<std::uint64_t>(color) + 1) << 32);
   x ^= x >> 31;
   x *= 0xBF58476D1CE4E5B9ULL;
   return x ^ (x >> 29);
 }
 
-}  // namespace
-
 Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const Options& options) {
   transport::WindowSizes sizes;
   sizes.ranks = ranks;
   sizes.lanes = kLanes;
-  sizes.mailbox = std::size_t{64} << 10;
+  // All mailboxes of a window together should leave the second-level cache before they are used again, as scratch does.
+  sizes.mailbox = std::clamp(kMailboxes / static_cast<std::size_t>(ranks), kLeastMailbox, kMostMailbox);
   std::size_t scratch = std::max(static_cast<std::size_t>(options::bytes(Option::scratch)), kLeastScratch);
-  for (;; scratch /= 2) {
+  for (;; scratch /= 2, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
-    sizes.published_half = round_up(scratch / 4, transport::kCacheLine);
+    sizes.published_half = sizes.scratch_half;
     if (options.memory_limit == 0 || sizes.bytes() + executor::HostExecutor::kBounceBytes <= options.memory_limit) {
       return sizes;
     }
@@ -137,9 +142,8 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
     }
   });
   if (const std::string& path = options::text(Option::trace); !path.empty()) {
-    const int member = members_[static_cast<std::size_t>(rank_)];
-    const executor::TraceOwner owner{member, fmt::format("rank {} ({})", member, fabric_->describe(member)), scope_};
-    trace_ = std::make_unique<executor::StepTrace>(executor::trace_path(path, owner), owner);
+    const executor::FileOwner owner = file_owner();
+    trace_ = std::make_unique<executor::StepTrace>(executor::rank_path(path, owner), owner);
     executor_.set_trace(trace_.get());
   }
   flight_recorder::enlist(this);
@@ -158,11 +162,13 @@ std::string TuttiCommunicator::who(int rank) const {
 
 Status TuttiCommunicator::run(const Call& call) {
   queue_.wait_idle();
+  waiter_.set_background(false);
   return execute(call);
 }
 
 Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   queue_.wait_idle();
+  waiter_.set_background(false);
   return execute_group(transfers);
 }
 
@@ -186,13 +192,18 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) 
     copy->call.recv_counts = copy->counts.data() + 2 * n;
     copy->call.recv_offsets = copy->counts.data() + 3 * n;
   }
-  return queue_.start([this, copy] { return execute(copy->call); });
+  return queue_.start([this, copy] {
+    waiter_.set_background(true);
+    return execute(copy->call);
+  });
 }
 
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  return queue_.start(
-      [this, copy = std::vector<Transfer>(transfers.begin(), transfers.end())] { return execute_group(copy); });
+  return queue_.start([this, copy = std::vector<Transfer>(transfers.begin(), transfers.end())] {
+    waiter_.set_background(true);
+    return execute_group(copy);
+  });
 }
 
 Status TuttiCommunicator::failed(Status status) {
@@ -256,10 +267,14 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
 Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  const std::uint64_t begun = trace_ ? ticks() : 0;
+  transport::Board& board = *transport_->window(rank_).board;
+  executor::announce_group(board, ++groups_, transfers);
   Status status = transfers_.run(transfers, 0);
   if (status.ok() && health_.failed()) status = health_.status();
-  if (trace_) trace_->transfers(transfers.size(), begun, ticks(), status.ok());
+  transport::CallRecord& record = board.groups[groups_ % transport::kCallRing];
+  executor::end(record, status.ok());
+  last_ = nullptr;
+  if (trace_) trace_->call(executor::snapshot(record), "mailboxes");
   return status.ok() ? status : failed(status);
 }
 
@@ -303,18 +318,24 @@ executor::CallIdentity TuttiCommunicator::identity_of(const Call& call, bool det
 Result<TuttiCommunicator::Ready*> TuttiCommunicator::ready(const Call& call) {
   const bool deterministic = call.deterministic || options_.deterministic;
   const std::string_view request = call.algorithm.empty() ? std::string_view(options_.algorithm) : call.algorithm;
-  const std::uint64_t hash =
-      (call.count * 0x9E3779B97F4A7C15ULL) ^ (static_cast<std::uint64_t>(call.collective) << 60) ^
-      (static_cast<std::uint64_t>(call.type) << 56) ^ (static_cast<std::uint64_t>(call.op) << 52) ^
-      (static_cast<std::uint64_t>(call.root) * 0xBF58476D1CE4E5B9ULL);
-  std::unique_ptr<Ready>& entry = cache_[hash >> 56];
-  static_assert(kReady == 256);
-  if (entry == nullptr || entry->shape.count != call.count || entry->shape.collective != call.collective ||
-      entry->shape.type != call.type || entry->shape.op != call.op || entry->shape.root != call.root ||
-      entry->deterministic != deterministic || entry->request != request) {
-    TUTTI_ASSIGN(entry, make_ready(call));
+  const auto matches = [&](const std::unique_ptr<Ready>& entry) {
+    return entry != nullptr && entry->shape.count == call.count && entry->shape.collective == call.collective &&
+           entry->shape.type == call.type && entry->shape.op == call.op && entry->shape.root == call.root &&
+           entry->deterministic == deterministic && entry->request == request;
+  };
+  const std::uint64_t words = static_cast<std::uint64_t>(call.collective) | static_cast<std::uint64_t>(call.type) << 8 |
+                              static_cast<std::uint64_t>(call.op) << 16 |
+                              static_cast<std::uint64_t>(call.root) << 24;
+  const std::uint64_t hash = (call.count * 0x9E3779B97F4A7C15ULL) ^ (words * 0xBF58476D1CE4E5B9ULL);
+  ReadySet& set = cache_[hash >> (64 - kReadySetBits)];
+  const auto found = std::find_if(set.begin(), set.end(), matches);
+  if (found == set.begin()) return found->get();
+  if (found == set.end()) {
+    TUTTI_ASSIGN(set.back(), make_ready(call));
   }
-  return entry.get();
+  const auto entry = found == set.end() ? std::prev(set.end()) : found;
+  std::rotate(set.begin(), entry, std::next(entry));
+  return set.front().get();
 }
 
 Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(const Call& call) {
@@ -362,12 +383,11 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
 Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(const planner::Demand& demand, const Ready& ready) {
   TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
   auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
-  TUTTI_ASSIGN(std::shared_ptr<const Prepared> made,
+  TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
                executor::prepare(std::move(plan), rank_, ready.shape, transport_->sizes()));
-  auto prepared = std::make_shared<Prepared>(*made);
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = choice.reason;
-  return std::shared_ptr<const Prepared>(std::move(prepared));
+  return std::shared_ptr<const Prepared>(prepared);
 }
 
 executor::CallSnapshot TuttiCommunicator::last_call() const {
@@ -426,7 +446,7 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int colo
     TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::uint64_t> values, gather_words(0));
     if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
   } else {
-    auto made = create(fabric_, members, own, mix_scope(scope_, number, color), options_, exchange);
+    auto made = create(fabric_, members, own, scope_of_child(number, color), options_, exchange);
     if (made.ok()) {
       child = std::shared_ptr<CommunicatorInterface>(made.take());
     } else {
@@ -454,10 +474,12 @@ MemoryReport TuttiCommunicator::memory() const {
   MemoryReport report;
   report.scratch = transport_->sizes().bytes() + executor_.bounce_bytes();
   report.plans = plans_.memory();
-  for (const auto& entry : cache_) {
-    if (entry == nullptr) continue;
-    for (const auto& prepared : {entry->first, entry->if_plain, entry->if_in_place}) {
-      if (prepared) report.plans += prepared->memory();
+  for (const ReadySet& set : cache_) {
+    for (const auto& entry : set) {
+      if (entry == nullptr) continue;
+      for (const auto& prepared : {entry->first, entry->if_plain, entry->if_in_place}) {
+        if (prepared) report.plans += prepared->memory();
+      }
     }
   }
   return report;
@@ -467,6 +489,11 @@ Traffic TuttiCommunicator::traffic() const {
   queue_.wait_idle();
   const executor::Counters& counters = executor_.counters();
   return {counters.calls, counters.bytes + transfers_.bytes(), counters.signals};
+}
+
+executor::FileOwner TuttiCommunicator::file_owner() const {
+  const int member = members_[static_cast<std::size_t>(rank_)];
+  return {member, fmt::format("rank {} ({})", member, fabric_->describe(member)), scope_};
 }
 
 std::string TuttiCommunicator::last_calls_text(std::size_t most) const {

@@ -47,6 +47,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::string flight_recorder_text() const override;
   std::string flight_recorder_json() const override;
 
+  /// Whose files this communicator writes.
+  executor::FileOwner file_owner() const;
   /// The own last calls, as a table.
   std::string last_calls_text(std::size_t most) const;
 
@@ -67,18 +69,23 @@ class TuttiCommunicator final : public CommunicatorInterface {
     std::shared_ptr<const executor::Prepared> if_in_place;  // when some rank is in place; null: no matter
     std::size_t bytes = 0;
   };
-  static constexpr std::size_t kReady = 256;
+  // Where they are kept: by a hash, a few in each set, the one used last in front.
+  static constexpr int kReadySetBits = 6;
+  static constexpr std::size_t kReadyWays = 4;
+  using ReadySet = std::array<std::unique_ptr<Ready>, kReadyWays>;
 
   TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank, std::uint64_t scope,
                     const Options& options, std::unique_ptr<transport::Transport> transport,
                     planner::Selection selection, std::vector<int> hosts);
 
   std::string who(int rank) const;
+  /// Names the `number`-th split's or shrink's communicator: colors of splits are not negative, those of shrinks are.
+  std::uint64_t scope_of_child(std::uint64_t number, int color) const;
   Status execute(const Call& call);
   Status execute_group(std::span<const Transfer> transfers);
   Status execute_empty(const Call& call);
   Status execute_all_to_allv(const Call& call);
-  /// The cache's entry for this call; made when it is new.
+  /// The cache's entry for this call; made when it is new. Valid until the next call.
   Result<Ready*> ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
   Result<std::shared_ptr<const executor::Prepared>> plan_for(const planner::Demand& demand, const Ready& ready);
@@ -117,9 +124,11 @@ class TuttiCommunicator final : public CommunicatorInterface {
   executor::Transfers transfers_;
   std::unique_ptr<executor::StepTrace> trace_;
   planner::PlanCache plans_;
-  std::array<std::unique_ptr<Ready>, kReady> cache_;
+  std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call
+  std::uint64_t groups_ = 0;  // of sends and receives
   std::uint64_t splits_ = 0;
+  std::uint64_t shrinks_ = 0;
   bool recorded_failure_ = false;  // the flight recorder has been printed
 };
 

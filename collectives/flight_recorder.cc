@@ -19,6 +19,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/executor/host/record.h"
+#include "collectives/executor/host/trace.h"
 
 namespace tutti::flight_recorder {
 
@@ -30,11 +31,16 @@ constexpr std::size_t kCallsOnFailure = 5;
 
 std::vector<CallSnapshot> calls_of(const transport::Board& board) {
   std::vector<CallSnapshot> calls;
-  for (const transport::CallRecord& record : board.calls) {
-    const CallSnapshot call = executor::snapshot(record);
-    if (call.sequence != 0) calls.push_back(call);
+  for (const auto* ring : {&board.calls, &board.groups}) {
+    for (const transport::CallRecord& record : *ring) {
+      const CallSnapshot call = executor::snapshot(record);
+      if (call.sequence != 0) calls.push_back(call);
+    }
   }
-  std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  // Collectives and groups of sends and receives are numbered each by themselves, so time orders them.
+  std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.entered, a.sequence) < std::pair(b.entered, b.sequence);
+  });
   return calls;
 }
 
@@ -59,10 +65,28 @@ double microseconds(const CallSnapshot& call) {
   return static_cast<double>(ns_of_ticks(end) - ns_of_ticks(call.entered)) / 1e3;
 }
 
+// All calls of all ranks, where TUTTI_FLIGHT_RECORDER says so.
+void write_file(const TuttiCommunicator& communicator) {
+  const std::string& option = options::text(Option::flight_recorder);
+  if (option.empty()) return;
+  const std::string path = executor::rank_path(option, communicator.file_owner());
+  std::ofstream out(path);
+  out << communicator.flight_recorder_json() << '\n';
+  if (!out) log::error("cannot write the flight recorder to {}", path);
+}
+
 // The signal. A handler may do next to nothing, so it only wakes a thread that prints.
 sem_t asked;
-std::mutex enlisted_mutex;
-std::vector<const TuttiCommunicator*> enlisted;  // guarded by enlisted_mutex
+struct Enlisted {
+  std::mutex mutex;
+  std::vector<const TuttiCommunicator*> communicators;  // guarded by mutex
+};
+
+// Never destroyed: the thread below, and communicators, may live as long as the process.
+Enlisted& enlisted() {
+  static Enlisted& all = *new Enlisted;
+  return all;
+}
 
 void start_listening(int number) {
   sem_init(&asked, 0, 0);
@@ -70,10 +94,12 @@ void start_listening(int number) {
     for (;;) {
       while (sem_wait(&asked) != 0) {
       }
-      const std::lock_guard lock(enlisted_mutex);
-      for (const TuttiCommunicator* communicator : enlisted) {
-        const std::string all = communicator->flight_recorder_text();
-        (void)!write(STDERR_FILENO, all.data(), all.size());
+      Enlisted& all = enlisted();
+      const std::lock_guard lock(all.mutex);
+      for (const TuttiCommunicator* communicator : all.communicators) {
+        const std::string text = communicator->flight_recorder_text();
+        (void)!write(STDERR_FILENO, text.data(), text.size());
+        write_file(*communicator);
       }
     }
   }).detach();
@@ -137,28 +163,25 @@ void print_on_failure(const TuttiCommunicator& communicator, const Status& failu
   log::set_thread_rank(-1);
   const std::string last = communicator.last_calls_text(kCallsOnFailure);
   (void)!write(STDERR_FILENO, last.data(), last.size());
-  const std::string& path = options::text(Option::flight_recorder);
-  if (path.empty()) return;
-  const std::string file = fmt::format("{}.rank{}.json", path, communicator.rank());
-  std::ofstream out(file);
-  out << communicator.flight_recorder_json() << '\n';
-  if (!out) log::error("cannot write the flight recorder to {}", file);
+  write_file(communicator);
 }
 
 void enlist(const TuttiCommunicator* communicator) {
-  const std::lock_guard lock(enlisted_mutex);
+  Enlisted& all = enlisted();
+  const std::lock_guard lock(all.mutex);
   static const bool listening = [] {
     const auto number = static_cast<int>(options::integer(Option::flight_signal));
     if (number > 0) start_listening(number);
     return true;
   }();
   (void)listening;
-  enlisted.push_back(communicator);
+  all.communicators.push_back(communicator);
 }
 
 void delist(const TuttiCommunicator* communicator) {
-  const std::lock_guard lock(enlisted_mutex);
-  std::erase(enlisted, communicator);
+  Enlisted& all = enlisted();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.communicators, communicator);
 }
 
 }  // namespace tutti::flight_recorder

@@ -25,7 +25,7 @@ std::string json(const transport::Transport& transport, const executor::RankName
 /// that TUTTI_FLIGHT_RECORDER names.
 void print_on_failure(const TuttiCommunicator& communicator, const Status& failure);
 
-/// Communicators that a signal (TUTTI_FLIGHT_SIGNAL) prints. Thread-safe.
+/// Communicators that a signal (TUTTI_FLIGHT_SIGNAL) prints, and writes to that file. Thread-safe.
 void enlist(const TuttiCommunicator* communicator);
 void delist(const TuttiCommunicator* communicator);
 

@@ -17,10 +17,12 @@ using transport::Regroup;
 
 namespace {
 
+// How far a rank has come. They go on counting in the next shrink of the same communicator, so that nothing left from
+// the last one passes for new.
 constexpr std::uint64_t kAgreed = 1;
 constexpr std::uint64_t kExchanged = 2;
 constexpr std::uint64_t kReady = 3;
-constexpr std::uint64_t kShrinkScope = 0x5EED5EED;
+constexpr std::uint64_t kStages = 4;
 
 using Set = std::vector<std::uint64_t>;
 
@@ -31,11 +33,11 @@ void breathe() {
   nanosleep(&pause, nullptr);
 }
 
-// Stage 0 first: whoever finds the new set must not take the old stage, and the old value, for new ones.
-void write(Regroup& regroup, const Set& set) {
-  regroup.stage.store(0, std::memory_order_relaxed);
+// The stage goes back first: whoever finds the new set must not take the old stage, and the old value, for new ones.
+void write(Regroup& regroup, const Set& set, std::uint64_t begin) {
+  regroup.stage.store(begin, std::memory_order_relaxed);
   for (std::size_t i = 0; i < set.size(); ++i) regroup.alive[i].store(set[i], std::memory_order_release);
-  regroup.stage.store(kAgreed, std::memory_order_release);
+  regroup.stage.store(begin + kAgreed, std::memory_order_release);
 }
 
 bool same_set(const Regroup& a, const Regroup& b) {
@@ -49,6 +51,7 @@ bool same_set(const Regroup& a, const Regroup& b) {
 
 Result<std::vector<int>> TuttiCommunicator::agree_on_survivors(std::int64_t deadline_ns) {
   Regroup& own = transport_->window(rank_).board->regroup;
+  const std::uint64_t begin = kStages * shrinks_;
   Set written;
   for (;; breathe()) {
     Set alive((static_cast<std::size_t>(size()) + 63) / 64);
@@ -57,7 +60,7 @@ Result<std::vector<int>> TuttiCommunicator::agree_on_survivors(std::int64_t dead
       if (transport_->alive(r) && !departed) alive[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
     }
     if (alive != written) {
-      write(own, alive);
+      write(own, alive, begin);
       written = alive;
     }
     std::vector<int> survivors;
@@ -66,7 +69,7 @@ Result<std::vector<int>> TuttiCommunicator::agree_on_survivors(std::int64_t dead
       if (!contains(alive, r)) continue;
       survivors.push_back(r);
       const Regroup& theirs = transport_->window(r).board->regroup;
-      if (!same_set(theirs, own) || theirs.stage.load(std::memory_order_acquire) < kAgreed) missing = r;
+      if (!same_set(theirs, own) || theirs.stage.load(std::memory_order_acquire) < begin + kAgreed) missing = r;
     }
     if (missing < 0) return survivors;
     if (now_ns() > deadline_ns) {
@@ -82,6 +85,7 @@ Result<std::vector<std::uint64_t>> TuttiCommunicator::meet_survivors(const std::
                                                                      std::int64_t deadline_ns) {
   Regroup& own = transport_->window(rank_).board->regroup;
   if (stage == kExchanged) own.value.store(value, std::memory_order_relaxed);
+  stage += kStages * shrinks_;
   own.stage.store(stage, std::memory_order_release);
   std::vector<std::uint64_t> values;
   for (const int r : survivors) {
@@ -102,6 +106,7 @@ Result<std::vector<std::uint64_t>> TuttiCommunicator::meet_survivors(const std::
 
 Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink() {
   queue_.wait_idle();
+  ++shrinks_;
   const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(options_.timeout).count();
   // From here on the old communicator serves nobody.
   (void)health_.fail(Code::aborted, fmt::format("{} shrinks the communicator", who(rank_)));
@@ -125,7 +130,7 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink_once(st
   }
   const Exchange exchange = [&](std::uint64_t value) { return meet_survivors(survivors, kExchanged, value, deadline); };
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> child,
-               create(fabric_, members, own, scope_ ^ kShrinkScope ^ (members.size() << 32), options_, exchange));
+               create(fabric_, members, own, scope_of_child(shrinks_, -static_cast<int>(members.size())), options_, exchange));
   TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::uint64_t> all, meet_survivors(survivors, kReady, 0, deadline));
   return std::shared_ptr<CommunicatorInterface>(std::move(child));
 }

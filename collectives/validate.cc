@@ -8,10 +8,6 @@ namespace tutti {
 
 namespace {
 
-bool has_root(Collective c) {
-  return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
-}
-
 bool has_blocks(Collective c) {
   return c == Collective::reduce_scatter || c == Collective::all_gather || c == Collective::all_to_all ||
          c == Collective::gather || c == Collective::scatter;

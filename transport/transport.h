@@ -70,6 +70,7 @@ struct CallWords {
 enum CallFlags : std::uint8_t {
   kDeterministic = 1,
   kInPlace = 2,  // not part of the fingerprint: ranks may differ
+  kSending = 4,  // in records of single messages
 };
 
 /// What a rank that has waited for long tells about itself, so that the others can find out who holds up whom.
@@ -114,6 +115,7 @@ struct Board {
   Regroup regroup;
   Leavers leavers;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
+  CallRecord groups[kCallRing];                     // groups of sends and receives, each rank counting its own
 };
 
 /// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.
@@ -123,21 +125,24 @@ struct alignas(kCacheLine) SignalCell {
   std::atomic<std::uint64_t> tag{0};
 };
 
-/// A signal that brings its data along: for plans that publish at most a few bytes, once in a call. One cache line
-/// moves where a signal and then a published slot would move two, one after the other. Two per sender, for alternate
-/// calls.
+/// A signal that brings its data along: for plans in which a rank tells each peer a few bytes, once in a call. The first
+/// line has the signal and up to 48 bytes, where a signal and then a slot would move two lines, one after the other.
+/// Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the others,
+/// and ranks that share a core change places once in that many calls.
+inline constexpr std::uint64_t kExpressCalls = 8;
 struct alignas(kCacheLine) ExpressCell {
-  static constexpr std::size_t kBytes = 48;
+  static constexpr std::size_t kHeader = 16;
   std::atomic<std::uint64_t> tag{0};  // written last; that of the call it belongs to
-  alignas(16) std::byte payload[kBytes] = {};
+
+  /// WindowSizes::express_bytes() of them; they reach beyond this struct.
+  std::byte* payload() { return reinterpret_cast<std::byte*>(this) + kHeader; }
 };
-static_assert(sizeof(ExpressCell) == kCacheLine);
 
 /// Where the memory of one rank lies in this rank's address space. Null pointers: not reachable by load/store.
 struct Window {
   Board* board = nullptr;
   SignalCell* signals = nullptr;   // index with signal_index()
-  ExpressCell* express = nullptr;  // index half * ranks + sender
+  std::byte* express = nullptr;    // ExpressCells, at express_offset()
   std::byte* scratch = nullptr;    // two halves of sizes().scratch_half
   std::byte* published = nullptr;  // two halves of sizes().published_half
   std::byte* mailboxes = nullptr;  // ranks x sizes().mailbox
@@ -150,12 +155,20 @@ struct WindowSizes {
   std::size_t published_half = 0;
   std::size_t mailbox = 0;
 
+  // An express cell takes 512 bytes of a message, or what fits into a line where many ranks would make that too much.
+  static constexpr int kFewRanks = 64;
+  std::size_t express_stride() const { return (ranks <= kFewRanks ? 9 : 1) * kCacheLine; }
+  std::size_t express_bytes() const { return express_stride() - ExpressCell::kHeader; }
+  std::size_t express_offset(int sender, std::uint64_t call) const {
+    return (static_cast<std::size_t>(sender) * kExpressCalls + call % kExpressCalls) * express_stride();
+  }
+
   std::size_t signal_cells() const { return static_cast<std::size_t>(ranks) * lanes * 2; }
   int signal_index(int sender, int lane, int channel) const { return (sender * lanes + lane) * 2 + channel; }
   /// Bytes of one rank's window, and where each part begins in it.
   std::size_t signals_at() const { return sizeof(Board); }
   std::size_t express_at() const { return signals_at() + signal_cells() * sizeof(SignalCell); }
-  std::size_t scratch_at() const { return express_at() + 2 * static_cast<std::size_t>(ranks) * sizeof(ExpressCell); }
+  std::size_t scratch_at() const { return express_at() + express_offset(ranks, 0); }
   std::size_t published_at() const { return scratch_at() + 2 * scratch_half; }
   std::size_t mailboxes_at() const { return published_at() + 2 * published_half; }
   std::size_t bytes() const { return mailboxes_at() + static_cast<std::size_t>(ranks) * mailbox; }
@@ -166,7 +179,7 @@ inline Window window_at(std::byte* base, const WindowSizes& sizes) {
   Window window;
   window.board = reinterpret_cast<Board*>(base);
   window.signals = reinterpret_cast<SignalCell*>(base + sizes.signals_at());
-  window.express = reinterpret_cast<ExpressCell*>(base + sizes.express_at());
+  window.express = base + sizes.express_at();
   window.scratch = base + sizes.scratch_at();
   window.published = base + sizes.published_at();
   window.mailboxes = base + sizes.mailboxes_at();

@@ -17,11 +17,6 @@ namespace {
 
 constexpr std::size_t kNoEnd = std::numeric_limits<std::size_t>::max();
 
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
-}
-
 std::string_view trim(std::string_view text) {
   constexpr const char* blanks = " \t\r";
   const std::size_t first = text.find_first_not_of(blanks);
@@ -68,7 +63,7 @@ Result<Selection::Rule> Selection::parse_rule(std::string_view text, bool built_
   if (words.size() != 4 && words.size() != 5) return bad(fmt::format("{} words", words.size()));
   if (words.size() == 5 && words[4] != "plain") return bad(fmt::format("{} is not 'plain'", quote(words[4])));
   Rule rule{Collective::barrier, 1,       std::numeric_limits<int>::max(), 0, kNoEnd, nullptr, words.size() == 5,
-            std::string(text),   built_in};
+            fmt::format("{}", fmt::join(words, " ")), built_in};
   const Result<Collective> collective = parse_collective(words[0]);
   if (!collective.ok()) return bad(collective.status().message());
   rule.collective = collective.value();

@@ -34,6 +34,9 @@
 
 namespace tutti::reduce {
 
+/// From here on `streaming` stores pay (measured: perf/README.md).
+inline constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
+
 struct Spec {
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;

@@ -30,8 +30,9 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int kCollectives = 11;
 
-/// What kind of failure a call ended with. After mismatch, timeout, peer_died and aborted the communicator is
-/// finished: every pending and future call on it fails with the same sentence.
+/// What kind of failure a call ended with. invalid_argument is found before anything is done; after any other failure of
+/// a collective, a send or a receive the communicator is finished: every pending and future call on it fails with the
+/// same sentence.
 enum class Code : int {
   ok = 0,
   invalid_argument,  // the caller's mistake; nothing was done, the communicator still works
@@ -43,6 +44,16 @@ enum class Code : int {
   system,            // the operating system refused something
   memory_limit,      // a cap on memory would be passed
 };
+
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
+}
+
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
 
 /// Bytes of one element.
 constexpr std::size_t size_of(DataType type) {

@@ -10,7 +10,7 @@ namespace {
 std::size_t arena_bytes() { return transport::Arena::process().value()->allocated(); }
 
 TEST(MemoryOfProcesses, ProcessesTakeWhatIsReported) {
-  for (const char* cross_memory : {"auto", "off"}) {
+  for (const char* cross_memory : {"on", "off"}) {
     const auto body = [](Communicator& world) -> std::string {
       const std::size_t before = arena_bytes();
       Communicator comm = world.split(0, 0);

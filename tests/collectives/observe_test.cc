@@ -220,11 +220,11 @@ TEST_F(Observe, ATraceThatCannotBeWrittenIsSaidAndTheCallsGoOn) {
 }
 
 TEST(TracePath, HasRankAndCommunicator) {
-  using executor::trace_path;
-  EXPECT_EQ(trace_path("t.json", {7, "", 0}), "t.rank7.json");
-  EXPECT_EQ(trace_path("t", {7, "", 0}), "t.rank7.json");
-  EXPECT_EQ(trace_path("/a/%r/t-%r.json", {12, "", 0}), "/a/12/t-12.json");
-  EXPECT_EQ(trace_path("t.json", {0, "", 0xabc}), "t.rank0.comm-abc.json");
+  using executor::rank_path;
+  EXPECT_EQ(rank_path("t.json", {7, "", 0}), "t.rank7.json");
+  EXPECT_EQ(rank_path("t", {7, "", 0}), "t.rank7.json");
+  EXPECT_EQ(rank_path("/a/%r/t-%r.json", {12, "", 0}), "/a/12/t-12.json");
+  EXPECT_EQ(rank_path("t.json", {0, "", 0xabc}), "t.rank0.comm-abc.json");
 }
 
 }  // namespace

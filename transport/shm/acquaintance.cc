@@ -16,6 +16,7 @@
 
 #include "base/options.h"
 #include "transport/bootstrap/fd_socket.h"
+#include "transport/shm/cross_memory.h"
 
 namespace tutti::transport {
 
@@ -27,7 +28,7 @@ using bootstrap::Token;
 
 // What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
 struct Card {
-  char machine[64] = {};  // boot id and network namespace: shares memory and abstract sockets
+  char machine[64] = {};  // boot id, network and process namespace: shares abstract sockets and pids
   char socket[64] = {};   // where descriptors are received
   unsigned char token[16] = {};
   std::int64_t pid = 0;
@@ -42,8 +43,10 @@ std::string machine_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat network {};
+  struct stat processes {};
   stat("/proc/self/ns/net", &network);
-  return fmt::format("{}/{}", boot, network.st_ino);
+  stat("/proc/self/ns/pid", &processes);
+  return fmt::format("{}/{}/{}", boot, network.st_ino, processes.st_ino);
 }
 
 void put_text(char (&field)[64], const std::string& text) { std::strncpy(field, text.c_str(), sizeof(field) - 1); }
@@ -128,7 +131,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     std::memcpy(&cards[r], blobs[r].data(), sizeof(Card));
     if (std::strncmp(cards[r].machine, mine.machine, sizeof(mine.machine)) != 0) {
       return unsupported(
-          fmt::format("rank {} is on another host (or network namespace) than rank {}; this build connects "
+          fmt::format("rank {} is on another host (or in another network or process namespace) than rank {}; this build connects "
                       "ranks of one host",
                       r, bootstrap.rank()));
     }
@@ -192,11 +195,9 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   acquaintance.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
 
   const std::string& wish = options::text(Option::cross_memory);
-  const bool reach = wish != "off" && std::all_of(cards.begin(), cards.end(), can_reach);
-  if (wish == "on" && !reach) {
-    return unsupported(fmt::format("rank {} may not read other ranks' memory, and TUTTI_CROSS_MEMORY is 'on'", rank));
-  }
-  TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(reach ? "1" : "0"));
+  const bool wanted = wish == "on" || (wish == "auto" && cross_memory_pays());
+  const bool use = wanted && std::all_of(cards.begin(), cards.end(), can_reach);
+  TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(use ? "1" : "0"));
   acquaintance.cross_memory =
       std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });
   return acquaintance;

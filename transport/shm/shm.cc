@@ -1,13 +1,11 @@
 #include "transport/shm/shm.h"
 
-#include <fmt/format.h>
 #include <poll.h>
-#include <sys/uio.h>
 
-#include <cerrno>
 #include <mutex>
 
 #include "base/check.h"
+#include "transport/shm/cross_memory.h"
 
 namespace tutti::transport {
 
@@ -18,14 +16,23 @@ struct Retired {
   std::size_t offset;
   std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank
 };
-std::mutex retired_mutex;
-std::vector<Retired> retired;  // guarded by retired_mutex
+struct Retirement {
+  std::mutex mutex;
+  std::vector<Retired> windows;  // guarded by mutex
+};
+
+// Never destroyed: a communicator may live as long as the process.
+Retirement& retirement() {
+  static Retirement& all = *new Retirement;
+  return all;
+}
 
 Leavers& leavers_of(std::byte* window) { return reinterpret_cast<Board*>(window)->leavers; }
 
 void sweep(Arena& arena) {
-  const std::lock_guard lock(retired_mutex);
-  std::erase_if(retired, [&](const Retired& window) {
+  Retirement& all = retirement();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.windows, [&](const Retired& window) {
     if (window.arena != &arena) return false;  // inherited by a fork
     std::byte* base = arena.base() + window.offset;
     for (std::size_t r = 0; r < window.processes.size(); ++r) {
@@ -34,12 +41,6 @@ void sweep(Arena& arena) {
     Arena::deallocate(base);
     return true;
   });
-}
-
-Status attach_error(const char* what, pid_t pid) {
-  const int error = errno;
-  if (error == ESRCH) return {Code::peer_died, fmt::format("pid {} has ended", pid)};
-  return system_error(fmt::format("cannot {} memory of pid {}", what, pid), error);
 }
 
 }  // namespace
@@ -59,8 +60,9 @@ std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& statu
 
 void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes) {
   {
-    const std::lock_guard lock(retired_mutex);
-    retired.push_back({&arena, offset, std::move(processes)});
+    Retirement& all = retirement();
+    const std::lock_guard lock(all.mutex);
+    all.windows.push_back({&arena, offset, std::move(processes)});
   }
   sweep(arena);
 }
@@ -113,28 +115,6 @@ Status ShmTransport::read(int rank, Handle from, std::size_t offset, void* to, s
 
 Status ShmTransport::write(int rank, const void* from, Handle to, std::size_t offset, std::size_t bytes) {
   return cross_memory_write(processes_[static_cast<std::size_t>(rank)]->pid, from, to + offset, bytes);
-}
-
-Status cross_memory_read(pid_t pid, std::uint64_t from, void* to, std::size_t bytes) {
-  for (std::size_t done = 0; done < bytes;) {
-    const iovec here{static_cast<std::byte*>(to) + done, bytes - done};
-    const iovec there{reinterpret_cast<void*>(from + done), bytes - done};
-    const ssize_t moved = process_vm_readv(pid, &here, 1, &there, 1, 0);
-    if (moved <= 0) return attach_error("read", pid);
-    done += static_cast<std::size_t>(moved);
-  }
-  return {};
-}
-
-Status cross_memory_write(pid_t pid, const void* from, std::uint64_t to, std::size_t bytes) {
-  for (std::size_t done = 0; done < bytes;) {
-    const iovec here{static_cast<std::byte*>(const_cast<void*>(from)) + done, bytes - done};
-    const iovec there{reinterpret_cast<void*>(to + done), bytes - done};
-    const ssize_t moved = process_vm_writev(pid, &here, 1, &there, 1, 0);
-    if (moved <= 0) return attach_error("write", pid);
-    done += static_cast<std::size_t>(moved);
-  }
-  return {};
 }
 
 }  // namespace tutti::transport

@@ -52,8 +52,4 @@ class ShmTransport final : public Transport {
   std::vector<Window> windows_;
 };
 
-/// Copies from another process's plain memory. Errors: system, peer_died.
-Status cross_memory_read(pid_t pid, std::uint64_t from, void* to, std::size_t bytes);
-Status cross_memory_write(pid_t pid, const void* from, std::uint64_t to, std::size_t bytes);
-
 }  // namespace tutti::transport

@@ -131,9 +131,7 @@ class MpiCommunicator final : public OrderedCommunicator {
 };
 
 Status MpiCommunicator::execute(const Call& call) {
-  const bool reduces = call.collective == Collective::all_reduce || call.collective == Collective::reduce ||
-                       call.collective == Collective::reduce_scatter;
-  const MPI_Datatype type = reduces ? arithmetic(call.type) : movable(call.type);
+  const MPI_Datatype type = reduces(call.collective) ? arithmetic(call.type) : movable(call.type);
   if (type == MPI_DATATYPE_NULL) return lacks(fmt::format("{} of {}", name_of(call.collective), name_of(call.type)));
   if (call.count > INT_MAX) return lacks(fmt::format("{} of {} elements", name_of(call.collective), call.count));
   if (!call.algorithm.empty()) return lacks("a choice of algorithm");
@@ -175,7 +173,7 @@ Status MpiCommunicator::execute(const Call& call) {
     case Collective::send_recv: return lacks("send_recv outside a group");
   }
   TUTTI_TRY(outcome(code, name_of(call.collective)));
-  if (reduces && call.op == ReduceOp::avg) divide(call.recv, to_divide, call.type, size_);
+  if (reduces(call.collective) && call.op == ReduceOp::avg) divide(call.recv, to_divide, call.type, size_);
   return {};
 }
 

@@ -20,6 +20,8 @@ namespace {
 
 // A step rarely has more ranges than this; one that has more allocates.
 constexpr std::size_t kFewRanges = 16;
+// What fits into a core's store buffer is better written where it was written before.
+constexpr std::size_t kTurnBytes = 8192;
 
 std::size_t base_index(Space space, int ranks, int rank) {
   return static_cast<std::size_t>(static_cast<int>(space) * ranks + rank);
@@ -73,23 +75,33 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       }
     }
   }
+  express_.resize(sizes.express_bytes());
+  const auto at = [&](std::vector<std::byte*>& bases, int row, int r) -> std::byte*& {
+    return bases[static_cast<std::size_t>(row * ranks_ + r)];
+  };
+  constexpr int kScratch = static_cast<int>(Space::scratch);
+  constexpr int kPublished = static_cast<int>(Space::published);
   for (std::size_t half = 0; half < 2; ++half) {
-    for (const bool express : {false, true}) {
-      std::vector<std::byte*>& bases = bases_[express][half];
-      bases.resize(static_cast<std::size_t>(4 * ranks_));
-      for (int r = 0; r < ranks_; ++r) {
-        const transport::Window& window = transport.window(r);
-        bases[base_index(Space::scratch, ranks_, r)] = window.scratch + half * sizes.scratch_half;
-        bases[base_index(Space::published, ranks_, r)] =
-            express && r != rank ? express_cell(rank, r, half).payload : window.published + half * sizes.published_half;
-      }
+    bases_[half].resize(static_cast<std::size_t>(kBaseRows * ranks_));
+    for (int r = 0; r < ranks_; ++r) {
+      at(bases_[half], kScratch, r) = transport.window(r).scratch + half * sizes.scratch_half;
+      at(bases_[half], kPublished, r) = transport.window(r).published + half * sizes.published_half;
+    }
+  }
+  for (std::uint64_t call = 0; call < transport::kExpressCalls; ++call) {
+    std::vector<std::byte*>& bases = express_bases_[call];
+    bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
+    for (int r = 0; r < ranks_; ++r) {
+      at(bases, kScratch, r) = express_cell(r, rank, call).payload();
+      at(bases, kInbox, r) = express_cell(rank, r, call).payload();
+      at(bases, kPublished, r) = r == rank ? express_.data() : express_cell(rank, r, call).payload();
     }
   }
 }
 
-transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std::size_t half) const {
-  return transport_.window(receiver)
-      .express[half * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(sender)];
+transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std::uint64_t call) const {
+  std::byte* cells = transport_.window(receiver).express;
+  return *reinterpret_cast<transport::ExpressCell*>(cells + transport_.sizes().express_offset(sender, call));
 }
 
 std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {
@@ -126,9 +138,7 @@ Status HostExecutor::keep_in_sight() {
 }
 
 void HostExecutor::leave(bool well) {
-  transport::CallRecord& record = board_->calls[sequence_ % transport::kCallRing];
-  record.ended.store(ticks(), std::memory_order_relaxed);
-  record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_relaxed);
+  end(board_->calls[sequence_ % transport::kCallRing], well);
   waiter_.begin_call(0);
 }
 
@@ -161,7 +171,7 @@ Status HostExecutor::open(int peer) {
     p.output = output;
     p.output_pointer = transport_.reach(peer, output);
   }
-  std::vector<std::byte*>& bases = bases_[0][sequence_ % 2];
+  std::vector<std::byte*>& bases = bases_[sequence_ % 2];
   bases[base_index(Space::input, ranks_, peer)] = p.input_pointer;
   bases[base_index(Space::output, ranks_, peer)] = p.output_pointer;
   return {};
@@ -182,34 +192,64 @@ Result<HostExecutor::Agreement> HostExecutor::agree() {
   return agreement;
 }
 
+Status HostExecutor::see_entered(int peer, std::uint64_t call) {
+  const transport::CallRecord& record = transport_.window(peer).board->calls[call % transport::kCallRing];
+  const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= call; };
+  if (!here()) TUTTI_TRY(waiter_.until(here, peer));
+  // A rank that only gave in the last call (a root, say) never heard from this peer in it: was it the same call?
+  if (call == sequence_ - 1 && record.fingerprint.load(std::memory_order_relaxed) != previous_fingerprint_) {
+    TUTTI_TRY(waiter_.check_peer(peer, call));
+  }
+  peers_[static_cast<std::size_t>(peer)].entered = call;
+  return {};
+}
+
 Status HostExecutor::gate(const Prepared& prepared) {
-  Half& half = halves_[sequence_ % 2];
-  const std::uint64_t needed = sequence_ - 1;
-  const auto pass_peer = [&](int peer) -> Status {
-    Peer& p = peers_[static_cast<std::size_t>(peer)];
-    if (p.entered >= needed) return {};
-    const transport::CallRecord& record = transport_.window(peer).board->calls[needed % transport::kCallRing];
-    const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= needed; };
-    if (!here()) TUTTI_TRY(waiter_.until(here, peer));
-    // A rank that only gave in the last call (a root, say) never heard from this peer in it: was it the same call?
-    if (record.fingerprint.load(std::memory_order_relaxed) != previous_fingerprint_) {
-      TUTTI_TRY(waiter_.check_peer(peer, needed));
+  const auto pass = [&](const std::vector<int>& peers, std::uint64_t needed, std::uint64_t better) -> Status {
+    for (const int peer : peers) {
+      if (peers_[static_cast<std::size_t>(peer)].entered < needed) TUTTI_TRY(see_entered(peer, better));
     }
-    p.entered = needed;
     return {};
   };
-  for (const int peer : prepared.peers) TUTTI_TRY(pass_peer(peer));
+  if (prepared.express) {
+    // Whoever must wait, waits until half of the cells are free: one look for several calls, and one change of places
+    // where the two share a core.
+    constexpr std::uint64_t kBehind = transport::kExpressCalls - 1;
+    return sequence_ <= kBehind ? Status() : pass(prepared.peers, sequence_ - kBehind, sequence_ - kBehind / 2);
+  }
+  Half& half = halves_[sequence_ % 2];
+  const std::uint64_t previous = sequence_ - 1;
+  TUTTI_TRY(pass(prepared.peers, previous, previous));
   if (half.prepared != prepared.id) {
-    for (const int peer : half.peers) TUTTI_TRY(pass_peer(peer));
+    TUTTI_TRY(pass(half.peers, previous, previous));
     half.prepared = prepared.id;
     half.peers = prepared.peers;
   }
   return {};
 }
 
+void HostExecutor::place(const Prepared& prepared) {
+  const auto turn = [](std::size_t& next, std::size_t bytes, std::size_t half) -> std::size_t {
+    if (bytes < kTurnBytes) return 0;
+    if (next + bytes > half) next = 0;
+    next += bytes;
+    return next - bytes;
+  };
+  Half& half = halves_[sequence_ % 2];
+  const transport::WindowSizes& sizes = transport_.sizes();
+  origins_[static_cast<int>(Space::scratch)] = turn(half.next_scratch, prepared.scratch.total(), sizes.scratch_half);
+  origins_[static_cast<int>(Space::published)] =
+      turn(half.next_published, prepared.published.total(), sizes.published_half);
+}
+
+std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
+  return prepared.express ? express_bases_[sequence_ % transport::kExpressCalls] : bases_[sequence_ % 2];
+}
+
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
   TUTTI_TRY(gate(prepared));
-  std::vector<std::byte*>& bases = bases_[prepared.express][sequence_ % 2];
+  place(prepared);
+  std::vector<std::byte*>& bases = bases_of(prepared);
   bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
 
@@ -317,12 +357,10 @@ Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block)
   return true;
 }
 
-// The gate protects the cell as it does scratch: the receiver has entered the call before this one, so it is done with
-// the call before that, whose data lay here.
+// The gate protects the cell as it does scratch: the receiver is done with the call whose data lay here.
 void HostExecutor::signal_express(int peer, std::size_t bytes) {
-  const std::size_t half = sequence_ % 2;
-  transport::ExpressCell& cell = express_cell(peer, rank_, half);
-  std::memcpy(cell.payload, bases_[true][half][base_index(Space::published, ranks_, rank_)], bytes);
+  transport::ExpressCell& cell = express_cell(peer, rank_, sequence_);
+  std::memcpy(cell.payload(), express_.data(), bytes);
   cell.tag.store(tag_, std::memory_order_release);
   ++counters_.signals;
   if (transport_.window(peer).board->doze.sleeping.load(std::memory_order_relaxed) != 0) wake(cell.tag);
@@ -330,7 +368,7 @@ void HostExecutor::signal_express(int peer, std::size_t bytes) {
 
 // No other tag passes, so a rank in another call is never mistaken for one in this; the long wait finds it out.
 Status HostExecutor::wait_express(int peer) {
-  transport::ExpressCell& cell = express_cell(rank_, peer, sequence_ % 2);
+  transport::ExpressCell& cell = express_cell(rank_, peer, sequence_);
   const auto came = [&] { return cell.tag.load(std::memory_order_acquire) == tag_; };
   if (!came()) TUTTI_TRY(waiter_.until(came, peer, &cell.tag));
   peers_[static_cast<std::size_t>(peer)].entered = sequence_;
@@ -353,7 +391,9 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
   const PreparedRange* all = &prepared.ranges[s.sources];  // sources, then destinations
   if (prepared.rounds == 1 && s.one_pass) {
     if (s.elements == 0) return {};
-    for (std::size_t i = 0; i < ranges; ++i) offsets[i] = all[i].offset;
+    for (std::size_t i = 0; i < ranges; ++i) {
+      offsets[i] = all[i].offset + origins_[static_cast<std::size_t>(all[i].range.space)];
+    }
     return pass(prepared, s, buffers, offsets.span(), s.elements);
   }
   // Slices of neighbouring pieces do not touch each other: one pass for each.
@@ -366,10 +406,8 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
         const std::size_t begin = prepared.piece_begin(prepared.placement_of(range.space), range.first + i);
         offsets[k] = (begin + slice.offset) * prepared.element;
       } else {
-        const bool scratch = range.space == Space::scratch;
-        const int set = scratch ? prepared.plan->slots : prepared.plan->published;
-        const std::size_t slot = static_cast<std::size_t>((round % 2) * set + range.first + i);
-        offsets[k] = slot * (scratch ? prepared.slot_bytes : prepared.published_bytes);
+        offsets[k] = origins_[static_cast<std::size_t>(range.space)] +
+                     prepared.slots_of(range.space).offset(range.first + i, round);
       }
     }
     TUTTI_TRY(pass(prepared, s, buffers, offsets.span(), slice.size));
@@ -379,7 +417,7 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
 
 Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
                           std::span<const std::size_t> offsets, std::size_t elements) {
-  const std::vector<std::byte*>& bases = bases_[prepared.express][sequence_ % 2];
+  const std::vector<std::byte*>& bases = bases_of(prepared);
   const PreparedRange* all = &prepared.ranges[s.sources];
   const std::size_t sources = s.source_count;
   Scratchpad<const void*> from(sources);

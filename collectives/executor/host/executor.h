@@ -4,7 +4,11 @@
 // k % 2 only after every rank that shares scratch with this one in call k or in call k - 2 has entered call k - 1: then
 // nobody is still busy with what call k - 2 left there. Ranks tell that they entered by their Board; a signal that
 // bears the tag of call k - 1 tells it for free, so in a run of all-reduces the gate costs one comparison for each
-// peer.
+// peer. A call of express cells touches no half; it needs its receivers to be less than kExpressCalls behind.
+//
+// Turns. Within its half a large call begins where the last one ended. A line that was read a moment ago lies in the
+// reader's second-level cache, and to write it again costs a message to that core: 9 GB/s, where a line that has left
+// for the third level takes 40 (measured: perf/README.md).
 //
 // Threads: one at a time.
 #pragma once
@@ -95,6 +99,8 @@ class HostExecutor {
   struct Half {
     std::uint64_t prepared = 0;  // id of the plan that used it last
     std::vector<int> peers;
+    std::size_t next_scratch = 0;  // where the next large call's slots begin
+    std::size_t next_published = 0;
   };
   // Where a lane stands.
   struct Cursor {
@@ -106,8 +112,13 @@ class HostExecutor {
   Link& link(int peer, int lane, int channel) {
     return links_[static_cast<std::size_t>(transport_.sizes().signal_index(peer, lane, channel))];
   }
-  transport::ExpressCell& express_cell(int receiver, int sender, std::size_t half) const;
+  transport::ExpressCell& express_cell(int receiver, int sender, std::uint64_t call) const;
   Status gate(const Prepared& prepared);
+  /// Until `peer` has entered `call`; where that is the last call, it was the same as this rank's.
+  Status see_entered(int peer, std::uint64_t call);
+  /// Where this call's slots begin in its half.
+  void place(const Prepared& prepared);
+  std::vector<std::byte*>& bases_of(const Prepared& prepared);
   Status open(int peer);
   Result<Progress> walk(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor, bool may_block);
   Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round);
@@ -137,9 +148,12 @@ class HostExecutor {
   std::vector<Link> links_;
   std::vector<Peer> peers_;
   Half halves_[2];
-  // Where spaces begin: index space * ranks + rank. By half, and once more for express calls, where what a peer has
-  // published lies in its express cell.
-  std::vector<std::byte*> bases_[2][2];
+  // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies in
+  // its express cell, by cell.
+  std::vector<std::byte*> bases_[2];
+  std::vector<std::byte*> express_bases_[transport::kExpressCalls];
+  std::vector<std::byte> express_;  // what this rank publishes in an express call
+  std::size_t origins_[4] = {};     // by space: where this call's slots begin
   std::vector<std::byte> bounce_;  // what cross-memory access reads into
   Counters counters_;
   StepTrace* trace_ = nullptr;

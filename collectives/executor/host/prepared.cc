@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 
 #include "base/check.h"
+#include "collectives/reduce/reduce.h"
 
 namespace tutti::executor {
 
@@ -19,8 +21,6 @@ using plan::StepKind;
 
 namespace {
 
-// From here on stores that bypass the caches pay (measured: perf/README.md).
-constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
 // A slice that passes through scratch should still be in the second-level cache when the peer takes it.
 constexpr std::size_t kSliceBytes = std::size_t{128} << 10;
 
@@ -81,55 +81,71 @@ class PieceFinder {
   std::map<SlotKey, int> slots_;  // the piece that a slot holds
 };
 
-std::size_t round_down(std::size_t value, std::size_t multiple) { return value / multiple * multiple; }
-
-// Slots of one kind: how large, and how many rounds it takes to push the largest piece through.
-struct SlotPlan {
-  std::size_t bytes = 0;
-  std::size_t rounds = 1;
-};
-
-// `many`: other slots need more than one round, so these have two sets too.
-Result<SlotPlan> plan_slots(std::size_t half, int slots, std::size_t piece_bytes, std::size_t element, bool many) {
-  if (slots == 0 || piece_bytes == 0) return SlotPlan{};
+// `many`: other slots need more than one round, so these have several sets too. Sets `rounds` to what the largest piece
+// takes to be pushed through.
+Result<Slots> plan_slots(std::size_t half, int count, std::size_t piece_bytes, std::size_t element, bool many,
+                         std::size_t& rounds) {
+  rounds = 1;
+  if (count == 0 || piece_bytes == 0) return Slots{};
   const std::size_t line = transport::kCacheLine;
-  const std::size_t single = round_down(half / static_cast<std::size_t>(slots), line);
-  if (!many && piece_bytes <= std::min(single, kSliceBytes)) return SlotPlan{single, 1};
-  const std::size_t twice = round_down(half / (2 * static_cast<std::size_t>(slots)), line);
-  const std::size_t elements = std::min(twice, kSliceBytes) / element;
+  const auto slots = static_cast<std::size_t>(count);
+  if (!many && piece_bytes <= std::min(half / slots / line * line, kSliceBytes)) return Slots{count, round_up(piece_bytes, line), 1};
+  const std::size_t elements = std::min(half / (2 * slots) / line * line, kSliceBytes) / element;
   if (elements == 0) {
     return Status(Code::memory_limit,
                   fmt::format("{} bytes of scratch are too few for {} slots of at least one element", half, slots));
   }
-  return SlotPlan{twice, largest_share(piece_bytes / element, elements)};
+  rounds = largest_share(piece_bytes / element, elements);
+  const std::size_t bytes = round_up(std::min(piece_bytes, elements * element), line);
+  return Slots{count, bytes, static_cast<int>(half / (slots * bytes))};
 }
 
-// One round, one lane, no slots but at most one published one of a few bytes, filled before the first signal; and each
-// peer is signalled and waited for at most once, since a call has one express cell for each direction.
-bool fits_express(const Prepared& p, std::size_t piece_bytes) {
+// Who fills the scratch slots of each rank, where a plan's data fits into its signals; nothing where it does not.
+//
+// It does when a call has one round and one lane, each peer is signalled and waited for at most once (a call has one
+// express cell for each direction), and what goes to a peer goes before that signal: either the one published slot, the
+// same for all, or one slot of the peer's scratch. All ranks must come to the same answer, so all their steps are looked
+// at.
+using SlotSenders = std::vector<std::vector<int>>;
+std::optional<SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes, std::size_t express_bytes) {
   const Plan& plan = *p.plan;
-  if (p.rounds != 1 || p.lanes.size() != 1 || p.opens || plan.slots != 0 || plan.published > 1 ||
-      piece_bytes > transport::ExpressCell::kBytes || p.shape.op == ReduceOp::premul_sum) {
-    return false;
+  if (p.rounds != 1 || p.opens || (plan.slots != 0 && plan.published != 0) || plan.published > 1 ||
+      (plan.slots + plan.published != 0 && piece_bytes > express_bytes) || p.shape.op == ReduceOp::premul_sum) {
+    return std::nullopt;
   }
-  std::vector<int> signalled(static_cast<std::size_t>(p.ranks));
-  std::vector<int> waited(static_cast<std::size_t>(p.ranks));
-  bool any_signal = false;
-  for (const PreparedStep& s : p.lanes.front()) {
-    if (s.guard != plan::Guard::always) continue;  // never carried out in a single round
-    const auto peer = static_cast<std::size_t>(s.peer);
-    if (s.kind == StepKind::signal) {
-      any_signal = true;
-      if (++signalled[peer] > 1) return false;
-    } else if (s.kind == StepKind::wait) {
-      if (++waited[peer] > 1) return false;
-    } else {
-      for (std::uint32_t i = 0; i < s.destination_count; ++i) {
-        if (p.ranges[s.destinations + i].range.space == Space::published && any_signal) return false;
+  const auto n = static_cast<std::size_t>(p.ranks);
+  SlotSenders senders(n, std::vector<int>(static_cast<std::size_t>(plan.slots), -1));
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    if (plan.of_rank[rank].lanes.size() != 1) return std::nullopt;
+    std::vector<bool> signalled(n);
+    std::vector<bool> waited(n);
+    std::vector<bool> put(n);
+    for (const Step& s : plan.of_rank[rank].lanes.front().steps) {
+      if (s.guard != plan::Guard::always) continue;  // never carried out in a single round
+      if (s.kind == StepKind::signal || s.kind == StepKind::wait) {
+        std::vector<bool>& met = s.kind == StepKind::signal ? signalled : waited;
+        const auto peer = static_cast<std::size_t>(s.peer);
+        if (met[peer]) return std::nullopt;
+        met[peer] = true;
+      }
+      for (const Range& range : s.sources) {
+        if (!is_user(range.space) && range.count != 1) return std::nullopt;
+      }
+      for (const Range& range : s.destinations) {
+        if (is_user(range.space)) continue;
+        const auto to = static_cast<std::size_t>(range.rank);
+        if (range.space == Space::published) {
+          if (std::find(signalled.begin(), signalled.end(), true) != signalled.end()) return std::nullopt;
+          continue;
+        }
+        int& sender = senders[to][static_cast<std::size_t>(range.first)];
+        if (to == rank || range.count != 1 || signalled[to] || put[to] || sender >= 0) return std::nullopt;
+        put[to] = true;
+        sender = static_cast<int>(rank);
       }
     }
   }
-  return true;
+  return senders;
 }
 
 }  // namespace
@@ -162,7 +178,7 @@ std::size_t Prepared::memory() const {
   return bytes;
 }
 
-Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const Plan> plan, int rank, const Shape& shape,
+Result<std::shared_ptr<Prepared>> prepare(std::shared_ptr<const Plan> plan, int rank, const Shape& shape,
                                                 const transport::WindowSizes& sizes) {
   static std::atomic<std::uint64_t> next_id{1};
   auto prepared = std::make_shared<Prepared>();
@@ -183,22 +199,29 @@ Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const Plan> plan
 
   // The largest piece is the first (even_share), or any block.
   const std::size_t piece_bytes = (shape.count == 0 ? 0 : p.piece_elements(0)) * p.element;
-  SlotPlan scratch;
-  SlotPlan published;
+  std::size_t scratch_rounds = 1;
+  std::size_t published_rounds = 1;
   for (const bool many : {false, true}) {
-    TUTTI_ASSIGN(scratch, plan_slots(sizes.scratch_half, plan->slots, piece_bytes, p.element, many));
-    TUTTI_ASSIGN(published, plan_slots(sizes.published_half, plan->published, piece_bytes, p.element, many));
-    if (scratch.rounds == 1 && published.rounds == 1) break;
+    TUTTI_ASSIGN(p.scratch, plan_slots(sizes.scratch_half, plan->slots, piece_bytes, p.element, many, scratch_rounds));
+    TUTTI_ASSIGN(p.published,
+                 plan_slots(sizes.published_half, plan->published, piece_bytes, p.element, many, published_rounds));
+    if (scratch_rounds == 1 && published_rounds == 1) break;
   }
-  p.rounds = static_cast<int>(std::max(scratch.rounds, published.rounds));
-  p.slot_bytes = scratch.bytes;
-  p.published_bytes = published.bytes;
+  p.rounds = static_cast<int>(std::max(scratch_rounds, published_rounds));
+  for (Slots* slots : {&p.scratch, &p.published}) slots->sets = std::min(slots->sets, p.rounds);
 
   const std::size_t blocks =
       p.placement_of(Space::output) == Placement::blocks || p.placement_of(Space::input) == Placement::blocks
           ? static_cast<std::size_t>(p.ranks)
           : 1;
-  p.streaming = shape.count * p.element * blocks >= kStreamingBytes;
+  p.streaming = shape.count * p.element * blocks >= reduce::kStreamingBytes;
+
+  const std::optional<SlotSenders> senders = express_senders(p, piece_bytes, sizes.express_bytes());
+  p.express = senders.has_value();
+  if (p.express) {
+    p.express_bytes = plan->published != 0 ? piece_bytes : 0;
+    p.scratch = p.published = {};  // not used
+  }
 
   const PieceFinder pieces(*plan);
   const auto add_ranges = [&](const std::vector<Range>& ranges) {
@@ -211,9 +234,11 @@ Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const Plan> plan
       r.raw_input = range.space == Space::input;
       if (is_user(range.space)) {
         r.offset = p.piece_begin(p.placement_of(range.space), range.first) * p.element;
-      } else {
-        r.offset =
-            static_cast<std::size_t>(range.first) * (range.space == Space::scratch ? p.slot_bytes : p.published_bytes);
+      } else if (p.express && range.space == Space::scratch && !r.remote) {
+        const int sender = (*senders)[static_cast<std::size_t>(rank)][static_cast<std::size_t>(range.first)];
+        r.base = static_cast<std::uint32_t>(kInbox * p.ranks + sender);  // offset 0, as all are in express cells
+      } else if (!p.express) {
+        r.offset = p.slots_of(range.space).offset(range.first, 0);
       }
       p.ranges.push_back(r);
     }
@@ -245,9 +270,7 @@ Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const Plan> plan
       steps.push_back(s);
     }
   }
-  p.express = fits_express(p, plan->published == 0 ? 0 : piece_bytes);
-  if (p.express) p.express_bytes = plan->published == 0 ? 0 : piece_bytes;
-  return std::shared_ptr<const Prepared>(std::move(prepared));
+  return prepared;
 }
 
 }  // namespace tutti::executor

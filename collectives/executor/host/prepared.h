@@ -2,7 +2,7 @@
 // what the plan cache holds; walking it needs no search, no division and no allocation (as long as the message is one
 // round).
 //
-// Immutable after prepare(); may be shared.
+// Immutable once its maker has handed it on; may be shared then.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,14 @@ struct Shape {
   std::size_t count = 0;
 };
 
+/// The executor's table of base addresses has a row for each plan::Space, and one more: what has come in the express
+/// cells, by sender.
+inline constexpr int kInbox = 4;
+inline constexpr int kBaseRows = 5;
+
 struct PreparedRange {
   plan::Range range;
-  std::uint32_t base = 0;  // index in the executor's table of base addresses
+  std::uint32_t base = 0;  // index in that table: row * ranks + rank
   std::size_t offset = 0;  // from that base, in round 0
   bool remote = false;     // in a peer's memory
   bool raw_input = false;  // the caller's own numbers: premul_sum multiplies them
@@ -50,6 +55,18 @@ struct PreparedStep {
   std::uint32_t destinations = 0, destination_count = 0;  // likewise
 };
 
+/// The slots of one kind (scratch or published). Rounds take turns with as many sets of them as fit into the half.
+struct Slots {
+  int count = 0;          // of a set: what the plan says
+  std::size_t bytes = 0;  // of one slot
+  int sets = 1;           // more than one only when there are several rounds
+  std::size_t total() const { return static_cast<std::size_t>(sets * count) * bytes; }
+  /// Where slot `number` is in a round, from where the call's slots begin.
+  std::size_t offset(int number, int round) const {
+    return static_cast<std::size_t>(round % sets * count + number) * bytes;
+  }
+};
+
 struct Prepared {
   std::shared_ptr<const plan::Plan> plan;
   Shape shape;
@@ -57,12 +74,12 @@ struct Prepared {
   int ranks = 1;
   int rounds = 1;
   std::size_t element = 1;          // bytes
-  std::size_t slot_bytes = 0;       // of one scratch slot
-  std::size_t published_bytes = 0;  // of one published slot
+  Slots scratch;
+  Slots published;
   bool streaming = false;           // non-temporal stores for what goes to the caller's buffers
   bool opens = false;               // peers touch each other's input or output
-  bool express = false;             // what is published fits into the signals (ExpressCell)
-  std::size_t express_bytes = 0;    // then: how much that is
+  bool express = false;             // what is published or put fits into the signals (ExpressCell)
+  std::size_t express_bytes = 0;    // then: how much is published
   std::vector<std::vector<PreparedStep>> lanes;
   std::vector<PreparedRange> ranges;
   std::vector<int> peers;
@@ -76,13 +93,14 @@ struct Prepared {
   std::size_t piece_elements(int piece) const;
   std::size_t piece_begin(plan::Placement placement, int piece) const;
   plan::Placement placement_of(plan::Space space) const;
+  const Slots& slots_of(plan::Space space) const { return space == plan::Space::scratch ? scratch : published; }
 
   std::vector<std::size_t> begins;  // of the pieces under Placement::split, with the end behind the last
 };
 
 /// REQUIRES: the plan is for `rank`'s communicator size. Errors: memory_limit when scratch cannot hold a single element
 /// per slot.
-Result<std::shared_ptr<const Prepared>> prepare(std::shared_ptr<const plan::Plan> plan, int rank, const Shape& shape,
+Result<std::shared_ptr<Prepared>> prepare(std::shared_ptr<const plan::Plan> plan, int rank, const Shape& shape,
                                                 const transport::WindowSizes& sizes);
 
 }  // namespace tutti::executor

@@ -22,32 +22,12 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 33);
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
-}
-
-bool has_root(Collective collective) {
-  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
-         collective == Collective::scatter;
-}
-
-}  // namespace
-
-std::uint64_t CallIdentity::fingerprint() const {
-  CallWords equal = words;
-  equal.flags &= static_cast<std::uint8_t>(~transport::kInPlace);
-  return mix(std::bit_cast<std::uint64_t>(equal) + 0x9E3779B97F4A7C15ULL) ^ mix(count * 2 + 1) ^
-         mix(algorithm_request * 2);
-}
-
-void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement,
-              transport::Handle input, transport::Handle output, double factor) {
+void write(CallRecord& record, std::uint64_t sequence, const Announcement& announcement, transport::Handle input,
+           transport::Handle output, double factor) {
   // A seqlock without fences: each field is stored with release, behind the zero, and readers load each with acquire,
   // so whoever has seen a field of this call finds the zero, or what came after it, when it looks at the sequence
   // again. On x86 these are plain moves, and ThreadSanitizer, which knows no fences, understands them.
   constexpr auto release = std::memory_order_release;
-  CallRecord& record = board.calls[sequence % transport::kCallRing];
   record.sequence.store(0, std::memory_order_relaxed);
   record.fingerprint.store(announcement.fingerprint, release);
   record.input.store(input, release);
@@ -63,6 +43,41 @@ void announce(transport::Board& board, std::uint64_t sequence, const Announcemen
   record.sequence.store(sequence, release);
 }
 
+}  // namespace
+
+std::uint64_t CallIdentity::fingerprint() const {
+  CallWords equal = words;
+  equal.flags &= static_cast<std::uint8_t>(~transport::kInPlace);
+  return mix(std::bit_cast<std::uint64_t>(equal) + 0x9E3779B97F4A7C15ULL) ^ mix(count * 2 + 1) ^
+         mix(algorithm_request * 2);
+}
+
+void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement,
+              transport::Handle input, transport::Handle output, double factor) {
+  write(board.calls[sequence % transport::kCallRing], sequence, announcement, input, output, factor);
+}
+
+void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers) {
+  Announcement group;
+  group.identity.words.collective = static_cast<std::uint8_t>(Collective::send_recv);
+  group.identity.words.root = kManyPeers;
+  group.identity.count = transfers.size();
+  for (const Transfer& t : transfers) group.bytes += t.count * size_of(t.type);
+  if (transfers.size() == 1) {
+    const Transfer& only = transfers.front();
+    group.identity.words.type = static_cast<std::uint8_t>(only.type);
+    group.identity.words.flags = only.sending ? transport::kSending : 0;
+    group.identity.words.root = only.peer;
+    group.identity.count = only.count;
+  }
+  write(board.groups[number % transport::kCallRing], number, group, 0, 0, 1.0);
+}
+
+void end(CallRecord& record, bool well) {
+  record.ended.store(ticks(), std::memory_order_relaxed);
+  record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_relaxed);
+}
+
 CallSnapshot snapshot(const CallRecord& record) {
   constexpr auto acquire = std::memory_order_acquire;
   CallSnapshot call;
@@ -72,6 +87,7 @@ CallSnapshot snapshot(const CallRecord& record) {
   call.type = static_cast<DataType>(words.type);
   call.op = static_cast<ReduceOp>(words.op);
   call.deterministic = (words.flags & transport::kDeterministic) != 0;
+  call.sending = (words.flags & transport::kSending) != 0;
   call.root = words.root;
   call.count = record.count.load(acquire);
   call.bytes = record.bytes.load(acquire);
@@ -84,6 +100,11 @@ CallSnapshot snapshot(const CallRecord& record) {
 }
 
 std::string CallSnapshot::text() const {
+  if (collective == Collective::send_recv) {
+    if (root == kManyPeers) return fmt::format("{} sends and receives", count);
+    return fmt::format("{}({} x {}) {} rank {}", sending ? "send" : "recv", count, name_of(type),
+                       sending ? "to" : "from", root);
+  }
   std::string text = fmt::format("{}(", name_of(collective));
   if (collective != Collective::barrier && collective != Collective::all_to_allv) {
     text += fmt::format("{} x {}", count, name_of(type));

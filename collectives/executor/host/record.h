@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "collectives/call.h"
 #include "transport/transport.h"
 #include "tutti/types.hpp"
 
 namespace tutti::executor {
+
+/// In place of the peer, for a group of several messages.
+inline constexpr int kManyPeers = -1;
 
 /// A record as it was at one moment; sequence 0 when there was none, or it was being written.
 struct CallSnapshot {
@@ -16,15 +21,17 @@ struct CallSnapshot {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   bool deterministic = false;
-  int root = 0;
-  std::uint64_t count = 0;
+  bool sending = false;     // of a single message: a send, else a receive
+  int root = 0;             // of a group of sends and receives: the peer, or kManyPeers
+  std::uint64_t count = 0;  // of such a group: how many messages
   std::uint64_t bytes = 0;
   std::uint32_t algorithm = transport::kNoAlgorithm;
   transport::CallState state = transport::CallState::entered;
   std::uint64_t entered = 0;  // ticks
   std::uint64_t ended = 0;    // ticks; 0 while it runs
 
-  /// "all_reduce(128 x f32, sum)", "broadcast(4 x u8, root 2)", "barrier()".
+  /// "all_reduce(128 x f32, sum)", "broadcast(4 x u8, root 2)", "barrier()", "send(8 x f32) to rank 1", "4 sends and
+  /// receives".
   std::string text() const;
 };
 
@@ -50,6 +57,12 @@ struct Announcement {
 /// Writes the record of call `sequence`, so that peers see it whole.
 void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement,
               transport::Handle input, transport::Handle output, double factor);
+
+/// Writes the record of group `number` of sends and receives: for the flight recorder alone, peers do not compare it.
+void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers);
+
+/// The call of this record has ended.
+void end(transport::CallRecord& record, bool well);
 
 /// The tag that signals of this call carry.
 inline std::uint64_t tag_of(std::uint64_t fingerprint, std::uint64_t sequence) {

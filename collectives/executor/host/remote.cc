@@ -27,7 +27,7 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
   const auto reached = [this](int peer, const Status& status) {
     return status.ok() ? status : waiter_.unreachable(peer, status);
   };
-  const std::vector<std::byte*>& bases = bases_[0][sequence_ % 2];
+  const std::vector<std::byte*>& bases = bases_[sequence_ % 2];
   const PreparedRange* all = &prepared.ranges[s.sources];
   const std::size_t sources = s.source_count;
   const std::size_t ranges = sources + s.destination_count;

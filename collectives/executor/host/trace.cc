@@ -50,7 +50,7 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-std::string trace_path(const std::string& option, const TraceOwner& owner) {
+std::string rank_path(const std::string& option, const FileOwner& owner) {
   std::string path = option;
   bool names_rank = false;
   for (std::size_t at = 0; (at = path.find("%r", at)) != std::string::npos; names_rank = true) {
@@ -64,7 +64,7 @@ std::string trace_path(const std::string& option, const TraceOwner& owner) {
   return path;
 }
 
-StepTrace::StepTrace(const std::string& path, TraceOwner owner)
+StepTrace::StepTrace(const std::string& path, FileOwner owner)
     : owner_(std::move(owner)), begin_(now()), path_(unused(path)), file_(path_) {
   if (!file_) log::error("cannot write the trace to {}", path_);
 }
@@ -93,24 +93,13 @@ void StepTrace::step(plan::StepKind kind, int peer, int round, int lane, std::ui
   }
 }
 
-void StepTrace::add(CallEvent event) {
+void StepTrace::call(const CallSnapshot& call, const std::string& algorithm) {
   if (!file_) return;
   if (calls_.size() < kMostCalls) {
-    calls_.push_back(std::move(event));
+    calls_.push_back({call, algorithm, steps_.size()});
   } else {
     ++dropped_;
   }
-}
-
-void StepTrace::call(const CallSnapshot& call, const std::string& algorithm) { add({call, algorithm, steps_.size()}); }
-
-void StepTrace::transfers(std::size_t count, std::uint64_t begin, std::uint64_t end, bool well) {
-  CallSnapshot call;
-  call.count = count;
-  call.state = well ? transport::CallState::done : transport::CallState::failed;
-  call.entered = begin;
-  call.ended = end;
-  add({call, {}, steps_.size()});
 }
 
 void StepTrace::write() {
@@ -162,14 +151,9 @@ void StepTrace::write() {
   for (const CallEvent& event : calls_) {
     const CallSnapshot& call = event.call;
     put_steps(event.steps_end, call.sequence);
-    if (call.sequence == 0) {
-      put_event(fmt::format("{} sends and receives", call.count), "call", kCallLine, call.entered, call.ended,
-                fmt::format(R"("state":"{}")", name_of(call.state)));
-    } else {
-      put_event(call.text(), "call", kCallLine, call.entered, call.ended,
-                fmt::format(R"("call":{},"algorithm":{},"bytes":{},"state":"{}")", call.sequence,
-                            quoted(event.algorithm), call.bytes, name_of(call.state)));
-    }
+    put_event(call.text(), "call", kCallLine, call.entered, call.ended,
+              fmt::format(R"("call":{},"algorithm":{},"bytes":{},"state":"{}")", call.sequence,
+                          quoted(event.algorithm), call.bytes, name_of(call.state)));
   }
   put_steps(steps_.size(), 0);
   file_ << "\n]}\n";

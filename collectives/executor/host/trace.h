@@ -19,8 +19,8 @@
 
 namespace tutti::executor {
 
-/// Whose events these are.
-struct TraceOwner {
+/// Whose file it is.
+struct FileOwner {
   int rank = 0;             // in the job
   std::string name;         // of that rank
   std::uint64_t scope = 0;  // of the communicator; 0: the job's
@@ -28,23 +28,21 @@ struct TraceOwner {
 
 /// The file for this owner. "%r" in the option's value becomes the rank; without it ".rank3" comes before the ending
 /// ".json" (which is added when it is missing), and ".comm-<scope>" for other communicators than the job's.
-std::string trace_path(const std::string& option, const TraceOwner& owner);
+std::string rank_path(const std::string& option, const FileOwner& owner);
 
 class StepTrace {
  public:
   /// Makes the file; one that cannot be made is reported at once, and then nothing is recorded. A path that this
   /// process has written to already is not written again: ".2" (".3", ...) is added before its ending.
-  StepTrace(const std::string& path, TraceOwner owner);
+  StepTrace(const std::string& path, FileOwner owner);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
   // Times are base/clock.h ticks.
   void step(plan::StepKind kind, int peer, int round, int lane, std::uint64_t begin, std::uint64_t end);
-  /// A call that has ended; the steps since the last one were its own.
+  /// A call (or a group of sends and receives) that has ended; the steps since the last one were its own.
   void call(const CallSnapshot& call, const std::string& algorithm);
-  /// A group of sends and receives.
-  void transfers(std::size_t count, std::uint64_t begin, std::uint64_t end, bool well);
 
  private:
   struct StepEvent {
@@ -56,8 +54,8 @@ class StepTrace {
     plan::StepKind kind;
   };
   struct CallEvent {
-    CallSnapshot call;      // of a group of transfers: sequence 0, and how many in `count`
-    std::string algorithm;  // likewise empty
+    CallSnapshot call;
+    std::string algorithm;
     std::size_t steps_end;  // its steps lie before this one
   };
   struct Moment {
@@ -65,10 +63,9 @@ class StepTrace {
     std::int64_t ns;
   };
   static Moment now();
-  void add(CallEvent event);
   void write();
 
-  const TraceOwner owner_;
+  const FileOwner owner_;
   const Moment begin_;
   std::string path_;
   std::ofstream file_;

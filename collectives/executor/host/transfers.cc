@@ -18,9 +18,9 @@ using transport::SignalCell;
 
 namespace {
 
-constexpr std::size_t kSlots = 4;
+constexpr std::size_t kFewestSlots = 4;
+constexpr std::size_t kLargestSlot = std::size_t{64} << 10;
 constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
-constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
 constexpr std::int64_t kWithdrawNs = 500'000'000;  // for a receiver that is just reading
 
 // In front of each slot's payload; only the first slot of a message fills in the message's fields, the others only
@@ -67,7 +67,8 @@ struct Transfers::Mailbox {
 Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
     : transport_(transport), waiter_(waiter), health_(health), rank_(rank) {
   const std::size_t room = transport.sizes().mailbox - sizeof(Mailbox);
-  payload_ = room / kSlots / kCacheLine * kCacheLine - sizeof(SlotHeader);
+  slots_ = std::max(kFewestSlots, room / kLargestSlot);
+  payload_ = room / slots_ / kCacheLine * kCacheLine - sizeof(SlotHeader);
   TUTTI_CHECK_LE(kCacheLine, payload_);
   for (int peer = 0; peer < transport.sizes().ranks; ++peer) {
     outgoing_.push_back({mailbox(peer, rank), 0});
@@ -82,7 +83,7 @@ Transfers::Mailbox* Transfers::mailbox(int receiver, int sender) const {
 
 std::byte* Transfers::slot(Mailbox* box, std::uint64_t number) const {
   std::byte* slots = reinterpret_cast<std::byte*>(box) + sizeof(Mailbox);
-  return slots + (number % kSlots) * (sizeof(SlotHeader) + payload_);
+  return slots + (number % slots_) * (sizeof(SlotHeader) + payload_);
 }
 
 bool Transfers::reachable_by_peer(Handle handle) const {
@@ -98,7 +99,7 @@ Transfers::Progress Transfers::send_more(Active& active) {
   const std::size_t bytes = bytes_of(t);
   Progress progress = Progress::none;
   while (!active.begun || active.done < bytes) {
-    if (pair.slots - emptied == kSlots) return progress;
+    if (pair.slots - emptied == slots_) return progress;
     std::byte* at = slot(pair.box, pair.slots);
     auto* header = reinterpret_cast<SlotHeader*>(at);
     if (!active.begun) {
@@ -154,7 +155,7 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
           if (!read.ok()) return waiter_.unreachable(t.peer, read);
         } else {
           void* const destinations[] = {to};
-          reduce::copy(destinations, from, bytes, bytes >= kStreamingBytes);
+          reduce::copy(destinations, from, bytes, bytes >= reduce::kStreamingBytes);
         }
         arrived = bytes;
         bytes_ += bytes;

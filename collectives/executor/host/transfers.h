@@ -60,6 +60,7 @@ class Transfers {
   Waiter& waiter_;
   Health& health_;
   int rank_;
+  std::uint64_t slots_;  // of a mailbox
   std::size_t payload_;  // bytes in a slot
   std::vector<Pair> outgoing_;
   std::vector<Pair> incoming_;

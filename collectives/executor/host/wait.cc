@@ -56,8 +56,9 @@ Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankNa
       rank_(rank),
       ranks_(transport.sizes().ranks),
       name_(std::move(name)),
-      options_(options),
-      quick_spins_(options.crowded ? 20 : 2000) {}
+      options_(options) {
+  set_background(false);
+}
 
 Status Waiter::pause(Patience& patience, int peer, Word* word) {
   if (health_.failed()) return health_.status();
@@ -70,7 +71,7 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
     TUTTI_TRY(look_around(patience));
     if (waited > options_.timeout.count()) return deadline_passed(peer);
   }
-  const std::int64_t spin = options_.crowded ? 0 : options_.spin.count();
+  const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
   if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
   } else if (waited < spin + kYieldForNs) {

@@ -23,7 +23,8 @@ using RankName = std::function<std::string(int rank)>;
 struct WaitOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
   std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
-  bool crowded = false;                                           // more ranks than cores here: yield almost at once
+  bool crowded = false;             // more ranks than cores here: yield almost at once
+  bool crowded_background = false;  // the same where each rank has a second thread, which computes
 };
 
 /// What signals change and waiters sleep on: a counter or a tag.
@@ -36,6 +37,12 @@ void wake(Word& word);
 class Waiter {
  public:
   Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options);
+
+  /// Whether the calls that follow run beside the caller's own thread, or on it.
+  void set_background(bool background) {
+    crowded_ = background ? options_.crowded_background : options_.crowded;
+    quick_spins_ = crowded_ ? 20 : 2000;
+  }
 
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
   /// otherwise.
@@ -105,6 +112,7 @@ class Waiter {
   int ranks_;
   RankName name_;
   WaitOptions options_;
+  bool crowded_;
   int quick_spins_;
   std::uint64_t sequence_ = 0;             // of the collective in progress
   std::function<std::string()> describe_;  // the transfers in progress
