@@ -24,7 +24,7 @@ namespace {
 constexpr int kLanes = 2;
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
-constexpr std::size_t kLeastMailbox = std::size_t{64} << 10;
+constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
 constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
 
 executor::WaitOptions wait_options(const Options& options, const Fabric& fabric) {

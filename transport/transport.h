@@ -129,7 +129,6 @@ struct alignas(kCacheLine) SignalCell {
 /// line has the signal and up to 48 bytes, where a signal and then a slot would move two lines, one after the other.
 /// Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the others,
 /// and ranks that share a core change places once in that many calls.
-inline constexpr std::uint64_t kExpressCalls = 8;
 struct alignas(kCacheLine) ExpressCell {
   static constexpr std::size_t kHeader = 16;
   std::atomic<std::uint64_t> tag{0};  // written last; that of the call it belongs to
@@ -155,12 +154,13 @@ struct WindowSizes {
   std::size_t published_half = 0;
   std::size_t mailbox = 0;
 
-  // An express cell takes 512 bytes of a message, or what fits into a line where many ranks would make that too much.
-  static constexpr int kFewRanks = 64;
-  std::size_t express_stride() const { return (ranks <= kFewRanks ? 9 : 1) * kCacheLine; }
+  // Express cells: of how many calls, and how large. One takes 512 bytes of a message, or what fits into a line where
+  // many ranks would make that too much.
+  std::uint64_t express_calls() const { return ranks <= 64 ? 32 : 8; }
+  std::size_t express_stride() const { return (ranks <= 16 ? 9 : 1) * kCacheLine; }
   std::size_t express_bytes() const { return express_stride() - ExpressCell::kHeader; }
   std::size_t express_offset(int sender, std::uint64_t call) const {
-    return (static_cast<std::size_t>(sender) * kExpressCalls + call % kExpressCalls) * express_stride();
+    return (static_cast<std::size_t>(sender) * express_calls() + call % express_calls()) * express_stride();
   }
 
   std::size_t signal_cells() const { return static_cast<std::size_t>(ranks) * lanes * 2; }
@@ -203,6 +203,10 @@ class Transport {
   virtual const WindowSizes& sizes() const = 0;
   /// The window of `rank` (own rank included). Valid as long as the transport.
   virtual const Window& window(int rank) const = 0;
+
+  /// Makes all scratch and published slots present in this process, that is, takes its page faults. A hint; called before
+  /// large messages go through them for the first time.
+  virtual void warm() {}
 
   /// How peers may reach [address, address + bytes).
   virtual Handle handle_of(const void* address, std::size_t bytes) const = 0;

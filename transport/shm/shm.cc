@@ -1,6 +1,7 @@
 #include "transport/shm/shm.h"
 
 #include <poll.h>
+#include <sys/mman.h>
 
 #include <mutex>
 
@@ -91,6 +92,16 @@ ShmTransport::ShmTransport(int rank, const WindowSizes& sizes, Arena& own,
 ShmTransport::~ShmTransport() {
   for (const Window& window : windows_) window.board->leavers.add(rank_);
   retire_window(own_, offsets_[static_cast<std::size_t>(rank_)], std::move(processes_));
+}
+
+void ShmTransport::warm() {
+  constexpr std::uintptr_t kPage = 4096;
+  for (const Window& window : windows_) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(window.scratch) / kPage * kPage;
+    // Fails on kernels before 5.14; then the pages come one by one.
+    (void)madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(window.mailboxes) - begin,
+                  MADV_POPULATE_WRITE);
+  }
 }
 
 Handle ShmTransport::handle_of(const void* address, std::size_t bytes) const {

@@ -35,6 +35,7 @@ class ShmTransport final : public Transport {
 
   const Capabilities& capabilities() const override { return capabilities_; }
   const WindowSizes& sizes() const override { return sizes_; }
+  void warm() override;
   const Window& window(int rank) const override { return windows_[static_cast<std::size_t>(rank)]; }
   Handle handle_of(const void* address, std::size_t bytes) const override;
   std::byte* reach(int rank, Handle handle) const override;

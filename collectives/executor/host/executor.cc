@@ -61,11 +61,13 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       health_(health),
       rank_(rank),
       ranks_(transport.sizes().ranks),
+      sizes_(transport.sizes()),
       board_(transport.window(rank).board),
       links_(transport.sizes().signal_cells()),
       peers_(static_cast<std::size_t>(ranks_)) {
-  const transport::WindowSizes& sizes = transport.sizes();
+  const transport::WindowSizes& sizes = sizes_;
   for (int peer = 0; peer < ranks_; ++peer) {
+    express_cells_.push_back(transport.window(peer).express);
     for (int lane = 0; lane < sizes.lanes; ++lane) {
       for (int channel = 0; channel < plan::kChannels; ++channel) {
         Link& l = link(peer, lane, channel);
@@ -88,7 +90,8 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       at(bases_[half], kPublished, r) = transport.window(r).published + half * sizes.published_half;
     }
   }
-  for (std::uint64_t call = 0; call < transport::kExpressCalls; ++call) {
+  express_bases_.resize(sizes.express_calls());
+  for (std::uint64_t call = 0; call < sizes.express_calls(); ++call) {
     std::vector<std::byte*>& bases = express_bases_[call];
     bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
@@ -100,8 +103,8 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
 }
 
 transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std::uint64_t call) const {
-  std::byte* cells = transport_.window(receiver).express;
-  return *reinterpret_cast<transport::ExpressCell*>(cells + transport_.sizes().express_offset(sender, call));
+  std::byte* cells = express_cells_[static_cast<std::size_t>(receiver)];
+  return *reinterpret_cast<transport::ExpressCell*>(cells + sizes_.express_offset(sender, call));
 }
 
 std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {
@@ -214,8 +217,8 @@ Status HostExecutor::gate(const Prepared& prepared) {
   if (prepared.express) {
     // Whoever must wait, waits until half of the cells are free: one look for several calls, and one change of places
     // where the two share a core.
-    constexpr std::uint64_t kBehind = transport::kExpressCalls - 1;
-    return sequence_ <= kBehind ? Status() : pass(prepared.peers, sequence_ - kBehind, sequence_ - kBehind / 2);
+    const std::uint64_t behind = express_bases_.size() - 1;
+    return sequence_ <= behind ? Status() : pass(prepared.peers, sequence_ - behind, sequence_ - behind / 2);
   }
   Half& half = halves_[sequence_ % 2];
   const std::uint64_t previous = sequence_ - 1;
@@ -235,15 +238,18 @@ void HostExecutor::place(const Prepared& prepared) {
     next += bytes;
     return next - bytes;
   };
+  if (!warm_ && std::max(prepared.scratch.total(), prepared.published.total()) >= kTurnBytes) {
+    transport_.warm();
+    warm_ = true;
+  }
   Half& half = halves_[sequence_ % 2];
-  const transport::WindowSizes& sizes = transport_.sizes();
-  origins_[static_cast<int>(Space::scratch)] = turn(half.next_scratch, prepared.scratch.total(), sizes.scratch_half);
+  origins_[static_cast<int>(Space::scratch)] = turn(half.next_scratch, prepared.scratch.total(), sizes_.scratch_half);
   origins_[static_cast<int>(Space::published)] =
-      turn(half.next_published, prepared.published.total(), sizes.published_half);
+      turn(half.next_published, prepared.published.total(), sizes_.published_half);
 }
 
 std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
-  return prepared.express ? express_bases_[sequence_ % transport::kExpressCalls] : bases_[sequence_ % 2];
+  return prepared.express ? express_bases_[sequence_ % express_bases_.size()] : bases_[sequence_ % 2];
 }
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
@@ -360,10 +366,16 @@ Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block)
 // The gate protects the cell as it does scratch: the receiver is done with the call whose data lay here.
 void HostExecutor::signal_express(int peer, std::size_t bytes) {
   transport::ExpressCell& cell = express_cell(peer, rank_, sequence_);
-  std::memcpy(cell.payload(), express_.data(), bytes);
+  constexpr std::size_t kFirstLine = transport::kCacheLine - transport::ExpressCell::kHeader;
+  if (bytes <= kFirstLine) {
+    // The whole line moves anyhow, and a length that the compiler knows costs no call.
+    if (bytes > 0) std::memcpy(cell.payload(), express_.data(), kFirstLine);
+  } else {
+    std::memcpy(cell.payload(), express_.data(), bytes);
+  }
   cell.tag.store(tag_, std::memory_order_release);
   ++counters_.signals;
-  if (transport_.window(peer).board->doze.sleeping.load(std::memory_order_relaxed) != 0) wake(cell.tag);
+  if (link(peer, 0, 0).doze->sleeping.load(std::memory_order_relaxed) != 0) wake(cell.tag);
 }
 
 // No other tag passes, so a rank in another call is never mistaken for one in this; the long wait finds it out.

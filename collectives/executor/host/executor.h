@@ -4,7 +4,8 @@
 // k % 2 only after every rank that shares scratch with this one in call k or in call k - 2 has entered call k - 1: then
 // nobody is still busy with what call k - 2 left there. Ranks tell that they entered by their Board; a signal that
 // bears the tag of call k - 1 tells it for free, so in a run of all-reduces the gate costs one comparison for each
-// peer. A call of express cells touches no half; it needs its receivers to be less than kExpressCalls behind.
+// peer. A call of express cells touches no half; it needs its receivers to be so few calls behind that
+// the cell is free.
 //
 // Turns. Within its half a large call begins where the last one ended. A line that was read a moment ago lies in the
 // reader's second-level cache, and to write it again costs a message to that core: 9 GB/s, where a line that has left
@@ -110,7 +111,7 @@ class HostExecutor {
   enum class Progress { done, blocked };
 
   Link& link(int peer, int lane, int channel) {
-    return links_[static_cast<std::size_t>(transport_.sizes().signal_index(peer, lane, channel))];
+    return links_[static_cast<std::size_t>(sizes_.signal_index(peer, lane, channel))];
   }
   transport::ExpressCell& express_cell(int receiver, int sender, std::uint64_t call) const;
   Status gate(const Prepared& prepared);
@@ -140,6 +141,7 @@ class HostExecutor {
   Health& health_;
   int rank_;
   int ranks_;
+  const transport::WindowSizes sizes_;
   transport::Board* board_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;
@@ -148,12 +150,14 @@ class HostExecutor {
   std::vector<Link> links_;
   std::vector<Peer> peers_;
   Half halves_[2];
+  bool warm_ = false;  // the transport is
   // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies in
   // its express cell, by cell.
   std::vector<std::byte*> bases_[2];
-  std::vector<std::byte*> express_bases_[transport::kExpressCalls];
-  std::vector<std::byte> express_;  // what this rank publishes in an express call
-  std::size_t origins_[4] = {};     // by space: where this call's slots begin
+  std::vector<std::vector<std::byte*>> express_bases_;
+  std::vector<std::byte*> express_cells_;  // of each rank's window
+  std::vector<std::byte> express_;         // what this rank publishes in an express call
+  std::size_t origins_[4] = {};            // by space: where this call's slots begin
   std::vector<std::byte> bounce_;  // what cross-memory access reads into
   Counters counters_;
   StepTrace* trace_ = nullptr;
