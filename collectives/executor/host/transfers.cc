@@ -19,7 +19,7 @@ using transport::SignalCell;
 namespace {
 
 constexpr std::size_t kFewestSlots = 4;
-constexpr std::size_t kLargestSlot = std::size_t{64} << 10;
+constexpr std::size_t kLargestSlot = std::size_t{16} << 10;
 constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
 constexpr std::int64_t kWithdrawNs = 500'000'000;  // for a receiver that is just reading
 
@@ -70,6 +70,7 @@ Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& he
   slots_ = std::max(kFewestSlots, room / kLargestSlot);
   payload_ = room / slots_ / kCacheLine * kCacheLine - sizeof(SlotHeader);
   TUTTI_CHECK_LE(kCacheLine, payload_);
+  queues_.resize(2 * static_cast<std::size_t>(transport.sizes().ranks));
   for (int peer = 0; peer < transport.sizes().ranks; ++peer) {
     outgoing_.push_back({mailbox(peer, rank), 0});
     incoming_.push_back({mailbox(rank, peer), 0});
@@ -174,34 +175,60 @@ Result<Transfers::Progress> Transfers::advance(Active& active) {
   return receive_more(active);
 }
 
+void Transfers::enqueue(std::span<const Transfer> transfers) {
+  for (const int queue : open_) queues_[static_cast<std::size_t>(queue)] = {};  // left by a failure
+  open_.clear();
+  active_.clear();
+  for (const Transfer& t : transfers) {
+    const int number = static_cast<int>(active_.size());
+    const int id = 2 * t.peer + (t.sending ? 1 : 0);
+    Queue& queue = queues_[static_cast<std::size_t>(id)];
+    if (queue.first == kNone) {
+      queue.first = number;
+      open_.push_back(id);
+    } else {
+      active_[static_cast<std::size_t>(queue.last)].next = number;
+    }
+    queue.last = number;
+    active_.push_back({&t});
+  }
+}
+
+Result<bool> Transfers::advance() {
+  bool moved = false;
+  bool emptied = false;
+  for (const int id : open_) {
+    Queue& queue = queues_[static_cast<std::size_t>(id)];
+    while (queue.first != kNone) {
+      Active& active = active_[static_cast<std::size_t>(queue.first)];
+      TUTTI_ASSIGN(const Progress progress, advance(active));
+      moved = moved || progress != Progress::none;
+      if (progress != Progress::done) break;
+      queue.first = active.next;
+    }
+    emptied = emptied || queue.first == kNone;
+  }
+  if (emptied) {
+    std::erase_if(open_, [this](int id) { return queues_[static_cast<std::size_t>(id)].first == kNone; });
+  }
+  return moved || open_.empty();
+}
+
 Status Transfers::run(std::span<const Transfer> transfers, std::uint64_t call) {
   call_ = call;
-  // One queue for each peer and direction; only the head of a queue moves, so messages of a pair keep their order.
-  std::vector<std::deque<Active>> queues(2 * outgoing_.size());
-  for (const Transfer& t : transfers) {
-    queues[2 * static_cast<std::size_t>(t.peer) + (t.sending ? 1 : 0)].push_back({&t});
-  }
-  std::erase_if(queues, [](const auto& queue) { return queue.empty(); });
+  enqueue(transfers);
   Status failure;
   const auto any_progress = [&] {
-    bool moved = false;
-    for (auto& queue : queues) {
-      while (!queue.empty()) {
-        const Result<Progress> progress = advance(queue.front());
-        if (!progress.ok()) {
-          failure = progress.status();
-          return true;
-        }
-        if (progress.value() != Progress::none) moved = true;
-        if (progress.value() != Progress::done) break;
-        queue.pop_front();
-      }
-    }
-    std::erase_if(queues, [](const auto& queue) { return queue.empty(); });
-    return moved || queues.empty();
+    const Result<bool> moved = advance();
+    if (!moved.ok()) failure = moved.status();
+    return !moved.ok() || moved.value();
   };
-  while (!queues.empty()) {
-    const Transfer& next = *queues.front().front().transfer;
+  const auto first_of = [this](int id) -> const Active& {
+    return active_[static_cast<std::size_t>(queues_[static_cast<std::size_t>(id)].first)];
+  };
+  any_progress();
+  while (!open_.empty() && failure.ok()) {
+    const Transfer& next = *first_of(open_.front()).transfer;
     const auto describe = [this, &next] {
       return fmt::format("{}({} x {}) {} {}", next.sending ? "send" : "recv", next.count, name_of(next.type),
                          next.sending ? "to" : "from", waiter_.name()(next.peer));
@@ -209,19 +236,19 @@ Status Transfers::run(std::span<const Transfer> transfers, std::uint64_t call) {
     // What to sleep on: the counter that the other side raises.
     Pair& pair =
         next.sending ? outgoing_[static_cast<std::size_t>(next.peer)] : incoming_[static_cast<std::size_t>(next.peer)];
-    Word* word = queues.size() > 1 ? nullptr : next.sending ? &pair.box->emptied.count : &pair.box->filled.count;
-    std::vector<int> peers;
-    for (const auto& queue : queues) peers.push_back(queue.front().transfer->peer);
-    waiter_.begin_transfer(describe, std::move(peers));
+    Word* word = open_.size() > 1 ? nullptr : next.sending ? &pair.box->emptied.count : &pair.box->filled.count;
+    peers_.clear();
+    for (const int id : open_) peers_.push_back(id / 2);
+    waiter_.begin_transfer(describe, peers_);
     const Status waited = waiter_.until(any_progress, next.peer, word);
     waiter_.end_transfer();
-    if (waited.ok() && failure.ok()) continue;
-    for (const auto& queue : queues) {
-      if (!queue.empty()) withdraw(queue.front());
-    }
-    return waited.ok() ? failure : waited;
+    if (!waited.ok()) failure = waited;
   }
-  return {};
+  if (failure.ok()) return {};
+  for (const int id : open_) {
+    if (queues_[static_cast<std::size_t>(id)].first != kNone) withdraw(first_of(id));
+  }
+  return failure;
 }
 
 void Transfers::withdraw(const Active& active) {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,9 +42,19 @@ class Transfers {
     std::size_t done = 0;  // bytes
     bool begun = false;
     std::uint64_t handed_over = 0;  // sending by place: the slot whose emptying ends it
+    int next = kNone;               // of the same queue
   };
+  // The messages of a pair and direction that are not done, in the order of the calls: only the first one moves.
+  struct Queue {
+    int first = kNone;  // in active_
+    int last = kNone;
+  };
+  static constexpr int kNone = -1;
   enum class Progress { none, some, done };
 
+  void enqueue(std::span<const Transfer> transfers);
+  /// Moves what can be moved. True when something has moved, or nothing is left.
+  Result<bool> advance();
   Result<Progress> advance(Active& active);
   Progress send_more(Active& active);
   Result<Progress> receive_more(Active& active);
@@ -62,6 +71,10 @@ class Transfers {
   int rank_;
   std::uint64_t slots_;  // of a mailbox
   std::size_t payload_;  // bytes in a slot
+  std::vector<Active> active_;  // of the call in progress; kept for their memory, as the three below
+  std::vector<Queue> queues_;   // index 2 * peer + sending
+  std::vector<int> open_;       // queues that are not empty
+  std::vector<int> peers_;      // of these
   std::vector<Pair> outgoing_;
   std::vector<Pair> incoming_;
   std::uint64_t call_ = 0;  // of the transfers in progress

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,10 @@ class Waiter {
   /// otherwise.
   void begin_call(std::uint64_t sequence) { sequence_ = sequence; }
   /// The same for sends and receives, which have no number: words for errors, made when needed, and whom they wait
-  /// for.
-  void begin_transfer(std::function<std::string()> describe, std::vector<int> peers) {
+  /// for. `peers` must outlive the wait.
+  void begin_transfer(std::function<std::string()> describe, std::span<const int> peers) {
     describe_ = std::move(describe);
-    transfer_peers_ = std::move(peers);
+    transfer_peers_ = peers;
   }
   void end_transfer() { begin_transfer(nullptr, {}); }
   /// Until holds() is true. `peer`: whom it depends on. `word`: what to sleep on, or null.
@@ -116,7 +117,7 @@ class Waiter {
   int quick_spins_;
   std::uint64_t sequence_ = 0;             // of the collective in progress
   std::function<std::string()> describe_;  // the transfers in progress
-  std::vector<int> transfer_peers_;        // likewise
+  std::span<const int> transfer_peers_;    // likewise
 };
 
 }  // namespace tutti::executor
