@@ -90,7 +90,8 @@ std::string AloneCommunicator::flight_recorder_text() const {
 }
 
 std::string AloneCommunicator::flight_recorder_json() const {
-  return fmt::format("{{\"ranks\":[{{\"rank\":0,\"calls\":{}}}]}}", calls_);
+  // Nobody to wait for, so nothing to record but how many there were.
+  return fmt::format(R"({{"ranks":[{{"rank":0,"name":"rank 0","calls":[],"calls_made":{}}}]}})", calls_);
 }
 
 }  // namespace tutti

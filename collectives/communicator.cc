@@ -1,12 +1,12 @@
 #include "collectives/communicator.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
 
+#include "base/forks.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/alone.h"
@@ -99,17 +99,23 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
                                                                      std::vector<int> members, int rank,
                                                                      std::uint64_t scope, const Options& options,
                                                                      const Exchange& exchange) {
-  TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
-  TUTTI_ASSIGN(const transport::WindowSizes sizes, window_sizes(static_cast<int>(members.size()), options));
-  TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(*fabric, members));
-  TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport, fabric->connect(members, rank, sizes, exchange));
+  Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
+  Result<transport::WindowSizes> sizes = window_sizes(static_cast<int>(members.size()), options);
+  Result<std::vector<int>> hosts = hosts_of(*fabric, members);
+  for (const Status& status : {selection.status(), sizes.status(), hosts.status()}) {
+    if (status.ok()) continue;
+    (void)exchange(Fabric::kNothing);  // the others wait for this rank's part
+    return status;
+  }
+  TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport,
+               fabric->connect(members, rank, sizes.value(), exchange));
   // A fork's copy is given up as it is: its threads do not exist, and what it shares with the peers is its parent's.
-  const auto unless_forked = [process = getpid()](TuttiCommunicator* communicator) {
-    if (getpid() == process) delete communicator;
+  const auto unless_forked = [](TuttiCommunicator* communicator) {
+    if (communicator->usable().ok()) delete communicator;
   };
   return std::shared_ptr<TuttiCommunicator>(
       new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope, options, std::move(transport),
-                            std::move(selection), std::move(hosts)),
+                            selection.take(), hosts.take()),
       unless_forked);
 }
 
@@ -124,6 +130,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       options_(options),
       own_name_(who(rank)),
       explain_(options::flag(Option::explain)),
+      forks_(forks()),
       transport_(std::move(transport)),
       selection_(std::move(selection)),
       health_(*transport_->window(0).board),
@@ -146,6 +153,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
     trace_ = std::make_unique<executor::StepTrace>(executor::rank_path(path, owner), owner);
     executor_.set_trace(trace_.get());
   }
+  watched_ = explain_ || trace_;
   flight_recorder::enlist(this);
 }
 
@@ -160,19 +168,28 @@ std::string TuttiCommunicator::who(int rank) const {
   return fmt::format("rank {} ({})", rank, fabric_->describe(members_[static_cast<std::size_t>(rank)]));
 }
 
+// Nothing of a communicator may be touched in a fork of its process, its failure included: that is its parent's.
+Status TuttiCommunicator::usable() const {
+  if (forks() == forks_) return {};
+  return invalid_argument(own_name_ + " made this communicator; a fork of its process cannot use it");
+}
+
 Status TuttiCommunicator::run(const Call& call) {
+  TUTTI_TRY(usable());
   queue_.wait_idle();
   waiter_.set_background(false);
   return execute(call);
 }
 
 Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
+  TUTTI_TRY(usable());
   queue_.wait_idle();
   waiter_.set_background(false);
   return execute_group(transfers);
 }
 
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) {
+  TUTTI_TRY(usable());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
   // What the call points to besides the buffers may be gone when its turn comes.
   struct Copy {
@@ -199,6 +216,7 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) 
 }
 
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
+  TUTTI_TRY(usable());
   TUTTI_TRY(validate(transfers, size(), own_name_));
   return queue_.start([this, copy = std::vector<Transfer>(transfers.begin(), transfers.end())] {
     waiter_.set_background(true);
@@ -249,8 +267,7 @@ Status TuttiCommunicator::execute(const Call& call) {
   if (!status.ok() && ready->handles) executor_.withdraw();
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
-  if (trace_) trace_->call(this->last_call(), (*prepared)->plan->algorithm);
-  if (explain_) explain(**prepared);
+  if (watched_) told(last_call(), (*prepared)->plan->algorithm, how(**prepared));
   return status.ok() ? status : failed(status);
 }
 
@@ -261,6 +278,7 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
   executor_.leave(true);
   last_ = nullptr;
+  if (watched_) told(last_call(), "nothing", "nothing: there is nothing to move");
   return {};
 }
 
@@ -274,7 +292,7 @@ Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   transport::CallRecord& record = board.groups[groups_ % transport::kCallRing];
   executor::end(record, status.ok());
   last_ = nullptr;
-  if (trace_) trace_->call(executor::snapshot(record), "mailboxes");
+  if (watched_) told(executor::snapshot(record), "mailboxes", "mailboxes");
   return status.ok() ? status : failed(status);
 }
 
@@ -297,8 +315,8 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
   Status status = transfers_.run(transfers, executor_.sequence());
   if (status.ok() && health_.failed()) status = health_.status();
   executor_.leave(status.ok());
-  if (trace_) trace_->call(last_call(), "transfers");
   last_ = nullptr;
+  if (watched_) told(last_call(), "mailboxes", "mailboxes");
   return status.ok() ? status : failed(status);
 }
 
@@ -367,26 +385,33 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   demand.buffers_open = can.any_pointer || can.cross_memory;
   if (ready->handles && demand.plain) {
     planner::Demand plain = demand;
-    if (!planner::why_not(algorithm, plain).empty()) plain.algorithm = {};
     TUTTI_ASSIGN(ready->if_plain, plan_for(plain, *ready));
     if (ready->if_plain->algorithm == ready->first->algorithm) ready->if_plain = nullptr;
   }
   if (!algorithm.in_place) {
     demand.in_place = true;
-    demand.algorithm = {};
     TUTTI_ASSIGN(ready->if_in_place, plan_for(demand, *ready));
   }
   ready->agreement = ready->if_plain || ready->if_in_place;
   return ready;
 }
 
-Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(const planner::Demand& demand, const Ready& ready) {
+Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Demand demand, const Ready& ready) {
+  // An algorithm that was asked for by name, and could serve, may not do so for the buffers that some rank has brought.
+  std::string instead;
+  if (ready.first && !demand.algorithm.empty()) {
+    const std::string why = planner::why_not(*algorithms::find(demand.collective, demand.algorithm), demand);
+    if (!why.empty()) {
+      instead = fmt::format("{} was asked for, but it {}; ", demand.algorithm, why);
+      demand.algorithm = {};
+    }
+  }
   TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
   auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
                executor::prepare(std::move(plan), rank_, ready.shape, transport_->sizes()));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
-  prepared->reason = choice.reason;
+  prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);
 }
 
@@ -394,12 +419,19 @@ executor::CallSnapshot TuttiCommunicator::last_call() const {
   return executor::snapshot(transport_->window(rank_).board->calls[executor_.sequence() % transport::kCallRing]);
 }
 
-void TuttiCommunicator::explain(const Prepared& prepared) const {
-  const executor::CallSnapshot call = last_call();
+std::string TuttiCommunicator::how(const Prepared& prepared) {
+  return fmt::format("{}, {} lane(s), {} round(s), {}", prepared.plan->algorithm, prepared.lanes.size(),
+                     prepared.rounds, prepared.reason);
+}
+
+void TuttiCommunicator::told(const executor::CallSnapshot& call, const std::string& algorithm,
+                             const std::string& how) const {
+  if (trace_) trace_->call(call, algorithm);
+  if (!explain_) return;
   // Asked for, so it is told at any level; ranks that are threads are told apart too.
   log::set_thread_rank(members_[static_cast<std::size_t>(rank_)]);
-  log::error("call {}: {}: {} bytes by {}, {} lane(s), {} round(s), {}", call.sequence, call.text(), call.bytes,
-             prepared.plan->algorithm, prepared.lanes.size(), prepared.rounds, prepared.reason);
+  const char* kind = call.collective == Collective::send_recv ? "transfer" : "call";
+  log::error("{} {}: {}: {} bytes by {}", kind, call.sequence, call.text(), call.bytes, how);
   log::set_thread_rank(-1);
 }
 
@@ -460,6 +492,7 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int colo
 }
 
 void TuttiCommunicator::abort(const std::string& reason) {
+  if (!usable().ok()) return;
   (void)health_.fail(Code::aborted, fmt::format("{} aborted the communicator: {}", who(rank_), reason));
 }
 

@@ -81,6 +81,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::string who(int rank) const;
   /// Names the `number`-th split's or shrink's communicator: colors of splits are not negative, those of shrinks are.
   std::uint64_t scope_of_child(std::uint64_t number, int color) const;
+  /// Errors: invalid_argument in a fork of the process that made this.
+  Status usable() const;
   Status execute(const Call& call);
   Status execute_group(std::span<const Transfer> transfers);
   Status execute_empty(const Call& call);
@@ -88,7 +90,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// The cache's entry for this call; made when it is new. Valid until the next call.
   Result<Ready*> ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
-  Result<std::shared_ptr<const executor::Prepared>> plan_for(const planner::Demand& demand, const Ready& ready);
+  Result<std::shared_ptr<const executor::Prepared>> plan_for(planner::Demand demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
   Status failed(Status status);
   /// Errors: peer_died (meanwhile; may be tried again), timeout.
@@ -99,7 +101,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
                                                     std::uint64_t value, std::int64_t deadline_ns);
   /// The record of the call that ran last.
   executor::CallSnapshot last_call() const;
-  void explain(const executor::Prepared& prepared) const;
+  /// Says what has been done, for TUTTI_EXPLAIN and TUTTI_TRACE.
+  void told(const executor::CallSnapshot& call, const std::string& algorithm, const std::string& how) const;
+  static std::string how(const executor::Prepared& prepared);
   /// Everybody's value, by an all_gather of this communicator.
   Result<std::vector<std::uint64_t>> gather_words(std::uint64_t mine);
 
@@ -111,6 +115,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const Options options_;
   const std::string own_name_;
   const bool explain_;
+  const std::uint64_t forks_;  // that this process was from its first ancestor
   const std::unique_ptr<transport::Transport> transport_;
   const planner::Selection selection_;
 
@@ -123,6 +128,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   executor::HostExecutor executor_;
   executor::Transfers transfers_;
   std::unique_ptr<executor::StepTrace> trace_;
+  bool watched_ = false;  // traced or explained
   planner::PlanCache plans_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call

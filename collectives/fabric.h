@@ -22,6 +22,9 @@ using OnFailure = std::function<void(int member, Code code, const std::string& m
 
 class Fabric {
  public:
+  /// What a rank that cannot go on gives to the exchange in place of its window.
+  static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+
   virtual ~Fabric() = default;
 
   /// "host alpha, pid 4711".

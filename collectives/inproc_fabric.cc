@@ -42,7 +42,7 @@ Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::span<co
     const auto found = windows_.find(reinterpret_cast<std::byte*>(addresses[r]));
     if (found == windows_.end()) {
       return Status(Code::memory_limit,
-                    fmt::format("rank {} found no memory for its {} bytes of communication buffers", r, sizes.bytes()));
+                    fmt::format("rank {} could not make its {} bytes of communication buffers", r, sizes.bytes()));
     }
     windows.push_back(found->second.lock());
   }

@@ -56,17 +56,16 @@ std::string ShmFabric::describe(int member) const {
 Result<std::unique_ptr<transport::Transport>> ShmFabric::connect(std::span<const int> members, int rank,
                                                                  const transport::WindowSizes& sizes,
                                                                  const Exchange& exchange) {
-  constexpr std::uint64_t kNone = ~std::uint64_t{0};
   Status made;
   const std::size_t own = transport::make_window_in(arena_, sizes, made);
-  const Result<std::vector<std::uint64_t>> offsets = exchange(made.ok() ? own : kNone);
+  const Result<std::vector<std::uint64_t>> offsets = exchange(made.ok() ? own : kNothing);
   if (!made.ok()) return made;
   Status failure = offsets.status();
   std::vector<std::shared_ptr<const transport::ShmProcess>> processes;
   for (std::size_t r = 0; failure.ok() && r < members.size(); ++r) {
-    if (offsets.value()[r] == kNone) {
+    if (offsets.value()[r] == kNothing) {
       failure = {Code::memory_limit,
-                 fmt::format("rank {} found no memory for its {} bytes of communication buffers", r, sizes.bytes())};
+                 fmt::format("rank {} could not make its {} bytes of communication buffers", r, sizes.bytes())};
     }
     processes.push_back(acquaintance_.processes[static_cast<std::size_t>(members[r])]);
   }

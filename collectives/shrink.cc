@@ -105,6 +105,7 @@ Result<std::vector<std::uint64_t>> TuttiCommunicator::meet_survivors(const std::
 }
 
 Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink() {
+  TUTTI_TRY(usable());
   queue_.wait_idle();
   ++shrinks_;
   const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(options_.timeout).count();

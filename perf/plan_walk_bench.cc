@@ -93,7 +93,7 @@ class OneShotByHand {
       ++call;
       const bool plain = extra_ == Extra::none;
       const std::uint64_t flag = plain ? call : executor::tag_of(announcement_.fingerprint, call);
-      if (extra_ == Extra::announced) executor::announce(*boards_[me], call, announcement_, 0, 0, 1.0);
+      if (extra_ == Extra::announced) executor::announce(*boards_[me], call, announcement_, 0, 0, 0, 1.0);
       keep(mine);
       Line& to = lines_[call % 2][me];
       to.data = mine;
@@ -288,7 +288,7 @@ int run(int calls, int rounds, const std::string& json_file) {
     return time_one(n, [&board](int m) {
       executor::Announcement announcement;
       for (int i = 1; i <= m; ++i) {
-        executor::announce(board, static_cast<std::uint64_t>(i), announcement, 0, 0, 1.0);
+        executor::announce(board, static_cast<std::uint64_t>(i), announcement, 0, 0, 0, 1.0);
       }
     });
   };

@@ -43,7 +43,7 @@ enum class CallState : std::uint32_t { entered, done, failed };
 /// orders are in executor/host/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
 struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> sequence{0};     // call number, from 1
-  std::atomic<std::uint64_t> fingerprint{0};  // of everything that must be equal on all ranks
+  std::atomic<std::uint64_t> fingerprint{0};  // of all that must be equal on all ranks, in this call and before
   std::atomic<Handle> input{0};
   std::atomic<Handle> output{0};
   std::atomic<std::uint64_t> count{0};

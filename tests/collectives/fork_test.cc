@@ -30,5 +30,39 @@ TEST(Fork, AChildMayEndAsItLikes) {
   expect_no_errors(run_processes(2, body));
 }
 
+// The child's calls say so at once, and its parent and the peers go on.
+TEST(Fork, AChildCannotUseItsParentsCommunicator) {
+  const auto body = [](Communicator& comm) -> std::string {
+    std::int32_t one = 1;
+    comm.all_reduce(&one, &one, 1, DataType::i32);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(30);
+      const auto is_refused = [](const std::function<void()>& call) {
+        try {
+          call();
+        } catch (const Error& error) {
+          return error.code() == Code::invalid_argument &&
+                 std::string(error.what()).find("a fork of its process cannot use it") != std::string::npos;
+        }
+        return false;
+      };
+      bool refused = is_refused([&] { comm.barrier(); });
+      refused = refused && is_refused([&] { comm.all_reduce_async(&one, &one, 1, DataType::i32); });
+      refused = refused && is_refused([&] { comm.send(&one, 1, DataType::i32, 0); });
+      refused = refused && is_refused([&] { comm.split(0, 0); });
+      refused = refused && is_refused([&] { comm.shrink(); });
+      comm.abort("of no consequence");
+      ::_exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    MUST(::waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    comm.barrier();
+    return "";
+  };
+  expect_no_errors(run_processes(2, body));
+}
+
 }  // namespace
 }  // namespace tutti::testing

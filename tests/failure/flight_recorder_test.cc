@@ -54,6 +54,37 @@ TEST(FlightRecorder, KeepsTheLast256Calls) {
   EXPECT_THAT(text, Not(HasSubstr("all_reduce(44 x f32, sum)")));
 }
 
+// Sends and receives are calls too: one by one, or as a group.
+TEST(FlightRecorder, KeepsSendsAndReceives) {
+  Processes ranks(2, [](const Place& place) {
+    Communicator comm = place.join(with_timeout(60s));
+    std::vector<float> data(20);
+    sum(comm, 11);
+    if (place.rank() == 0) comm.send(data.data(), 7, DataType::f32, 1);
+    if (place.rank() == 1) comm.recv(data.data(), 7, DataType::f32, 0);
+    comm.group_start();
+    comm.send(data.data(), 5, DataType::f32, 1 - place.rank());
+    comm.recv(data.data() + 10, 5, DataType::f32, 1 - place.rank());
+    comm.group_end();
+    comm.barrier();
+    if (place.rank() == 0) place.note(comm.flight_recorder_json());
+    comm.barrier();
+  });
+  ASSERT_TRUE(ranks.finish());
+  const auto json = nlohmann::json::parse(ranks.slot(0).notes);
+  for (std::size_t r = 0; r < 2; ++r) {
+    const auto& calls = json["ranks"][r]["calls"];
+    ASSERT_GE(calls.size(), 4u);  // and perhaps the last barrier
+    EXPECT_EQ(calls[0]["call"], "all_reduce(11 x f32, sum)");
+    EXPECT_EQ(calls[1]["call"], r == 0 ? "send(7 x f32) to rank 1" : "recv(7 x f32) from rank 0");
+    EXPECT_EQ(calls[1]["bytes"], 28);
+    EXPECT_EQ(calls[2]["call"], "2 sends and receives");
+    EXPECT_EQ(calls[2]["bytes"], 40);
+    EXPECT_EQ(calls[2]["state"], "done");
+    EXPECT_EQ(calls[3]["call"], "barrier()");
+  }
+}
+
 // Each rank says its own failure once, with its own name and its last calls.
 TEST(FlightRecorder, IsPrintedOnFailure) {
   Processes ranks(2, [](const Place& place) {
@@ -117,6 +148,9 @@ TEST(FlightRecorder, ShowsTheLastCallsOfTheDead) {
 
 // On demand, also while the rank is stuck in a call: a signal prints all ranks' calls.
 TEST(FlightRecorder, IsPrintedOnASignal) {
+  char folder[] = "/tmp/flight_recorder_test.XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/flight";
   Processes ranks(2,
                   [](const Place& place) {
                     Communicator comm = place.join(with_timeout(60s));
@@ -125,7 +159,7 @@ TEST(FlightRecorder, IsPrintedOnASignal) {
                     if (place.rank() == 1) place.wait_for_go();
                     sum(comm, 22);
                   },
-                  {{"TUTTI_FLIGHT_SIGNAL", std::to_string(SIGUSR2)}});
+                  {{"TUTTI_FLIGHT_SIGNAL", std::to_string(SIGUSR2)}, {"TUTTI_FLIGHT_RECORDER", path}});
   ASSERT_TRUE(ranks.wait_progress(0, 1));
   ASSERT_TRUE(ranks.wait_progress(1, 1));
   // Until it is inside its second call: only then does the text show it running.
@@ -140,6 +174,15 @@ TEST(FlightRecorder, IsPrintedOnASignal) {
   EXPECT_THAT(output, HasSubstr(ranks.name(1)));
   EXPECT_THAT(output, HasSubstr("running"));
   EXPECT_EQ(ranks.slot(0).failures, 0);
+  // The same as a file, which may have been written a moment later.
+  const std::string file = path + ".rank0.json";
+  ASSERT_TRUE(eventually(30s, [&] {
+    std::ifstream in(file);
+    const auto json = nlohmann::json::parse(in, nullptr, false);
+    return !json.is_discarded() && json["ranks"].size() == 2;
+  }));
+  unlink(file.c_str());
+  rmdir(folder);
 }
 
 // TUTTI_FLIGHT_RECORDER: all calls of all ranks as a file, when something fails.

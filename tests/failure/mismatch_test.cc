@@ -192,6 +192,21 @@ TEST(Mismatch, Sentence) {
                                 " called all_gather(100 x f32) as its call 2");
 }
 
+// The calls look the same, but for what was asked for.
+TEST(Mismatch, OfTheAlgorithm) {
+  Processes ranks(2, [](const Place& place) {
+    Communicator comm = place.join(with_timeout(20s));
+    std::vector<float> data(128);
+    CallOptions options;
+    if (place.rank() == 1) options.algorithm = "ring";
+    place.fails([&] { comm.all_reduce(data.data(), data.data(), 128, DataType::f32, ReduceOp::sum, options); });
+  });
+  ASSERT_TRUE(ranks.finish());
+  EXPECT_EQ(ranks.error(0), ranks.error(1));
+  EXPECT_EQ(ranks.error(0), ranks.name(0) + " called all_reduce(128 x f32, sum) as its call 1, " + ranks.name(1) +
+                                " called the same with another algorithm asked for");
+}
+
 // Small through slots, large by place.
 TEST(Mismatch, SendsAndReceivesOfOtherCounts) {
   for (const std::size_t count : {std::size_t{5}, std::size_t{900'000}}) {

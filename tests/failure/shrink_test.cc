@@ -99,6 +99,19 @@ TEST(Shrink, AfterAnAbort) {
   EXPECT_TRUE(ranks.finish(30s));
 }
 
+// What the first time left behind is not taken for the second's.
+TEST(Shrink, TheSameOneTwice) {
+  Processes ranks(3, [](const Place& place) {
+    Communicator comm = place.join(with_timeout(30s));
+    for (int i = 0; i < 20; ++i) {
+      Communicator first = comm.shrink();
+      Communicator second = comm.shrink();
+      if (count_ranks(first) != 3 || count_ranks(second) != 3) place.give_up("wrong sum");
+    }
+  });
+  EXPECT_TRUE(ranks.finish(30s));
+}
+
 // Whoever has closed its communicator lives, but is no survivor.
 TEST(Shrink, WithoutWhoHasLeft) {
   Processes ranks(3, [](const Place& place) {

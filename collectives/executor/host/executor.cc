@@ -109,9 +109,9 @@ transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std
 
 std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {
   ++sequence_;
-  previous_fingerprint_ = fingerprint_;
-  fingerprint_ = announcement.fingerprint;
-  tag_ = tag_of(fingerprint_, sequence_);
+  previous_history_ = history_;
+  history_ = history_of(history_, announcement.fingerprint);
+  tag_ = tag_of(history_, sequence_);
   waiter_.begin_call(sequence_);
   ++counters_.calls;
   Handle input = 0;
@@ -120,7 +120,7 @@ std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffer
     input = transport_.handle_of(buffers.input, 1);
     output = transport_.handle_of(buffers.output, 1);
   }
-  announce(*board_, sequence_, announcement, input, output, buffers.factor);
+  announce(*board_, sequence_, announcement, history_, input, output, buffers.factor);
   return sequence_;
 }
 
@@ -135,6 +135,7 @@ Status HostExecutor::keep_in_sight() {
     const transport::CallRecord& record = transport_.window(peer).board->calls[needed % transport::kCallRing];
     const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= needed; };
     if (!here()) status = waiter_.until(here, peer);
+    if (status.ok()) status = waiter_.check_peer(peer, needed);
   }
   waiter_.begin_call(0);
   return status;
@@ -147,7 +148,7 @@ void HostExecutor::leave(bool well) {
 
 void HostExecutor::withdraw() {
   transport::CallRecord& record = board_->calls[sequence_ % transport::kCallRing];
-  record.fingerprint.store(~fingerprint_, std::memory_order_relaxed);
+  record.fingerprint.store(~history_, std::memory_order_relaxed);
   record.state.store(transport::CallState::failed, std::memory_order_release);
   waiter_.part(sequence_);
 }
@@ -160,7 +161,7 @@ Status HostExecutor::open(int peer) {
   const transport::CallRecord& record = transport_.window(peer).board->calls[sequence_ % transport::kCallRing];
   const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= sequence_; };
   if (!here()) TUTTI_TRY(waiter_.until(here, peer));
-  if (record.fingerprint.load(std::memory_order_relaxed) != fingerprint_) return waiter_.check_peer(peer, sequence_);
+  if (record.fingerprint.load(std::memory_order_relaxed) != history_) return waiter_.check_peer(peer, sequence_);
   p.entered = sequence_;
   p.opened = sequence_;
   p.factor = record.factor.load(std::memory_order_relaxed);
@@ -200,7 +201,7 @@ Status HostExecutor::see_entered(int peer, std::uint64_t call) {
   const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= call; };
   if (!here()) TUTTI_TRY(waiter_.until(here, peer));
   // A rank that only gave in the last call (a root, say) never heard from this peer in it: was it the same call?
-  if (call == sequence_ - 1 && record.fingerprint.load(std::memory_order_relaxed) != previous_fingerprint_) {
+  if (call == sequence_ - 1 && record.fingerprint.load(std::memory_order_relaxed) != previous_history_) {
     TUTTI_TRY(waiter_.check_peer(peer, call));
   }
   peers_[static_cast<std::size_t>(peer)].entered = call;
@@ -296,7 +297,7 @@ Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
       turn(&failed, &status);
       return failed || moved > 0;
     };
-    TUTTI_TRY(waiter_.until(any, prepared.peers.front()));
+    TUTTI_TRY(waiter_.until(any, prepared.peers.empty() ? rank_ : prepared.peers.front()));
     if (failed) return status;
   }
   return {};

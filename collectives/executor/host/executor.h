@@ -144,8 +144,8 @@ class HostExecutor {
   const transport::WindowSizes sizes_;
   transport::Board* board_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t fingerprint_ = 0;
-  std::uint64_t previous_fingerprint_ = 0;  // of the call before
+  std::uint64_t history_ = 0;           // of this rank's calls
+  std::uint64_t previous_history_ = 0;  // without the last one
   std::uint64_t tag_ = 0;
   std::vector<Link> links_;
   std::vector<Peer> peers_;

@@ -22,14 +22,14 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 33);
 }
 
-void write(CallRecord& record, std::uint64_t sequence, const Announcement& announcement, transport::Handle input,
-           transport::Handle output, double factor) {
+void write(CallRecord& record, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
+           transport::Handle input, transport::Handle output, double factor) {
   // A seqlock without fences: each field is stored with release, behind the zero, and readers load each with acquire,
   // so whoever has seen a field of this call finds the zero, or what came after it, when it looks at the sequence
   // again. On x86 these are plain moves, and ThreadSanitizer, which knows no fences, understands them.
   constexpr auto release = std::memory_order_release;
   record.sequence.store(0, std::memory_order_relaxed);
-  record.fingerprint.store(announcement.fingerprint, release);
+  record.fingerprint.store(history, release);
   record.input.store(input, release);
   record.output.store(output, release);
   record.count.store(announcement.identity.count, release);
@@ -52,9 +52,14 @@ std::uint64_t CallIdentity::fingerprint() const {
          mix(algorithm_request * 2);
 }
 
-void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement,
+std::uint64_t history_of(std::uint64_t before, std::uint64_t fingerprint) {
+  // A multiplication keeps the order of the calls in it; the fingerprints are mixed well already.
+  return before * 0x9E3779B97F4A7C15ULL + fingerprint;
+}
+
+void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
               transport::Handle input, transport::Handle output, double factor) {
-  write(board.calls[sequence % transport::kCallRing], sequence, announcement, input, output, factor);
+  write(board.calls[sequence % transport::kCallRing], sequence, announcement, history, input, output, factor);
 }
 
 void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers) {
@@ -70,7 +75,7 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
     group.identity.words.root = only.peer;
     group.identity.count = only.count;
   }
-  write(board.groups[number % transport::kCallRing], number, group, 0, 0, 1.0);
+  write(board.groups[number % transport::kCallRing], number, group, 0, 0, 0, 1.0);
 }
 
 void end(CallRecord& record, bool well) {

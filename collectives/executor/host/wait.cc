@@ -23,6 +23,7 @@ constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
 constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
+constexpr std::uint64_t kLookBack = 136;             // calls: no rank is further ahead (HostExecutor::kLookEvery)
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
@@ -176,11 +177,9 @@ Status Waiter::check_peer(int peer, std::uint64_t sequence) {
                                   name_(rank_), name_(peer), name_(rank_), call_text(rank_, sequence), name_(peer)));
 }
 
-// The sentence must not depend on who finds out: it compares the lowest rank that has entered with the first that
-// differs.
-Status Waiter::mismatch(std::uint64_t sequence) {
-  int first = -1;
-  std::uint64_t fingerprint = 0;
+Waiter::Difference Waiter::difference(std::uint64_t sequence) const {
+  Difference found;
+  std::uint64_t history = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     const Board* board = transport_.window(rank).board;
     if (board == nullptr) continue;
@@ -188,16 +187,34 @@ Status Waiter::mismatch(std::uint64_t sequence) {
     if (record.sequence.load(std::memory_order_acquire) != sequence) continue;
     const std::uint64_t theirs = record.fingerprint.load(std::memory_order_acquire);
     if (record.sequence.load(std::memory_order_relaxed) != sequence) continue;  // overwritten meanwhile
-    if (first < 0) {
-      first = rank;
-      fingerprint = theirs;
-    } else if (theirs != fingerprint) {
-      return health_.fail(Code::mismatch,
-                          fmt::format("{} called {}, {} called {}", name_(first), call_text(first, sequence),
-                                      name_(rank), call_text(rank, sequence)));
+    if (found.one < 0) {
+      found.one = rank;
+      history = theirs;
+    } else if (theirs != history) {
+      found.other = rank;
+      break;
     }
   }
-  return {};
+  return found;
+}
+
+// The sentence must not depend on who finds out, nor when: it is about the first call in which ranks differ, and names
+// the lowest rank that has entered it and the first that differs from that one.
+Status Waiter::mismatch(std::uint64_t sequence) {
+  Difference found = difference(sequence);
+  if (!found) return {};
+  std::uint64_t first = sequence > kLookBack ? sequence - kLookBack : 1;
+  for (; first < sequence; ++first) {
+    const Difference earlier = difference(first);
+    if (!earlier) continue;
+    found = earlier;
+    break;
+  }
+  const std::string one = call_text(found.one, first);
+  std::string other = call_text(found.other, first);
+  if (other == one) other = "the same with another algorithm asked for";
+  return health_.fail(Code::mismatch,
+                      fmt::format("{} called {}, {} called {}", name_(found.one), one, name_(found.other), other));
 }
 
 std::vector<bool> Waiter::still_ranks() const {

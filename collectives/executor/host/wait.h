@@ -101,6 +101,14 @@ class Waiter {
   Status deadline_passed(int peer);
   /// Whose pulse stands still while this rank watches for a moment.
   std::vector<bool> still_ranks() const;
+  // Two ranks whose calls up to `sequence` are not the same.
+  struct Difference {
+    int one = -1;
+    int other = -1;
+    explicit operator bool() const { return other >= 0; }
+  };
+  Difference difference(std::uint64_t sequence) const;
+  /// The failure that names the first call in which ranks differ, when they have by call `sequence`.
   Status mismatch(std::uint64_t sequence);
   std::string activity() const;
   bool has_entered(int rank, std::uint64_t sequence) const;
