@@ -17,7 +17,8 @@ struct Settings {
   std::string algorithm;
   bool deterministic = false;
   bool in_place = false;
-  bool unreachable = false;
+  bool plain = false;
+  bool cross_memory = false;
 };
 
 int fail(const std::string& sentence) {
@@ -45,7 +46,8 @@ int choose(const Settings& settings, const planner::Selection& selection) {
   demand.ranks = settings.ranks;
   demand.bytes = bytes.value();
   demand.deterministic = settings.deterministic || options::flag(Option::deterministic);
-  demand.buffers_open = !settings.unreachable;
+  demand.plain = settings.plain || settings.cross_memory;
+  demand.buffers_open = !demand.plain || settings.cross_memory;
   demand.in_place = settings.in_place;
   demand.algorithm = settings.algorithm;
   if (const std::string& wish = options::text(Option::algorithm); settings.algorithm.empty() && !wish.empty()) {
@@ -66,7 +68,7 @@ int show(const Settings& settings) {
   const Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
   if (!selection.ok()) return fail("TUTTI_SELECTION: " + selection.status().message());
   if (!settings.collective.empty()) return choose(settings, selection.value());
-  fmt::print("# collective ranks bytes algorithm; the last one that fits and can serve is taken\n{}",
+  fmt::print("# collective ranks bytes algorithm [plain]; the last one that fits and can serve is taken\n{}",
              selection.value().print());
   return 0;
 }
@@ -86,8 +88,9 @@ void add_selection(CLI::App& app, int& exit_code) {
   of_a_call(command->add_option("--algorithm", settings->algorithm, "ask for it by name"));
   of_a_call(command->add_flag("--deterministic", settings->deterministic));
   of_a_call(command->add_flag("--in-place", settings->in_place));
-  of_a_call(command->add_flag("--unreachable", settings->unreachable,
-                              "buffers that peers cannot reach: not registered, and no cross-memory access"));
+  of_a_call(command->add_flag("--plain", settings->plain, "buffers that are not registered"));
+  of_a_call(command->add_flag("--cross-memory", settings->cross_memory,
+                              "such buffers, where the kernel's cross-memory access is used"));
   command->callback([settings, &exit_code] { exit_code = show(*settings); });
 }
 

@@ -34,12 +34,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       continue;
     for (const int ranks : {2, 7}) {
       for (const std::size_t bytes : {std::size_t{0}, std::size_t{5000}, std::size_t{1} << 30}) {
-        for (int bits = 0; bits < 8; ++bits) {
+        for (int bits = 0; bits < 16; ++bits) {
           demand.ranks = ranks;
           demand.bytes = bytes;
           demand.deterministic = (bits & 1) != 0;
           demand.buffers_open = (bits & 2) != 0;
           demand.in_place = (bits & 4) != 0;
+          demand.plain = !demand.buffers_open || (bits & 8) != 0;
           choose(selection.value(), demand);
         }
       }

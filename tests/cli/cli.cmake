@@ -37,6 +37,6 @@ tutti_cli_test(selection_of_a_call "64 bytes on 2 ranks: chain, rule 'broadcast 
   "TUTTI_SELECTION=broadcast 2 * chain" $<TARGET_FILE:tutti> selection --collective broadcast --bytes 64 --ranks 2)
 tutti_cli_test(selection_deterministic "ring +cannot serve: it does not add in rank order" tutti selection
   --collective all_reduce --bytes 64M --deterministic)
-tutti_cli_test(selection_unreachable "direct +cannot serve: it needs the callers' buffers" tutti selection
-  --collective broadcast --unreachable)
+tutti_cli_test(selection_plain "direct +cannot serve: it needs the callers' buffers" tutti selection
+  --collective broadcast --plain)
 tutti_cli_test(selection_unknown "no collective is called 'sum'" tutti selection --collective sum)
