@@ -342,8 +342,7 @@ Result<TuttiCommunicator::Ready*> TuttiCommunicator::ready(const Call& call) {
            entry->deterministic == deterministic && entry->request == request;
   };
   const std::uint64_t words = static_cast<std::uint64_t>(call.collective) | static_cast<std::uint64_t>(call.type) << 8 |
-                              static_cast<std::uint64_t>(call.op) << 16 |
-                              static_cast<std::uint64_t>(call.root) << 24;
+                              static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.root) << 24;
   const std::uint64_t hash = (call.count * 0x9E3779B97F4A7C15ULL) ^ (words * 0xBF58476D1CE4E5B9ULL);
   ReadySet& set = cache_[hash >> (64 - kReadySetBits)];
   const auto found = std::find_if(set.begin(), set.end(), matches);

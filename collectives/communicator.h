@@ -132,7 +132,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   planner::PlanCache plans_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call
-  std::uint64_t groups_ = 0;  // of sends and receives
+  std::uint64_t groups_ = 0;                        // of sends and receives
   std::uint64_t splits_ = 0;
   std::uint64_t shrinks_ = 0;
   bool recorded_failure_ = false;  // the flight recorder has been printed

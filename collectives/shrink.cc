@@ -130,8 +130,9 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink_once(st
     members.push_back(members_[static_cast<std::size_t>(r)]);
   }
   const Exchange exchange = [&](std::uint64_t value) { return meet_survivors(survivors, kExchanged, value, deadline); };
-  TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> child,
-               create(fabric_, members, own, scope_of_child(shrinks_, -static_cast<int>(members.size())), options_, exchange));
+  TUTTI_ASSIGN(
+      std::shared_ptr<TuttiCommunicator> child,
+      create(fabric_, members, own, scope_of_child(shrinks_, -static_cast<int>(members.size())), options_, exchange));
   TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::uint64_t> all, meet_survivors(survivors, kReady, 0, deadline));
   return std::shared_ptr<CommunicatorInterface>(std::move(child));
 }

@@ -86,9 +86,7 @@ inline constexpr int kMostRanks = 1024;
 struct alignas(kCacheLine) Leavers {
   std::atomic<std::uint64_t> ranks[kMostRanks / 64] = {};
 
-  void add(int rank) {
-    ranks[rank / 64].fetch_or(std::uint64_t{1} << (rank % 64), std::memory_order_release);
-  }
+  void add(int rank) { ranks[rank / 64].fetch_or(std::uint64_t{1} << (rank % 64), std::memory_order_release); }
   bool has(int rank) const { return (ranks[rank / 64].load(std::memory_order_acquire) >> (rank % 64) & 1) != 0; }
 };
 
@@ -125,10 +123,10 @@ struct alignas(kCacheLine) SignalCell {
   std::atomic<std::uint64_t> tag{0};
 };
 
-/// A signal that brings its data along: for plans in which a rank tells each peer a few bytes, once in a call. The first
-/// line has the signal and up to 48 bytes, where a signal and then a slot would move two lines, one after the other.
-/// Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the others,
-/// and ranks that share a core change places once in that many calls.
+/// A signal that brings its data along: for plans in which a rank tells each peer a few bytes, once in a call. The
+/// first line has the signal and up to 48 bytes, where a signal and then a slot would move two lines, one after the
+/// other. Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the
+/// others, and ranks that share a core change places once in that many calls.
 struct alignas(kCacheLine) ExpressCell {
   static constexpr std::size_t kHeader = 16;
   std::atomic<std::uint64_t> tag{0};  // written last; that of the call it belongs to
@@ -204,8 +202,8 @@ class Transport {
   /// The window of `rank` (own rank included). Valid as long as the transport.
   virtual const Window& window(int rank) const = 0;
 
-  /// Makes all scratch and published slots present in this process, that is, takes its page faults. A hint; called before
-  /// large messages go through them for the first time.
+  /// Makes all scratch and published slots present in this process, that is, takes its page faults. A hint; called
+  /// before large messages go through them for the first time.
   virtual void warm() {}
 
   /// How peers may reach [address, address + bytes).

@@ -62,8 +62,15 @@ Result<Selection::Rule> Selection::parse_rule(std::string_view text, bool built_
   };
   if (words.size() != 4 && words.size() != 5) return bad(fmt::format("{} words", words.size()));
   if (words.size() == 5 && words[4] != "plain") return bad(fmt::format("{} is not 'plain'", quote(words[4])));
-  Rule rule{Collective::barrier, 1,       std::numeric_limits<int>::max(), 0, kNoEnd, nullptr, words.size() == 5,
-            fmt::format("{}", fmt::join(words, " ")), built_in};
+  Rule rule{Collective::barrier,
+            1,
+            std::numeric_limits<int>::max(),
+            0,
+            kNoEnd,
+            nullptr,
+            words.size() == 5,
+            fmt::format("{}", fmt::join(words, " ")),
+            built_in};
   const Result<Collective> collective = parse_collective(words[0]);
   if (!collective.ok()) return bad(collective.status().message());
   rule.collective = collective.value();

@@ -34,16 +34,17 @@ extern "C" {
 
 /* C lets an enum hold any int, so a wrong number may arrive and must be refused; C++ must be told so. */
 #ifdef __cplusplus
-#define TUTTI_ENUM(name) enum name : int
+#define TUTTI_INT : int
 #else
-#define TUTTI_ENUM(name) enum name
+#define TUTTI_INT
 #endif
 
 /* ---- Words ------------------------------------------------------------------------------------------------------ */
 
-/* After TUTTI_MISMATCH, TUTTI_TIMEOUT, TUTTI_PEER_DIED and TUTTI_ABORTED the communicator is finished: every pending
+/* TUTTI_INVALID_ARGUMENT, TUTTI_UNSUPPORTED and TUTTI_MEMORY_LIMIT are found before anything is done, and the
+ * communicator still works. After any other failure of a collective, a send or a receive it is finished: every pending
  * and future call on it fails with the same sentence. */
-typedef TUTTI_ENUM(tutti_status) {
+typedef enum tutti_status TUTTI_INT {
   TUTTI_RUNNING = -1, /* not a failure: an operation in flight is not done yet */
   TUTTI_OK = 0,
   TUTTI_INVALID_ARGUMENT = 1, /* the caller's mistake; nothing was done, the communicator still works */
@@ -56,7 +57,7 @@ typedef TUTTI_ENUM(tutti_status) {
   TUTTI_MEMORY_LIMIT = 8      /* a cap on memory would be passed, or there is no more memory */
 } tutti_status_t;
 
-typedef TUTTI_ENUM(tutti_type) {
+typedef enum tutti_type TUTTI_INT {
   TUTTI_I8 = 0,
   TUTTI_U8 = 1,
   TUTTI_I32 = 2,
@@ -71,7 +72,7 @@ typedef TUTTI_ENUM(tutti_type) {
   TUTTI_F8E5M2 = 11
 } tutti_type_t;
 
-typedef TUTTI_ENUM(tutti_op) {
+typedef enum tutti_op TUTTI_INT {
   TUTTI_SUM = 0,
   TUTTI_PROD = 1,
   TUTTI_MIN = 2,

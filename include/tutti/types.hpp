@@ -30,9 +30,9 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int kCollectives = 11;
 
-/// What kind of failure a call ended with. invalid_argument is found before anything is done; after any other failure of
-/// a collective, a send or a receive the communicator is finished: every pending and future call on it fails with the
-/// same sentence.
+/// What kind of failure a call ended with. invalid_argument, unsupported and memory_limit are found before anything is
+/// done, and the communicator still works. After any other failure of a collective, a send or a receive it is finished:
+/// every pending and future call on it fails with the same sentence.
 enum class Code : int {
   ok = 0,
   invalid_argument,  // the caller's mistake; nothing was done, the communicator still works
@@ -61,19 +61,15 @@ constexpr std::size_t size_of(DataType type) {
     case DataType::i8:
     case DataType::u8:
     case DataType::f8e4m3:
-    case DataType::f8e5m2:
-      return 1;
+    case DataType::f8e5m2: return 1;
     case DataType::f16:
-    case DataType::bf16:
-      return 2;
+    case DataType::bf16: return 2;
     case DataType::i32:
     case DataType::u32:
-    case DataType::f32:
-      return 4;
+    case DataType::f32: return 4;
     case DataType::i64:
     case DataType::u64:
-    case DataType::f64:
-      return 8;
+    case DataType::f64: return 8;
   }
   return 0;
 }
@@ -90,7 +86,7 @@ constexpr const char* name_of(ReduceOp op) {
 }
 
 constexpr const char* name_of(Collective collective) {
-  constexpr const char* names[kCollectives] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+  constexpr const char* names[kCollectives] = {"all_reduce", "reduce_scatter", "all_gather",  "broadcast",
                                                "reduce",     "all_to_all",     "all_to_allv", "gather",
                                                "scatter",    "barrier",        "send_recv"};
   return names[static_cast<int>(collective)];

@@ -128,8 +128,7 @@ TEST_P(Shm, RegisteredBuffersAreReachedDirectly) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Shm,
                          ::testing::Values(Setting{2, "on"}, Setting{2, "off"}, Setting{3, "on"}, Setting{3, "off"},
-                                           Setting{4, "on"}, Setting{4, "off"}, Setting{16, "on"},
-                                           Setting{16, "off"}),
+                                           Setting{4, "on"}, Setting{4, "off"}, Setting{16, "on"}, Setting{16, "off"}),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "_cross_memory_" + info.param.cross_memory;
                          });

@@ -130,10 +130,10 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     }
     std::memcpy(&cards[r], blobs[r].data(), sizeof(Card));
     if (std::strncmp(cards[r].machine, mine.machine, sizeof(mine.machine)) != 0) {
-      return unsupported(
-          fmt::format("rank {} is on another host (or in another network or process namespace) than rank {}; this build connects "
-                      "ranks of one host",
-                      r, bootstrap.rank()));
+      return unsupported(fmt::format(
+          "rank {} is on another host (or in another network or process namespace) than rank {}; this build connects "
+          "ranks of one host",
+          r, bootstrap.rank()));
     }
   }
 

@@ -13,7 +13,7 @@ namespace tutti::transport {
 
 struct Acquaintance {
   std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank of the job
-  bool cross_memory = false;                                 // every rank may read and write every other's plain memory, and it pays
+  bool cross_memory = false;  // every rank may read and write every other's plain memory, and it pays
 };
 
 /// A collective call of all ranks of the job. Errors: unsupported (a rank is on another host; it is named), system,

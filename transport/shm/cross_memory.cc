@@ -65,9 +65,8 @@ bool cross_memory_pays() {
   std::byte* slot = from + kBytes;
   std::byte* to = slot + kBytes;
   bool well = true;
-  const std::int64_t attached = best_time_of([&] {
-    well = well && cross_memory_read(getpid(), reinterpret_cast<std::uint64_t>(from), to, kBytes).ok();
-  });
+  const std::int64_t attached = best_time_of(
+      [&] { well = well && cross_memory_read(getpid(), reinterpret_cast<std::uint64_t>(from), to, kBytes).ok(); });
   const std::int64_t staged = best_time_of([&] {
     std::memcpy(slot, from, kBytes);
     std::memcpy(to, slot, kBytes);

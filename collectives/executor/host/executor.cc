@@ -153,8 +153,8 @@ void HostExecutor::withdraw() {
   waiter_.part(sequence_);
 }
 
-// One acquire, of the sequence, makes the whole record visible, and no second look is needed: keep_in_sight() sees to it
-// that the peer does not write it again while this rank is in the call.
+// One acquire, of the sequence, makes the whole record visible, and no second look is needed: keep_in_sight() sees to
+// it that the peer does not write it again while this rank is in the call.
 Status HostExecutor::open(int peer) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   if (p.opened == sequence_) return {};

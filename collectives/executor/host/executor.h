@@ -4,8 +4,7 @@
 // k % 2 only after every rank that shares scratch with this one in call k or in call k - 2 has entered call k - 1: then
 // nobody is still busy with what call k - 2 left there. Ranks tell that they entered by their Board; a signal that
 // bears the tag of call k - 1 tells it for free, so in a run of all-reduces the gate costs one comparison for each
-// peer. A call of express cells touches no half; it needs its receivers to be so few calls behind that
-// the cell is free.
+// peer. A call of express cells touches no half; its receivers must be so few calls behind that the cell is free.
 //
 // Turns. Within its half a large call begins where the last one ended. A line that was read a moment ago lies in the
 // reader's second-level cache, and to write it again costs a message to that core: 9 GB/s, where a line that has left
@@ -67,8 +66,8 @@ class HostExecutor {
   Result<Agreement> agree();
   /// Carries the plan out. After enter(); any failure is final for the communicator.
   Status run(const Prepared& prepared, const Buffers& buffers);
-  /// After a failure, before leave(): takes the announced buffers back. Peers that have not opened them cannot any more;
-  /// those that have are given a moment to get out of the call, since its buffers may be freed when it returns.
+  /// After a failure, before leave(): takes the announced buffers back. Peers that have not opened them cannot any
+  /// more; those that have are given a moment to get out of the call, since its buffers may be freed when it returns.
   void withdraw();
   void leave(bool well);
 
@@ -151,14 +150,14 @@ class HostExecutor {
   std::vector<Peer> peers_;
   Half halves_[2];
   bool warm_ = false;  // the transport is
-  // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies in
-  // its express cell, by cell.
+  // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies
+  // in its express cell, by cell.
   std::vector<std::byte*> bases_[2];
   std::vector<std::vector<std::byte*>> express_bases_;
   std::vector<std::byte*> express_cells_;  // of each rank's window
   std::vector<std::byte> express_;         // what this rank publishes in an express call
   std::size_t origins_[4] = {};            // by space: where this call's slots begin
-  std::vector<std::byte> bounce_;  // what cross-memory access reads into
+  std::vector<std::byte> bounce_;          // what cross-memory access reads into
   Counters counters_;
   StepTrace* trace_ = nullptr;
 };

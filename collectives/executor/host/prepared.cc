@@ -89,7 +89,9 @@ Result<Slots> plan_slots(std::size_t half, int count, std::size_t piece_bytes, s
   if (count == 0 || piece_bytes == 0) return Slots{};
   const std::size_t line = transport::kCacheLine;
   const auto slots = static_cast<std::size_t>(count);
-  if (!many && piece_bytes <= std::min(half / slots / line * line, kSliceBytes)) return Slots{count, round_up(piece_bytes, line), 1};
+  if (!many && piece_bytes <= std::min(half / slots / line * line, kSliceBytes)) {
+    return Slots{count, round_up(piece_bytes, line), 1};
+  }
   const std::size_t elements = std::min(half / (2 * slots) / line * line, kSliceBytes) / element;
   if (elements == 0) {
     return Status(Code::memory_limit,
@@ -104,8 +106,8 @@ Result<Slots> plan_slots(std::size_t half, int count, std::size_t piece_bytes, s
 //
 // It does when a call has one round and one lane, each peer is signalled and waited for at most once (a call has one
 // express cell for each direction), and what goes to a peer goes before that signal: either the one published slot, the
-// same for all, or one slot of the peer's scratch. All ranks must come to the same answer, so all their steps are looked
-// at.
+// same for all, or one slot of the peer's scratch. All ranks must come to the same answer, so all their steps are
+// looked at.
 using SlotSenders = std::vector<std::vector<int>>;
 std::optional<SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes, std::size_t express_bytes) {
   const Plan& plan = *p.plan;
@@ -179,7 +181,7 @@ std::size_t Prepared::memory() const {
 }
 
 Result<std::shared_ptr<Prepared>> prepare(std::shared_ptr<const Plan> plan, int rank, const Shape& shape,
-                                                const transport::WindowSizes& sizes) {
+                                          const transport::WindowSizes& sizes) {
   static std::atomic<std::uint64_t> next_id{1};
   auto prepared = std::make_shared<Prepared>();
   Prepared& p = *prepared;

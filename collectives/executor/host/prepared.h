@@ -73,13 +73,13 @@ struct Prepared {
   int rank = 0;
   int ranks = 1;
   int rounds = 1;
-  std::size_t element = 1;          // bytes
+  std::size_t element = 1;  // bytes
   Slots scratch;
   Slots published;
-  bool streaming = false;           // non-temporal stores for what goes to the caller's buffers
-  bool opens = false;               // peers touch each other's input or output
-  bool express = false;             // what is published or put fits into the signals (ExpressCell)
-  std::size_t express_bytes = 0;    // then: how much is published
+  bool streaming = false;         // non-temporal stores for what goes to the caller's buffers
+  bool opens = false;             // peers touch each other's input or output
+  bool express = false;           // what is published or put fits into the signals (ExpressCell)
+  std::size_t express_bytes = 0;  // then: how much is published
   std::vector<std::vector<PreparedStep>> lanes;
   std::vector<PreparedRange> ranges;
   std::vector<int> peers;
@@ -101,6 +101,6 @@ struct Prepared {
 /// REQUIRES: the plan is for `rank`'s communicator size. Errors: memory_limit when scratch cannot hold a single element
 /// per slot.
 Result<std::shared_ptr<Prepared>> prepare(std::shared_ptr<const plan::Plan> plan, int rank, const Shape& shape,
-                                                const transport::WindowSizes& sizes);
+                                          const transport::WindowSizes& sizes);
 
 }  // namespace tutti::executor

@@ -54,8 +54,8 @@ struct Announcement {
   std::uint64_t bytes = 0;
 };
 
-/// What a record's fingerprint holds: that of the call, and of all calls before it. So two ranks that ever made different
-/// calls differ from then on, and find out whenever they next hear from each other.
+/// What a record's fingerprint holds: that of the call, and of all calls before it. So two ranks that ever made
+/// different calls differ from then on, and find out whenever they next hear from each other.
 std::uint64_t history_of(std::uint64_t before, std::uint64_t fingerprint);
 
 /// Writes the record of call `sequence`, so that peers see it whole. `history`: up to and with this call.

@@ -152,8 +152,8 @@ void StepTrace::write() {
     const CallSnapshot& call = event.call;
     put_steps(event.steps_end, call.sequence);
     put_event(call.text(), "call", kCallLine, call.entered, call.ended,
-              fmt::format(R"("call":{},"algorithm":{},"bytes":{},"state":"{}")", call.sequence,
-                          quoted(event.algorithm), call.bytes, name_of(call.state)));
+              fmt::format(R"("call":{},"algorithm":{},"bytes":{},"state":"{}")", call.sequence, quoted(event.algorithm),
+                          call.bytes, name_of(call.state)));
   }
   put_steps(steps_.size(), 0);
   file_ << "\n]}\n";

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kFewestSlots = 4;
 constexpr std::size_t kLargestSlot = std::size_t{16} << 10;
-constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
+constexpr std::size_t kByPlaceBytes = 8192;        // from here on one copy by place beats two through slots
 constexpr std::int64_t kWithdrawNs = 500'000'000;  // for a receiver that is just reading
 
 // In front of each slot's payload; only the first slot of a message fills in the message's fields, the others only

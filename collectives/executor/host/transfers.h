@@ -69,8 +69,8 @@ class Transfers {
   Waiter& waiter_;
   Health& health_;
   int rank_;
-  std::uint64_t slots_;  // of a mailbox
-  std::size_t payload_;  // bytes in a slot
+  std::uint64_t slots_;         // of a mailbox
+  std::size_t payload_;         // bytes in a slot
   std::vector<Active> active_;  // of the call in progress; kept for their memory, as the three below
   std::vector<Queue> queues_;   // index 2 * peer + sending
   std::vector<int> open_;       // queues that are not empty

@@ -24,7 +24,7 @@ using RankName = std::function<std::string(int rank)>;
 struct WaitOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
   std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
-  bool crowded = false;             // more ranks than cores here: yield almost at once
+  bool crowded = false;                                           // more ranks than cores here: yield almost at once
   bool crowded_background = false;  // the same where each rank has a second thread, which computes
 };
 
@@ -73,8 +73,8 @@ class Waiter {
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
 
-  /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may be
-  /// stopped).
+  /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may
+  /// be stopped).
   void part(std::uint64_t sequence);
 
   /// "rank 1 (host alpha, pid 4711) died in all_reduce(128 x f32, sum), its call 7": the same whoever says it. Any
@@ -91,7 +91,7 @@ class Waiter {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
     std::uint32_t seen = 0;      // of the word, before holds() was last asked
-    int departed_peer = -1;  // seen by an earlier look
+    int departed_peer = -1;      // seen by an earlier look
   };
 
   /// One breath of a long wait.
