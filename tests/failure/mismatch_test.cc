@@ -138,6 +138,15 @@ TEST(Mismatch, TwoProcesses) { play_on_processes(2, tries(40)); }
 TEST(Mismatch, ThreeProcesses) { play_on_processes(3, tries(30)); }
 TEST(Mismatch, FourProcesses) { play_on_processes(4, tries(20)); }
 TEST(Mismatch, TwoProcessesWithoutCrossMemory) { play_on_processes(2, tries(30), {{"TUTTI_CROSS_MEMORY", "off"}}); }
+// By plans in which a rank in another call could put its data where a third rank's belongs.
+TEST(Mismatch, FourProcessesThroughSlots) {
+  play_on_processes(4, tries(20),
+                    {{"TUTTI_CROSS_MEMORY", "off"},
+                     {"TUTTI_SELECTION",
+                      "all_reduce * * staged_two_shot; reduce_scatter * * staged_direct; all_gather * * ring; "
+                      "broadcast * * chain; reduce * * chain; all_to_all * * pairwise; gather * * linear; "
+                      "scatter * * linear"}});
+}
 TEST(Mismatch, TwoThreads) { play_on_threads(2, tries(40)); }
 TEST(Mismatch, ThreeThreads) { play_on_threads(3, tries(30)); }
 TEST(Mismatch, FourThreads) { play_on_threads(4, tries(20)); }

@@ -109,7 +109,6 @@ transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std
 
 std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {
   ++sequence_;
-  previous_history_ = history_;
   history_ = history_of(history_, announcement.fingerprint);
   tag_ = tag_of(history_, sequence_);
   waiter_.begin_call(sequence_);
@@ -131,11 +130,7 @@ Status HostExecutor::keep_in_sight() {
   waiter_.begin_call(needed);
   Status status;
   for (int peer = 0; peer < ranks_ && status.ok(); ++peer) {
-    if (peers_[static_cast<std::size_t>(peer)].entered >= needed) continue;
-    const transport::CallRecord& record = transport_.window(peer).board->calls[needed % transport::kCallRing];
-    const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= needed; };
-    if (!here()) status = waiter_.until(here, peer);
-    if (status.ok()) status = waiter_.check_peer(peer, needed);
+    if (peers_[static_cast<std::size_t>(peer)].entered < needed) status = see_entered(peer, needed);
   }
   waiter_.begin_call(0);
   return status;
@@ -196,15 +191,35 @@ Result<HostExecutor::Agreement> HostExecutor::agree() {
   return agreement;
 }
 
-Status HostExecutor::see_entered(int peer, std::uint64_t call) {
+bool HostExecutor::has_entered(int peer, std::uint64_t call) const {
   const transport::CallRecord& record = transport_.window(peer).board->calls[call % transport::kCallRing];
-  const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= call; };
-  if (!here()) TUTTI_TRY(waiter_.until(here, peer));
-  // A rank that only gave in the last call (a root, say) never heard from this peer in it: was it the same call?
-  if (call == sequence_ - 1 && record.fingerprint.load(std::memory_order_relaxed) != previous_history_) {
-    TUTTI_TRY(waiter_.check_peer(peer, call));
-  }
+  return record.sequence.load(std::memory_order_acquire) >= call;
+}
+
+Status HostExecutor::compare(int peer, std::uint64_t call) {
+  const auto history_of = [&](int rank) {
+    return transport_.window(rank).board->calls[call % transport::kCallRing].fingerprint.load(
+        std::memory_order_relaxed);
+  };
+  if (history_of(peer) != history_of(rank_)) TUTTI_TRY(waiter_.check_peer(peer, call));
   peers_[static_cast<std::size_t>(peer)].entered = call;
+  return {};
+}
+
+Status HostExecutor::see_entered(int peer, std::uint64_t call) {
+  if (!has_entered(peer, call)) TUTTI_TRY(waiter_.until([&] { return has_entered(peer, call); }, peer));
+  return compare(peer, call);
+}
+
+// A slot is put into by the rank that the plan says; a rank in another call may go by another plan. But it has told of
+// its call before it put anything.
+Status HostExecutor::look_for_intruders() {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const Peer& p = peers_[static_cast<std::size_t>(peer)];
+    while (peer != rank_ && p.entered < sequence_ && has_entered(peer, p.entered + 1)) {
+      TUTTI_TRY(compare(peer, p.entered + 1));
+    }
+  }
   return {};
 }
 
@@ -259,7 +274,11 @@ Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
   std::vector<std::byte*>& bases = bases_of(prepared);
   bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
+  TUTTI_TRY(walk_lanes(prepared, buffers));
+  return prepared.scratch.count > 0 && ranks_ > 2 ? look_for_intruders() : Status();
+}
 
+Status HostExecutor::walk_lanes(const Prepared& prepared, const Buffers& buffers) {
   if (prepared.lanes.size() == 1) {
     Cursor cursor;
     TUTTI_ASSIGN([[maybe_unused]] const Progress progress, walk(prepared, buffers, 0, cursor, true));

@@ -88,7 +88,7 @@ class HostExecutor {
     std::uint64_t sent = 0;
   };
   struct Peer {
-    std::uint64_t entered = 0;  // the latest call it is known to have entered
+    std::uint64_t entered = 0;  // the latest call that it is known to have entered, with the same history
     std::uint64_t opened = 0;   // the latest call in which it was opened
     transport::Handle input = 0;
     transport::Handle output = 0;
@@ -114,12 +114,18 @@ class HostExecutor {
   }
   transport::ExpressCell& express_cell(int receiver, int sender, std::uint64_t call) const;
   Status gate(const Prepared& prepared);
-  /// Until `peer` has entered `call`; where that is the last call, it was the same as this rank's.
+  bool has_entered(int peer, std::uint64_t call) const;
+  /// That `peer`, which has entered `call`, has made the same calls as this rank until then.
+  Status compare(int peer, std::uint64_t call);
+  /// Waits until `peer` has entered `call`, and compares.
   Status see_entered(int peer, std::uint64_t call);
+  /// After a plan that puts into scratch: that no rank in another call can have put something into this rank's.
+  Status look_for_intruders();
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
   std::vector<std::byte*>& bases_of(const Prepared& prepared);
   Status open(int peer);
+  Status walk_lanes(const Prepared& prepared, const Buffers& buffers);
   Result<Progress> walk(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor, bool may_block);
   Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round);
   Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
@@ -143,8 +149,7 @@ class HostExecutor {
   const transport::WindowSizes sizes_;
   transport::Board* board_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t history_ = 0;           // of this rank's calls
-  std::uint64_t previous_history_ = 0;  // without the last one
+  std::uint64_t history_ = 0;  // of this rank's calls
   std::uint64_t tag_ = 0;
   std::vector<Link> links_;
   std::vector<Peer> peers_;
