@@ -57,9 +57,10 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Let the kernel copy between processes for memory that is not registered; auto: where that is allowed and faster "
      "than staging, tried at start-up; on: where it is allowed."},
     {Option::flight_recorder, "TUTTI_FLIGHT_RECORDER", Type::text, "", "",
-     "File (a rank's number is appended) to which a failure writes the last calls of every rank, as JSON."},
+     "File (a rank's number is put in) to which a failure, or TUTTI_FLIGHT_SIGNAL, writes the last calls of every rank "
+     "as JSON."},
     {Option::flight_signal, "TUTTI_FLIGHT_SIGNAL", Type::integer, "0", "",
-     "Number of a signal that prints the last calls on standard error; 0: none."},
+     "Number of a signal that prints the last calls on standard error (see TUTTI_FLIGHT_RECORDER); 0: none."},
     {Option::baselines, "TUTTI_BASELINES", Type::text, "", "",
      "Folder of the baselines' plug-ins; empty: ../lib beside the program."},
     {Option::topology, "TUTTI_TOPOLOGY", Type::text, "", "",
