@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <unordered_map>
 
@@ -14,10 +13,6 @@ namespace tutti::plan {
 namespace {
 
 using Clocks = std::vector<Clock>;
-
-void join(Clocks& into, const Clocks& other) {
-  for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], other[i]);
-}
 
 bool runs_in(Guard guard, int round, int rounds) {
   if (guard == Guard::from_third_round) return round >= 2;
@@ -49,12 +44,27 @@ struct Thread {
   std::size_t step = 0;
   bool running = false;
   Clocks clocks;
-  std::vector<bool> opened;  // by rank, in this call
+  std::shared_ptr<const Clocks> sent;  // the clocks as of the last signal, while only the own one has ticked since
+  std::vector<bool> opened;            // by rank, in this call
 };
 
-/// One sender, receiver, lane and kind of signal.
+/// `into` has seen all that `other` had seen.
+void join(Thread& into, const Clocks& other) {
+  for (std::size_t i = 0; i < other.size(); ++i) into.clocks[i] = std::max(into.clocks[i], other[i]);
+  into.sent = nullptr;
+}
+
+/// What a signal carries: the sender's clocks. A rank that signals many others in a row sends them the same ones, but
+/// for its own, so those are kept once: a thousand ranks that all signal each other would need gigabytes else.
+struct Signal {
+  std::shared_ptr<const Clocks> clocks;
+  int sender = 0;
+  Clock own = 0;
+};
+
+/// One sender, receiver, lane and kind of signal. Few signals are ever pending, and there are very many links.
 struct Link {
-  std::deque<std::unique_ptr<Clocks>> pending;
+  std::vector<Signal> pending;  // the oldest first
 };
 
 class Walk {
@@ -134,7 +144,7 @@ class Walk {
     std::vector<int> peers = calls_[k]->peers[rank];
     if (k >= 2) peers.insert(peers.end(), calls_[k - 2]->peers[rank].begin(), calls_[k - 2]->peers[rank].end());
     if (std::any_of(peers.begin(), peers.end(), [&](int peer) { return entered[peer].empty(); })) return false;
-    for (const int peer : peers) join(threads_[thread_of(rank)].clocks, entered[peer]);
+    for (const int peer : peers) join(threads_[thread_of(rank)], entered[peer]);
     return true;
   }
 
@@ -147,7 +157,7 @@ class Walk {
       at.phase = Phase::run;
       for (int lane = 0; lane < lanes_; ++lane) {
         Thread& thread = threads_[thread_of(rank, lane)];
-        if (lane > 0) join(thread.clocks, first.clocks);
+        if (lane > 0) join(thread, first.clocks);
         thread.call = at.call;
         thread.round = 0;
         thread.step = 0;
@@ -162,7 +172,7 @@ class Walk {
       if (threads_[thread_of(rank, lane)].running) return false;
     }
     for (int lane = 1; lane < lanes_; ++lane) {
-      join(first.clocks, threads_[thread_of(rank, lane)].clocks);
+      join(first, threads_[thread_of(rank, lane)].clocks);
       ++threads_[thread_of(rank, lane)].clocks[thread_of(rank, lane)];
     }
     calls_[at.call]->left[rank] = first.clocks;
@@ -204,21 +214,23 @@ class Walk {
         const Clocks& entered = calls_[thread.call]->entered[step.peer];
         can_go = !entered.empty();
         if (!can_go) break;
-        if (!thread.opened[step.peer]) join(thread.clocks, entered);
+        if (!thread.opened[step.peer]) join(thread, entered);
         thread.opened[step.peer] = true;
         break;
       }
       case StepKind::signal:
-        link(thread.rank, step.peer, thread.lane, step.channel)
-            .pending.push_back(std::make_unique<Clocks>(thread.clocks));
+        if (!thread.sent) thread.sent = std::make_shared<const Clocks>(thread.clocks);
+        link(thread.rank, step.peer, thread.lane, step.channel).pending.push_back({thread.sent, t, thread.clocks[t]});
         ++thread.clocks[t];
         break;
       case StepKind::wait: {
         Link& from = link(step.peer, thread.rank, thread.lane, step.channel);
         can_go = !from.pending.empty();
         if (!can_go) break;
-        join(thread.clocks, *from.pending.front());
-        from.pending.pop_front();
+        const Signal& signal = from.pending.front();
+        join(thread, *signal.clocks);
+        thread.clocks[signal.sender] = std::max(thread.clocks[signal.sender], signal.own);
+        from.pending.erase(from.pending.begin());
         break;
       }
       case StepKind::put:
