@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -80,7 +81,7 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
   sizes.ranks = ranks;
   sizes.lanes = kLanes;
   // All mailboxes of a window together should leave the second-level cache before they are used again, as scratch does.
-  sizes.mailbox = std::clamp(kMailboxes / static_cast<std::size_t>(ranks), kLeastMailbox, kMostMailbox);
+  sizes.mailbox = std::clamp(std::bit_floor(kMailboxes / static_cast<std::size_t>(ranks)), kLeastMailbox, kMostMailbox);
   std::size_t scratch = std::max(static_cast<std::size_t>(options::bytes(Option::scratch)), kLeastScratch);
   for (;; scratch /= 2, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);

@@ -66,6 +66,7 @@ struct Transfers::Mailbox {
 
 Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
     : transport_(transport), waiter_(waiter), health_(health), rank_(rank) {
+  TUTTI_CHECK_EQ(transport.sizes().mailbox % kCacheLine, std::size_t{0});
   const std::size_t room = transport.sizes().mailbox - sizeof(Mailbox);
   slots_ = std::max(kFewestSlots, room / kLargestSlot);
   payload_ = room / slots_ / kCacheLine * kCacheLine - sizeof(SlotHeader);
