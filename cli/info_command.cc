@@ -15,7 +15,6 @@
 #include "topology/discover.h"
 #include "topology/text.h"
 #include "transport/shm/arena.h"
-#include "transport/shm/cross_memory.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::cli {
@@ -48,8 +47,6 @@ Json shm_json() {
     why_not = cross.why;
   } else if (wish == "off") {
     why_not = "TUTTI_CROSS_MEMORY is off";
-  } else if (wish == "auto" && !transport::cross_memory_pays()) {
-    why_not = "allowed, but slower here than two copies";
   }
   json["cross_memory"] = why_not.empty();
   if (!why_not.empty()) json["cross_memory_why_not"] = why_not;
@@ -124,7 +121,7 @@ void print_text(const Json& all, const topology::Topology& topology) {
                print_bytes(shm["arena_bytes"].get<std::uint64_t>()));
     const bool cross = shm["cross_memory"].get<bool>();
     fmt::print("    cross-memory access to plain memory: {}\n",
-               cross ? "on (tried between two processes)"
+               cross ? "on (allowed; TUTTI_CROSS_MEMORY=auto uses it where the ranks find it faster than staging)"
                      : "off (" + shm["cross_memory_why_not"].get<std::string>() + "); such memory is staged");
   } else {
     fmt::print("  shm: off ({})\n", shm["why_not"].get<std::string>());

@@ -68,7 +68,7 @@ int show(const Settings& settings) {
   const Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
   if (!selection.ok()) return fail("TUTTI_SELECTION: " + selection.status().message());
   if (!settings.collective.empty()) return choose(settings, selection.value());
-  fmt::print("# collective ranks bytes algorithm [plain]; the last one that fits and can serve is taken\n{}",
+  fmt::print("# collective ranks bytes algorithm [plain|staged]; the last one that fits and can serve is taken\n{}",
              selection.value().print());
   return 0;
 }

@@ -11,15 +11,13 @@ namespace tutti::planner {
 inline constexpr std::string_view kDefaultRules = R"(
 all_reduce     *     *        staged_two_shot
 all_reduce     *     *        two_shot
-all_reduce     2     *        one_shot         plain
-all_reduce     3-inf *        staged_two_shot  plain
-all_reduce     3-inf 0-32K    one_shot         plain
-all_reduce     9-inf 8K-inf   staged_two_shot  plain
+all_reduce     *     0-8K     one_shot         plain
+all_reduce     2     *        one_shot         staged
+all_reduce     3-8   0-32K    one_shot         staged
 all_reduce     *     0-1K     one_shot
 
 reduce_scatter *     *        staged_direct
 reduce_scatter *     *        direct
-reduce_scatter *     *        staged_direct    plain
 reduce_scatter 3-inf 0-8K     one_shot
 reduce_scatter *     0-1K     staged_direct
 
@@ -38,8 +36,7 @@ broadcast      *     0-4K     one_shot
 reduce         *     *        chain
 reduce         *     *        one_shot
 reduce         *     *        direct
-reduce         *     *        one_shot         plain
-reduce         3-inf 512K-inf chain            plain
+reduce         3-inf 512K-inf chain            staged
 reduce         3-inf 0-8K     one_shot
 reduce         *     0-4K     one_shot
 

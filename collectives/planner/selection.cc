@@ -56,12 +56,15 @@ Result<Selection::Rule> Selection::parse_rule(std::string_view text, bool built_
   const std::vector<std::string_view> words = words_of(text);
   const auto bad = [&](const std::string& why) {
     return invalid_argument(
-        fmt::format("selection rule {}: {}; expected 'collective ranks bytes algorithm [plain]', such as "
+        fmt::format("selection rule {}: {}; expected 'collective ranks bytes algorithm [plain|staged]', such as "
                     "'all_reduce * 0-8K one_shot'",
                     quote(text), why));
   };
   if (words.size() != 4 && words.size() != 5) return bad(fmt::format("{} words", words.size()));
-  if (words.size() == 5 && words[4] != "plain") return bad(fmt::format("{} is not 'plain'", quote(words[4])));
+  const std::string_view memory = words.size() == 5 ? words[4] : "any";
+  if (words.size() == 5 && memory != "plain" && memory != "staged") {
+    return bad(fmt::format("{} is neither 'plain' nor 'staged'", quote(memory)));
+  }
   Rule rule{Collective::barrier,
             1,
             std::numeric_limits<int>::max(),
@@ -69,6 +72,7 @@ Result<Selection::Rule> Selection::parse_rule(std::string_view text, bool built_
             kNoEnd,
             nullptr,
             words.size() == 5,
+            memory == "staged",
             fmt::format("{}", fmt::join(words, " ")),
             built_in};
   const Result<Collective> collective = parse_collective(words[0]);
@@ -156,7 +160,7 @@ Result<Choice> Selection::choose(const Demand& demand) const {
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (rule->collective != demand.collective || demand.ranks < rule->min_ranks || demand.ranks > rule->max_ranks ||
         demand.bytes < rule->from || demand.bytes >= rule->to || (rule->plain && !demand.plain) ||
-        !why_not(*rule->algorithm, demand).empty()) {
+        (rule->staged && demand.buffers_open) || !why_not(*rule->algorithm, demand).empty()) {
       continue;
     }
     return Choice{rule->algorithm, fmt::format("{} '{}'", rule->built_in ? "built-in rule" : "rule", rule->text)};

@@ -1,12 +1,14 @@
 // Which algorithm serves a call: a readable list of rules. The last rule that matches and can serve is taken, so a
 // later rule is an exception to an earlier one, and what users add (option TUTTI_SELECTION) comes last.
 //
-//   rule        := collective ranks bytes algorithm ['plain']    all_reduce * 0-8K one_shot
+//   rule        := collective ranks bytes algorithm [memory]      all_reduce * 0-8K one_shot
 //   ranks       := '*' | N | N-M | N-inf
 //   bytes       := '*' | A-B                               half open [A, B); sizes as 64, 8K, 1M; B may be inf
 //   rules       := rule (';' rule)*                        newlines separate too; '#' begins a comment
-// 'plain': only where some buffer of the call is not registered, so that peers reach it by the kernel's help or not at
-// all. Bytes are those of the largest buffer of the call: the vector, or all ranks' blocks together.
+//   memory      := 'plain' | 'staged'
+// 'plain': only where some buffer of the call is not registered; 'staged': only where peers cannot reach such a buffer
+// by the kernel's help either. Bytes are those of the largest buffer of the call: the vector, or all ranks' blocks
+// together.
 //
 // Immutable; thread-safe.
 #pragma once
@@ -57,7 +59,8 @@ class Selection {
     std::size_t from;
     std::size_t to;
     const algorithms::Algorithm* algorithm;
-    bool plain;
+    bool plain;  // or staged
+    bool staged;
     std::string text;
     bool built_in;
   };

@@ -322,7 +322,21 @@ class Hub {
     Left left;
     left.rank = rank;
     broadcast(rank, {MessageType::left, encode(left)});
-    set_gone(Status(Code::aborted, fmt::format("{} has left", name_of(rank, member.who))));
+    set_gone(Status(Code::aborted, fmt::format("{} has left{}", name_of(rank, member.who), who_is_waited_for())));
+  }
+
+  /// Who left may have given up waiting for others, which are the ones to name: "; rank 2 has not come to exchange 3".
+  std::string who_is_waited_for() const {
+    for (const auto& [sequence, exchange] : exchanges_) {
+      std::vector<int> missing;
+      for (const int other : ranks_that_are(Presence::here)) {
+        if (!exchange.blobs[static_cast<std::size_t>(other)]) missing.push_back(other);
+      }
+      if (missing.empty()) continue;
+      return fmt::format("; {} {} not come to exchange {}", rank_list(missing), missing.size() == 1 ? "has" : "have",
+                         sequence);
+    }
+    return {};
   }
 
   /// Looks for members whose connection has closed without a goodbye. Telling the others may close further ones.

@@ -16,6 +16,7 @@
 
 #include "base/options.h"
 #include "transport/bootstrap/fd_socket.h"
+#include "transport/shm/attach_trial.h"
 #include "transport/shm/cross_memory.h"
 
 namespace tutti::transport {
@@ -195,11 +196,13 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   acquaintance.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
 
   const std::string& wish = options::text(Option::cross_memory);
-  const bool wanted = wish == "on" || (wish == "auto" && cross_memory_pays());
-  const bool use = wanted && std::all_of(cards.begin(), cards.end(), can_reach);
-  TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(use ? "1" : "0"));
+  const bool reach = wish != "off" && std::all_of(cards.begin(), cards.end(), can_reach);
+  TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(reach ? "1" : "0"));
   acquaintance.cross_memory =
       std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });
+  if (acquaintance.cross_memory && wish == "auto") {
+    TUTTI_ASSIGN(acquaintance.cross_memory, attach_pays(bootstrap, arena, acquaintance.processes));
+  }
   return acquaintance;
 }
 

@@ -2,15 +2,8 @@
 
 #include <fmt/format.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <limits>
-#include <vector>
-
-#include "base/clock.h"
 
 namespace tutti::transport {
 
@@ -20,18 +13,6 @@ Status attach_error(const char* what, pid_t pid) {
   const int error = errno;
   if (error == ESRCH) return {Code::peer_died, fmt::format("pid {} has ended", pid)};
   return system_error(fmt::format("cannot {} memory of pid {}", what, pid), error);
-}
-
-template <class Body>
-std::int64_t best_time_of(Body&& body) {
-  constexpr int kTries = 5;
-  std::int64_t best = std::numeric_limits<std::int64_t>::max();
-  for (int i = 0; i < kTries; ++i) {
-    const std::int64_t begin = now_ns();
-    body();
-    best = std::min(best, now_ns() - begin);
-  }
-  return best;
 }
 
 }  // namespace
@@ -56,22 +37,6 @@ Status cross_memory_write(pid_t pid, const void* from, std::uint64_t to, std::si
     done += static_cast<std::size_t>(moved);
   }
   return {};
-}
-
-bool cross_memory_pays() {
-  constexpr std::size_t kBytes = std::size_t{256} << 10;
-  std::vector<std::byte> memory(3 * kBytes, std::byte{1});
-  std::byte* from = memory.data();
-  std::byte* slot = from + kBytes;
-  std::byte* to = slot + kBytes;
-  bool well = true;
-  const std::int64_t attached = best_time_of(
-      [&] { well = well && cross_memory_read(getpid(), reinterpret_cast<std::uint64_t>(from), to, kBytes).ok(); });
-  const std::int64_t staged = best_time_of([&] {
-    std::memcpy(slot, from, kBytes);
-    std::memcpy(to, slot, kBytes);
-  });
-  return well && attached < staged;
 }
 
 }  // namespace tutti::transport

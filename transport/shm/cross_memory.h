@@ -14,9 +14,4 @@ namespace tutti::transport {
 Status cross_memory_read(pid_t pid, std::uint64_t from, void* to, std::size_t bytes);
 Status cross_memory_write(pid_t pid, const void* from, std::uint64_t to, std::size_t bytes);
 
-/// Whether one copy by the kernel takes less time than two through shared memory, tried on 256 KiB of this process's
-/// own memory. It does on some machines: the kernel looks up every page, and in a virtual machine that is slow. Takes a
-/// fraction of a millisecond.
-bool cross_memory_pays();
-
 }  // namespace tutti::transport

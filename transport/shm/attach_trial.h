@@ -1,0 +1,21 @@
+// Whether the kernel's cross-memory access is worth using between the ranks of a job.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/shm/arena.h"
+#include "transport/shm/shm.h"
+
+namespace tutti::transport {
+
+/// Tries both ways to move 2 MiB of plain memory from each rank to the next: one copy by the kernel, and two through
+/// slots in shared memory, on the cores where the ranks happen to run. Which is faster depends on how far these are
+/// from each other (perf/README.md). A collective call of all ranks, of a millisecond or two; all get the same answer.
+/// `processes`: by rank, all but the own one with their arena. Errors: those of an exchange.
+Result<bool> attach_pays(bootstrap::Bootstrap& bootstrap, Arena& arena,
+                         const std::vector<std::shared_ptr<const ShmProcess>>& processes);
+
+}  // namespace tutti::transport
