@@ -407,9 +407,9 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
     }
   }
   TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
-  auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
+  const auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
-               executor::prepare(std::move(plan), rank_, ready.shape, transport_->sizes()));
+               executor::prepare(plan, rank_, ready.shape, transport_->sizes()));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -89,7 +90,7 @@ double attach_us(std::size_t bytes) {
 
 }  // namespace
 
-int main() {
+int main() try {
   fmt::print(
       "Microseconds to copy a block into a slot, and out of it on another core, by how much memory the slots are; "
       "and one copy by the kernel (0: not allowed).\n\n| block | two slots | 1 MiB | 2 MiB | 4 MiB | cross-memory "
@@ -103,4 +104,7 @@ int main() {
     }
     fmt::print("| {:.2f} |\n", attach_us(bytes));
   }
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
 }

@@ -180,7 +180,7 @@ std::size_t Prepared::memory() const {
   return bytes;
 }
 
-Result<std::shared_ptr<Prepared>> prepare(std::shared_ptr<const Plan> plan, int rank, const Shape& shape,
+Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& plan, int rank, const Shape& shape,
                                           const transport::WindowSizes& sizes) {
   static std::atomic<std::uint64_t> next_id{1};
   auto prepared = std::make_shared<Prepared>();

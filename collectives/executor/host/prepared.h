@@ -100,7 +100,7 @@ struct Prepared {
 
 /// REQUIRES: the plan is for `rank`'s communicator size. Errors: memory_limit when scratch cannot hold a single element
 /// per slot.
-Result<std::shared_ptr<Prepared>> prepare(std::shared_ptr<const plan::Plan> plan, int rank, const Shape& shape,
+Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const plan::Plan>& plan, int rank, const Shape& shape,
                                           const transport::WindowSizes& sizes);
 
 }  // namespace tutti::executor
