@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -105,6 +106,6 @@ int main() try {
     fmt::print("| {:.2f} |\n", attach_us(bytes));
   }
 } catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
+  std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }
