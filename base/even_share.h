@@ -1,6 +1,8 @@
 // Splitting `total` things into `parts` contiguous shares whose sizes differ by at most one; the first ones are larger.
-//   even_share(10, 4, 0) = [0,3)   even_share(10, 4, 1) = [3,6)   even_share(10, 4, 2) = [6,8)   even_share(10, 4, 3) =
-//   [8,10) even_share(2, 3, 2)  = [2,2)   (a share may be empty)
+//   even_share(10, 4, 0) = [0,3)
+//   even_share(10, 4, 1) = [3,6)
+//   even_share(10, 4, 3) = [8,10)
+//   even_share(2, 3, 2)  = [2,2)   (a share may be empty)
 #pragma once
 
 #include <cstddef>

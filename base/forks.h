@@ -1,4 +1,5 @@
 // Tells a fork from the process that it was forked from: what a process shares with others does not become the fork's.
+// For what is asked at every call; elsewhere getpid(), which is a system call, says the same.
 #pragma once
 
 #include <cstdint>

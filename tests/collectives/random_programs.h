@@ -46,8 +46,6 @@ class RandomProgram {
     const algorithms::Algorithm& algorithm = table[draw(table.size())];
     const bool by_name = draw(2) == 0;
     const std::size_t counts[] = {0, 1, 3, 64, 1000, 4097, 30'000};
-    const bool reduces = algorithm.collective == Collective::all_reduce || algorithm.collective == Collective::reduce ||
-                         algorithm.collective == Collective::reduce_scatter;
     c.collective = algorithm.collective;
     c.algorithm = by_name ? algorithm.name : "";
     c.count = counts[draw(std::size(counts))];
@@ -56,7 +54,7 @@ class RandomProgram {
     c.type = types[draw(std::size(types))];
     const ReduceOp ops[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::premul_sum};
     const ReduceOp op = ops[draw(std::size(ops))];
-    if (reduces) c.op = op;
+    if (reduces(c.collective)) c.op = op;
     const int root = static_cast<int>(draw(997)) % comm.size();
     if (algorithms::serves(algorithm, {algorithm.collective, comm.size(), root, {}})) c.root = root;
     c.deterministic = draw(4) == 0 && algorithm.rank_order;

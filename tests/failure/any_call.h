@@ -22,13 +22,8 @@ struct AnyCall {
   int root = 0;
   bool deterministic = false;
 
-  bool reduces() const {
-    return kind == Collective::all_reduce || kind == Collective::reduce_scatter || kind == Collective::reduce;
-  }
-  bool rooted() const {
-    return kind == Collective::broadcast || kind == Collective::reduce || kind == Collective::gather ||
-           kind == Collective::scatter;
-  }
+  bool reduces() const { return tutti::reduces(kind); }
+  bool rooted() const { return has_root(kind); }
   std::string text() const {
     return std::string(name_of(kind)) + " " + std::to_string(count) + " x " + name_of(type) + " " + name_of(op) +
            " root " + std::to_string(root) + (deterministic ? " deterministic" : "");

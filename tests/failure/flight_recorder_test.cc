@@ -2,6 +2,7 @@
 // too.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,22 @@ void sum(Communicator& comm, std::size_t count) {
   std::vector<float> data(count);
   comm.all_reduce(data.data(), data.data(), count, DataType::f32);
 }
+
+// For the files of one test; gone with it.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = ::testing::TempDir() + "tutti_flight_recorder_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Folder() { std::filesystem::remove_all(folder_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  std::string folder_;
+};
 
 TEST(FlightRecorder, KeepsTheLast256Calls) {
   Processes ranks(2, [](const Place& place) {
@@ -148,9 +165,8 @@ TEST(FlightRecorder, ShowsTheLastCallsOfTheDead) {
 
 // On demand, also while the rank is stuck in a call: a signal prints all ranks' calls.
 TEST(FlightRecorder, IsPrintedOnASignal) {
-  char folder[] = "/tmp/flight_recorder_test.XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string path = std::string(folder) + "/flight";
+  const Folder folder;
+  const std::string path = folder.path("flight");
   Processes ranks(2,
                   [](const Place& place) {
                     Communicator comm = place.join(with_timeout(60s));
@@ -181,15 +197,12 @@ TEST(FlightRecorder, IsPrintedOnASignal) {
     const auto json = nlohmann::json::parse(in, nullptr, false);
     return !json.is_discarded() && json["ranks"].size() == 2;
   }));
-  unlink(file.c_str());
-  rmdir(folder);
 }
 
 // TUTTI_FLIGHT_RECORDER: all calls of all ranks as a file, when something fails.
 TEST(FlightRecorder, IsWrittenToAFile) {
-  char folder[] = "/tmp/flight_recorder_test.XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string path = std::string(folder) + "/flight";
+  const Folder folder;
+  const std::string path = folder.path("flight");
   {
     Processes ranks(2,
                     [](const Place& place) {
@@ -213,9 +226,7 @@ TEST(FlightRecorder, IsWrittenToAFile) {
     ASSERT_FALSE(json.is_discarded()) << file;
     EXPECT_EQ(json["ranks"].size(), 2u);
     EXPECT_EQ(json["ranks"][0]["calls"][0]["call"], "all_reduce(11 x f32, sum)");
-    unlink(file.c_str());
   }
-  rmdir(folder);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ int threads_of_each(const Arguments& arguments, int ranks) {
 }
 
 // Every step frees and takes again the same tensors. glibc gives their pages back to the kernel in between, and each
-// comes back with a page fault: a sixth of a step of a wide model.
+// comes back with a page fault: a third of a step of a wide model.
 void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());

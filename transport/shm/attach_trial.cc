@@ -16,24 +16,30 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{2} << 20;  // as much as scratch takes turns through
 constexpr std::size_t kChunk = std::size_t{256} << 10;
 constexpr int kLaps = 3;  // the first one finds the pages; of the others the better one counts
-constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-struct Pair {
-  std::uint64_t first = 0;
-  std::uint64_t second = 0;
+/// Where a rank has what the next one copies.
+struct Place {
+  std::uint64_t slots = kNone;  // offset in its arena
+  std::uint64_t plain = 0;      // address
 };
 
-Result<std::vector<Pair>> exchange(bootstrap::Bootstrap& bootstrap, const Pair& mine) {
+/// What both ways take, in ns.
+struct Times {
+  std::uint64_t staged = std::numeric_limits<std::uint32_t>::max();
+  std::uint64_t attached = std::numeric_limits<std::uint32_t>::max();
+};
+
+/// Everybody's, by rank.
+template <class T>
+Result<std::vector<T>> exchange(bootstrap::Bootstrap& bootstrap, const T& mine) {
   TUTTI_ASSIGN(const std::vector<std::string> blobs,
                bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(mine)}));
-  std::vector<Pair> pairs(blobs.size());
-  for (std::size_t r = 0; r < blobs.size(); ++r) {
-    std::memcpy(&pairs[r], blobs[r].data(), std::min(blobs[r].size(), sizeof(Pair)));
-  }
-  return pairs;
+  std::vector<T> all(blobs.size());
+  for (std::size_t r = 0; r < blobs.size(); ++r)
+    std::memcpy(&all[r], blobs[r].data(), std::min(blobs[r].size(), sizeof(T)));
+  return all;
 }
-
-Status barrier(bootstrap::Bootstrap& bootstrap) { return bootstrap.all_gather("").status(); }
 
 template <class Body>
 std::uint64_t ns_of(Body&& body) {
@@ -42,54 +48,51 @@ std::uint64_t ns_of(Body&& body) {
   return static_cast<std::uint64_t>(now_ns() - begin);
 }
 
-// REQUIRES: slots of kBytes. What both ways take on this rank, in ns.
-Result<Pair> try_both(bootstrap::Bootstrap& bootstrap, std::byte* slots, const std::vector<std::byte>& plain,
-                      const ShmProcess& next, const Pair& of_next) {
+Result<Times> try_both(bootstrap::Bootstrap& bootstrap, std::byte* slots, const std::vector<std::byte>& plain,
+                       const ShmProcess& next, const Place& of_next) {
   std::vector<std::byte> to(kBytes, std::byte{2});
-  Pair best{std::numeric_limits<std::uint32_t>::max(), std::numeric_limits<std::uint32_t>::max()};
+  Times best;
   for (int lap = 0; lap < kLaps; ++lap) {
     std::uint64_t staged = ns_of([&] { std::memcpy(slots, plain.data(), kBytes); });
-    TUTTI_TRY(barrier(bootstrap));
-    staged += ns_of([&] { std::memcpy(to.data(), next.arena->base() + of_next.first, kBytes); });
+    TUTTI_TRY(bootstrap.barrier());
+    staged += ns_of([&] { std::memcpy(to.data(), next.arena->base() + of_next.slots, kBytes); });
     bool well = true;
     const std::uint64_t attached = ns_of([&] {
       for (std::size_t at = 0; at < kBytes; at += kChunk) {
-        well = well && cross_memory_read(next.pid, of_next.second + at, to.data() + at, kChunk).ok();
+        well = well && cross_memory_read(next.pid, of_next.plain + at, to.data() + at, kChunk).ok();
       }
     });
-    TUTTI_TRY(barrier(bootstrap));
+    TUTTI_TRY(bootstrap.barrier());
     if (lap == 0) continue;
-    best.first = std::min(best.first, staged);
-    if (well) best.second = std::min(best.second, attached);
+    best.staged = std::min(best.staged, staged);
+    if (well) best.attached = std::min(best.attached, attached);
   }
   return best;
+}
+
+/// attach_pays() with this rank's slots; null: it found no memory for them.
+Result<bool> compare_ways(bootstrap::Bootstrap& bootstrap, const Arena& arena, std::byte* slots,
+                          const std::vector<std::shared_ptr<const ShmProcess>>& processes) {
+  const std::vector<std::byte> plain(kBytes, std::byte{1});
+  const Place mine{slots == nullptr ? kNone : static_cast<std::uint64_t>(slots - arena.base()),
+                   reinterpret_cast<std::uint64_t>(plain.data())};
+  TUTTI_ASSIGN(const std::vector<Place> places, exchange(bootstrap, mine));
+  const auto has_none = [](const Place& place) { return place.slots == kNone; };
+  if (slots == nullptr || std::any_of(places.begin(), places.end(), has_none)) return false;
+  const auto next = static_cast<std::size_t>((bootstrap.rank() + 1) % bootstrap.size());
+  TUTTI_ASSIGN(const Times own, try_both(bootstrap, slots, plain, *processes[next], places[next]));
+  TUTTI_ASSIGN(const std::vector<Times> all, exchange(bootstrap, own));
+  Times sum{0, 0};
+  for (const Times& times : all) sum = {sum.staged + times.staged, sum.attached + times.attached};
+  return sum.attached < sum.staged;
 }
 
 }  // namespace
 
 Result<bool> attach_pays(bootstrap::Bootstrap& bootstrap, Arena& arena,
                          const std::vector<std::shared_ptr<const ShmProcess>>& processes) {
-  const std::vector<std::byte> plain(kBytes, std::byte{1});
-  Result<std::byte*> slots = arena.allocate(kBytes);
-  const Pair mine{slots.ok() ? static_cast<std::uint64_t>(slots.value() - arena.base()) : kNothing,
-                  reinterpret_cast<std::uint64_t>(plain.data())};
-  const Result<std::vector<Pair>> all = exchange(bootstrap, mine);
-  const auto has_slots = [](const Pair& pair) { return pair.first != kNothing; };
-  Result<bool> pays = false;
-  if (!all.ok()) {
-    pays = all.status();
-  } else if (std::all_of(all.value().begin(), all.value().end(), has_slots)) {
-    const auto next = static_cast<std::size_t>((bootstrap.rank() + 1) % bootstrap.size());
-    const Result<Pair> times = try_both(bootstrap, slots.value(), plain, *processes[next], all.value()[next]);
-    const Result<std::vector<Pair>> of_all = times.ok() ? exchange(bootstrap, times.value()) : times.status();
-    if (of_all.ok()) {
-      Pair sum;
-      for (const Pair& pair : of_all.value()) sum = {sum.first + pair.first, sum.second + pair.second};
-      pays = sum.second < sum.first;
-    } else {
-      pays = of_all.status();
-    }
-  }
+  const Result<std::byte*> slots = arena.allocate(kBytes);
+  Result<bool> pays = compare_ways(bootstrap, arena, slots.ok() ? slots.value() : nullptr, processes);
   if (slots.ok()) Arena::deallocate(slots.value());
   return pays;
 }

@@ -23,10 +23,6 @@ constexpr std::size_t kFewRanges = 16;
 // What fits into a core's store buffer is better written where it was written before.
 constexpr std::size_t kTurnBytes = 8192;
 
-std::size_t base_index(Space space, int ranks, int rank) {
-  return static_cast<std::size_t>(static_cast<int>(space) * ranks + rank);
-}
-
 bool passes(Guard guard, int round, int rounds) {
   switch (guard) {
     case Guard::always: return true;
@@ -65,39 +61,35 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       board_(transport.window(rank).board),
       links_(transport.sizes().signal_cells()),
       peers_(static_cast<std::size_t>(ranks_)) {
-  const transport::WindowSizes& sizes = sizes_;
   for (int peer = 0; peer < ranks_; ++peer) {
     express_cells_.push_back(transport.window(peer).express);
-    for (int lane = 0; lane < sizes.lanes; ++lane) {
+    for (int lane = 0; lane < sizes_.lanes; ++lane) {
       for (int channel = 0; channel < plan::kChannels; ++channel) {
         Link& l = link(peer, lane, channel);
-        l.in = &transport.window(rank).signals[sizes.signal_index(peer, lane, channel)];
-        l.out = &transport.window(peer).signals[sizes.signal_index(rank, lane, channel)];
+        l.in = &transport.window(rank).signals[sizes_.signal_index(peer, lane, channel)];
+        l.out = &transport.window(peer).signals[sizes_.signal_index(rank, lane, channel)];
         l.doze = &transport.window(peer).board->doze;
       }
     }
   }
-  express_.resize(sizes.express_bytes());
-  const auto at = [&](std::vector<std::byte*>& bases, int row, int r) -> std::byte*& {
-    return bases[static_cast<std::size_t>(row * ranks_ + r)];
-  };
-  constexpr int kScratch = static_cast<int>(Space::scratch);
-  constexpr int kPublished = static_cast<int>(Space::published);
+  express_.resize(sizes_.express_bytes());
   for (std::size_t half = 0; half < 2; ++half) {
-    bases_[half].resize(static_cast<std::size_t>(kBaseRows * ranks_));
+    std::vector<std::byte*>& bases = bases_[half];
+    bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
-      at(bases_[half], kScratch, r) = transport.window(r).scratch + half * sizes.scratch_half;
-      at(bases_[half], kPublished, r) = transport.window(r).published + half * sizes.published_half;
+      bases[base_index(Space::scratch, ranks_, r)] = transport.window(r).scratch + half * sizes_.scratch_half;
+      bases[base_index(Space::published, ranks_, r)] = transport.window(r).published + half * sizes_.published_half;
     }
   }
-  express_bases_.resize(sizes.express_calls());
-  for (std::uint64_t call = 0; call < sizes.express_calls(); ++call) {
+  express_bases_.resize(sizes_.express_calls());
+  for (std::uint64_t call = 0; call < sizes_.express_calls(); ++call) {
     std::vector<std::byte*>& bases = express_bases_[call];
     bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
-      at(bases, kScratch, r) = express_cell(r, rank, call).payload();
-      at(bases, kInbox, r) = express_cell(rank, r, call).payload();
-      at(bases, kPublished, r) = r == rank ? express_.data() : express_cell(rank, r, call).payload();
+      std::byte* come = express_cell(rank, r, call).payload();
+      bases[base_index(Space::scratch, ranks_, r)] = express_cell(r, rank, call).payload();
+      bases[base_index(Space::published, ranks_, r)] = r == rank ? express_.data() : come;
+      bases[base_index(kInbox, ranks_, r)] = come;
     }
   }
 }
@@ -124,7 +116,6 @@ std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffer
 }
 
 Status HostExecutor::keep_in_sight() {
-  static_assert(2 * kLookEvery + 8 < transport::kCallRing);  // 8: how far back Waiter::check_peer looks
   if (sequence_ < kLookEvery) return {};
   const std::uint64_t needed = sequence_ - kLookEvery;
   waiter_.begin_call(needed);
@@ -153,11 +144,8 @@ void HostExecutor::withdraw() {
 Status HostExecutor::open(int peer) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   if (p.opened == sequence_) return {};
+  TUTTI_TRY(see_entered(peer, sequence_));
   const transport::CallRecord& record = transport_.window(peer).board->calls[sequence_ % transport::kCallRing];
-  const auto here = [&] { return record.sequence.load(std::memory_order_acquire) >= sequence_; };
-  if (!here()) TUTTI_TRY(waiter_.until(here, peer));
-  if (record.fingerprint.load(std::memory_order_relaxed) != history_) return waiter_.check_peer(peer, sequence_);
-  p.entered = sequence_;
   p.opened = sequence_;
   p.factor = record.factor.load(std::memory_order_relaxed);
   const Handle input = record.input.load(std::memory_order_relaxed);
@@ -197,11 +185,11 @@ bool HostExecutor::has_entered(int peer, std::uint64_t call) const {
 }
 
 Status HostExecutor::compare(int peer, std::uint64_t call) {
-  const auto history_of = [&](int rank) {
+  const auto history = [&](int rank) {
     return transport_.window(rank).board->calls[call % transport::kCallRing].fingerprint.load(
         std::memory_order_relaxed);
   };
-  if (history_of(peer) != history_of(rank_)) TUTTI_TRY(waiter_.check_peer(peer, call));
+  if (history(peer) != history(rank_)) TUTTI_TRY(waiter_.check_peer(peer, call));
   peers_[static_cast<std::size_t>(peer)].entered = call;
   return {};
 }

@@ -52,9 +52,7 @@ class HostExecutor {
   std::uint64_t enter(const Announcement& announcement, const Buffers& buffers, bool handles);
   /// Must come before enter() when it is time_to_look(). A call may end without having heard of every rank (a
   /// broadcast's root, a call of no elements), so a rank could run ahead without limit and overwrite, on its Board,
-  /// records of calls in which others still are. This keeps it within 2 * kLookEvery calls of the last one, less than
-  /// the kCallRing records that there are.
-  static constexpr std::uint64_t kLookEvery = 64;
+  /// records of calls in which others still are. This keeps it within 2 * kLookEvery calls of the last one.
   bool time_to_look() const { return sequence_ % kLookEvery == kLookEvery - 1; }
   Status keep_in_sight();
   /// What the ranks say of their buffers in this call.

@@ -231,14 +231,15 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
     for (const Range& range : ranges) {
       PreparedRange r;
       r.range = range;
-      r.base = static_cast<std::uint32_t>(static_cast<int>(range.space) * p.ranks + range.rank);
+      r.base = static_cast<std::uint32_t>(base_index(range.space, p.ranks, range.rank));
       r.remote = range.rank != rank;
       r.raw_input = range.space == Space::input;
       if (is_user(range.space)) {
         r.offset = p.piece_begin(p.placement_of(range.space), range.first) * p.element;
       } else if (p.express && range.space == Space::scratch && !r.remote) {
         const int sender = (*senders)[static_cast<std::size_t>(rank)][static_cast<std::size_t>(range.first)];
-        r.base = static_cast<std::uint32_t>(kInbox * p.ranks + sender);  // offset 0, as all are in express cells
+        r.base =
+            static_cast<std::uint32_t>(base_index(kInbox, p.ranks, sender));  // offset 0, as all are in express cells
       } else if (!p.express) {
         r.offset = p.slots_of(range.space).offset(range.first, 0);
       }

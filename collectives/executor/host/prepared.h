@@ -32,10 +32,14 @@ struct Shape {
 /// cells, by sender.
 inline constexpr int kInbox = 4;
 inline constexpr int kBaseRows = 5;
+constexpr std::size_t base_index(int row, int ranks, int rank) { return static_cast<std::size_t>(row * ranks + rank); }
+constexpr std::size_t base_index(plan::Space space, int ranks, int rank) {
+  return base_index(static_cast<int>(space), ranks, rank);
+}
 
 struct PreparedRange {
   plan::Range range;
-  std::uint32_t base = 0;  // index in that table: row * ranks + rank
+  std::uint32_t base = 0;  // index in that table
   std::size_t offset = 0;  // from that base, in round 0
   bool remote = false;     // in a peer's memory
   bool raw_input = false;  // the caller's own numbers: premul_sum multiplies them

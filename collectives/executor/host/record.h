@@ -11,6 +11,12 @@
 
 namespace tutti::executor {
 
+/// How often a rank looks whether all others are in sight (HostExecutor::keep_in_sight); how far back a call may lie in
+/// which they still are, or in which they were the first to differ. The few calls more are for check_peer().
+inline constexpr std::uint64_t kLookEvery = 64;
+inline constexpr std::uint64_t kLookBack = 2 * kLookEvery + 8;
+static_assert(kLookBack < transport::kCallRing);
+
 /// In place of the peer, for a group of several messages.
 inline constexpr int kManyPeers = -1;
 

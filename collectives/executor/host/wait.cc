@@ -23,7 +23,6 @@ constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
 constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
-constexpr std::uint64_t kLookBack = 136;             // calls: no rank is further ahead (HostExecutor::kLookEvery)
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
