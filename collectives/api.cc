@@ -79,6 +79,17 @@ Call rooted(Collective collective, const void* send, void* recv, std::size_t cou
   return reducing(collective, send, recv, count, type, ReduceOp::sum, root, options);
 }
 
+Call uneven(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
+            const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type,
+            const CallOptions& options) {
+  Call call = make_call(Collective::all_to_allv, send, recv, 0, type, options);
+  call.send_counts = send_counts;
+  call.send_offsets = send_offsets;
+  call.recv_counts = recv_counts;
+  call.recv_offsets = recv_offsets;
+  return call;
+}
+
 Transfer sending(const void* buffer, std::size_t count, DataType type, int peer) {
   return {true, peer, const_cast<void*>(buffer), count, type};
 }
@@ -158,13 +169,8 @@ void Communicator::all_to_all(const void* send, void* recv, std::size_t count, D
 
 void Communicator::all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets,
                                void* recv, const std::size_t* recv_counts, const std::size_t* recv_offsets,
-                               DataType type) {
-  Call call = make_call(Collective::all_to_allv, send, recv, 0, type, {});
-  call.send_counts = send_counts;
-  call.send_offsets = send_offsets;
-  call.recv_counts = recv_counts;
-  call.recv_offsets = recv_offsets;
-  check(use(impl_).run(call));
+                               DataType type, const CallOptions& options) {
+  check(use(impl_).run(uneven(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, options)));
 }
 
 void Communicator::gather(const void* send, void* recv, std::size_t count, DataType type, int root,
@@ -241,6 +247,25 @@ Work Communicator::all_to_all_async(const void* send, void* recv, std::size_t co
                                     const CallOptions& options) {
   return Work(check(use(impl_).start(make_call(Collective::all_to_all, send, recv, count, type, options))));
 }
+
+Work Communicator::all_to_allv_async(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets,
+                                     void* recv, const std::size_t* recv_counts, const std::size_t* recv_offsets,
+                                     DataType type, const CallOptions& options) {
+  return Work(
+      check(use(impl_).start(uneven(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, options))));
+}
+
+Work Communicator::gather_async(const void* send, void* recv, std::size_t count, DataType type, int root,
+                                const CallOptions& options) {
+  return Work(check(use(impl_).start(rooted(Collective::gather, send, recv, count, type, root, options))));
+}
+
+Work Communicator::scatter_async(const void* send, void* recv, std::size_t count, DataType type, int root,
+                                 const CallOptions& options) {
+  return Work(check(use(impl_).start(rooted(Collective::scatter, send, recv, count, type, root, options))));
+}
+
+Work Communicator::barrier_async() { return Work(check(use(impl_).start(Call{}))); }
 
 Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer) {
   const Transfer transfer = sending(buffer, count, type, peer);

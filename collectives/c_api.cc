@@ -153,8 +153,10 @@ Call call_from(const Arguments& arguments) {
 }
 
 Call call_from_v(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
-                 const std::size_t* recv_counts, const std::size_t* recv_offsets, tutti_type_t type) {
-  Call call = call_from({.collective = Collective::all_to_allv, .send = send, .recv = recv, .type = type});
+                 const std::size_t* recv_counts, const std::size_t* recv_offsets, tutti_type_t type,
+                 const tutti_call_options_t* options) {
+  Call call =
+      call_from({.collective = Collective::all_to_allv, .send = send, .recv = recv, .type = type, .options = options});
   expect(send_counts != nullptr && send_offsets != nullptr && recv_counts != nullptr && recv_offsets != nullptr,
          "tutti: all_to_allv: an array of counts or offsets is null");
   call.send_counts = send_counts;
@@ -332,10 +334,10 @@ tutti_status_t tutti_all_to_all(tutti_comm_t comm, const void* send, void* recv,
 
 tutti_status_t tutti_all_to_allv(tutti_comm_t comm, const void* send, const size_t* send_counts,
                                  const size_t* send_offsets, void* recv, const size_t* recv_counts,
-                                 const size_t* recv_offsets, tutti_type_t type) {
+                                 const size_t* recv_offsets, tutti_type_t type, const tutti_call_options_t* options) {
   return guarded([&] {
     return outcome(communicator_of(comm).impl()->run(
-        call_from_v(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type)));
+        call_from_v(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, options)));
   });
 }
 
@@ -412,9 +414,11 @@ tutti_status_t tutti_all_to_all_async(tutti_comm_t comm, const void* send, void*
 
 tutti_status_t tutti_all_to_allv_async(tutti_comm_t comm, const void* send, const size_t* send_counts,
                                        const size_t* send_offsets, void* recv, const size_t* recv_counts,
-                                       const size_t* recv_offsets, tutti_type_t type, tutti_work_t* work) {
+                                       const size_t* recv_offsets, tutti_type_t type,
+                                       const tutti_call_options_t* options, tutti_work_t* work) {
   return guarded([&] {
-    return start(comm, call_from_v(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type), work);
+    return start(comm, call_from_v(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, options),
+                 work);
   });
 }
 

@@ -14,7 +14,7 @@ namespace tutti {
 ///   all_gather, gather             elements that each rank gives
 ///   reduce_scatter, scatter        elements that each rank gets
 ///   all_to_all                     elements for each peer
-///   all_to_allv                    send_counts etc. instead
+///   all_to_allv                    send_counts etc. instead; 0
 /// Buffers belong to the caller and must stay valid until the call (or its Work) is done.
 struct Call {
   Collective collective = Collective::barrier;

@@ -6,12 +6,14 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #include "base/forks.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/alone.h"
 #include "collectives/flight_recorder.h"
+#include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
 #include "topology/discover.h"
 
@@ -35,6 +37,14 @@ executor::WaitOptions wait_options(const Options& options, const Fabric& fabric)
   wait.crowded = fabric.local_members() > fabric.local_cpus();
   wait.crowded_background = 2 * fabric.local_members() > fabric.local_cpus();
   return wait;
+}
+
+/// How large a buffer may be for stores through the caches: an input and an output of each rank of the host fit into its
+/// last cache, side by side (measured: perf/README.md).
+std::size_t streaming_above(int ranks_of_host) {
+  static const Result<topology::Host> host = topology::discover_host();
+  const std::uint64_t share = host.ok() ? topology::cache_share(host.value(), ranks_of_host) : 0;
+  return std::max<std::size_t>(reduce::kLeastStreaming, share / 2);
 }
 
 /// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the fabric has it.
@@ -131,6 +141,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       options_(options),
       own_name_(who(rank)),
       explain_(options::flag(Option::explain)),
+      streaming_above_(streaming_above(fabric_->local_members())),
       forks_(forks()),
       transport_(std::move(transport)),
       selection_(std::move(selection)),
@@ -138,7 +149,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       waiter_(
           *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
       executor_(*transport_, waiter_, health_, rank),
-      transfers_(*transport_, waiter_, health_, rank),
+      transfers_(*transport_, waiter_, health_, rank, streaming_above_),
       plans_(static_cast<int>(members_.size()), std::move(hosts)) {
   health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
@@ -235,37 +246,43 @@ Status TuttiCommunicator::failed(Status status) {
   return status;
 }
 
+Status TuttiCommunicator::keep_in_sight() {
+  if (!executor_.time_to_look()) return {};
+  const Status status = executor_.keep_in_sight();
+  return status.ok() ? status : failed(status);
+}
+
 Status TuttiCommunicator::execute(const Call& call) {
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
-  if (executor_.time_to_look()) {
-    const Status status = executor_.keep_in_sight();
-    if (!status.ok()) return failed(status);
-  }
+  TUTTI_TRY(keep_in_sight());
   if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call);
   if (call.count == 0 && call.collective != Collective::barrier) return execute_empty(call);
-  TUTTI_ASSIGN(Ready * ready, this->ready(call));
+  TUTTI_ASSIGN(const Ready* ready, this->ready(call));
+  return carry_out(*ready, call, ready->announcement);
+}
 
-  const executor::HostExecutor::Buffers buffers{call.send, call.recv, call.factor};
-  executor::Announcement announcement = ready->announcement;
-  if (ready->agreement && is_in_place(call, rank_)) announcement.identity.words.flags |= transport::kInPlace;
-  executor_.enter(announcement, buffers, ready->handles);
-  const std::shared_ptr<const Prepared>* prepared = &ready->first;
+Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
+                                    const executor::UnevenPieces* uneven) {
+  const executor::HostExecutor::Buffers buffers{call.send, call.recv, call.factor, uneven};
+  if (ready.agreement && is_in_place(call, rank_)) announcement.identity.words.flags |= transport::kInPlace;
+  executor_.enter(announcement, buffers, ready.handles);
+  const std::shared_ptr<const Prepared>* prepared = &ready.first;
   Status status;
-  if (ready->agreement) {
+  if (ready.agreement) {
     const auto agreed = executor_.agree();
     if (!agreed.ok()) {
       status = agreed.status();
-    } else if (agreed.value().in_place && ready->if_in_place) {
-      prepared = &ready->if_in_place;
-    } else if (!agreed.value().registered && ready->if_plain) {
-      prepared = &ready->if_plain;
+    } else if (agreed.value().in_place && ready.if_in_place) {
+      prepared = &ready.if_in_place;
+    } else if (!agreed.value().registered && ready.if_plain) {
+      prepared = &ready.if_plain;
     }
   }
   if (status.ok()) status = executor_.run(**prepared, buffers);
   // Whoever has failed may use its buffers for something else by now: what was read from them is no result.
   if (status.ok() && health_.failed()) status = health_.status();
-  if (!status.ok() && ready->handles) executor_.withdraw();
+  if (!status.ok() && ready.handles) executor_.withdraw();
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
   if (watched_) told(last_call(), (*prepared)->plan->algorithm, how(**prepared));
@@ -288,7 +305,7 @@ Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(validate(transfers, size(), own_name_));
   transport::Board& board = *transport_->window(rank_).board;
   executor::announce_group(board, ++groups_, transfers);
-  Status status = transfers_.run(transfers, 0);
+  Status status = transfers_.run(transfers);
   if (status.ok() && health_.failed()) status = health_.status();
   transport::CallRecord& record = board.groups[groups_ % transport::kCallRing];
   executor::end(record, status.ok());
@@ -297,28 +314,58 @@ Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
   return status.ok() ? status : failed(status);
 }
 
-// A collective whose counts only the two ranks concerned know: every pair exchanges its message by itself.
+// A plan needs to know the size and the place of every piece that its rank touches, and all ranks must choose the same
+// plan. So each first tells each what it has for it, by an all_to_all that is a call of its own.
 Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
-  std::vector<Transfer> transfers;
-  const std::size_t element = size_of(call.type);
-  std::size_t bytes = 0;
-  for (int step = 0; step < size(); ++step) {
-    const int to = (rank_ + step) % size();
-    const int from = (rank_ - step + size()) % size();
-    auto* send = static_cast<std::byte*>(const_cast<void*>(call.send));
-    auto* recv = static_cast<std::byte*>(call.recv);
-    bytes += call.send_counts[to] * element;
-    transfers.push_back({true, to, send + call.send_offsets[to] * element, call.send_counts[to], call.type});
-    transfers.push_back({false, from, recv + call.recv_offsets[from] * element, call.recv_counts[from], call.type});
+  const auto n = static_cast<std::size_t>(size());
+  const std::size_t largest = std::max(*std::max_element(call.send_counts, call.send_counts + n),
+                                       *std::max_element(call.recv_counts, call.recv_counts + n));
+  telling_.resize(n);
+  told_.resize(n);
+  for (std::size_t r = 0; r < n; ++r) telling_[r] = {call.send_counts[r], call.send_offsets[r], largest};
+  Call counts;
+  counts.collective = Collective::all_to_all;
+  counts.send = telling_.data();
+  counts.recv = told_.data();
+  counts.count = sizeof(executor::Parcel) / sizeof(std::uint64_t);
+  counts.type = DataType::u64;
+  TUTTI_ASSIGN(const Ready* telling, ready(counts));
+  executor::Announcement announcement = telling->announcement;
+  announcement.identity = identity_of(call, call.deterministic || options_.deterministic);
+  announcement.fingerprint = announcement.identity.fingerprint();
+  TUTTI_TRY(carry_out(*telling, counts, announcement));
+  TUTTI_TRY(compare_counts(call));
+
+  Call data = call;
+  for (const executor::Parcel& parcel : told_) data.count = std::max<std::size_t>(data.count, parcel.largest);
+  if (data.count == 0) return {};
+  // What is made ready for one size serves many, as long as it is rounded up: by an eighth at most.
+  data.count = round_up(data.count, std::max<std::size_t>(std::bit_floor(data.count) / 8, 1));
+  TUTTI_TRY(keep_in_sight());
+  TUTTI_ASSIGN(const Ready* moving, ready(data));
+  announcement = moving->announcement;
+  announcement.bytes = std::accumulate(call.send_counts, call.send_counts + n, std::size_t{0}) * size_of(call.type);
+  const std::size_t received = std::accumulate(call.recv_counts, call.recv_counts + n, std::size_t{0});
+  const executor::UnevenPieces uneven{.rank = rank_,
+                                      .send_counts = {call.send_counts, n},
+                                      .send_offsets = {call.send_offsets, n},
+                                      .recv_counts = {call.recv_counts, n},
+                                      .recv_offsets = {call.recv_offsets, n},
+                                      .told = told_,
+                                      .streaming = received * size_of(call.type) > streaming_above_};
+  return carry_out(*moving, data, announcement, &uneven);
+}
+
+Status TuttiCommunicator::compare_counts(const Call& call) {
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::uint64_t count = told_[static_cast<std::size_t>(peer)].count;
+    if (count == call.recv_counts[peer]) continue;
+    return failed(health_.fail(
+        Code::mismatch,
+        fmt::format("{} sends {} x {} to {}, which receives {} x {} in all_to_allv as its call {}", who(peer), count,
+                    name_of(call.type), who(rank_), call.recv_counts[peer], name_of(call.type), executor_.sequence())));
   }
-  const executor::CallIdentity identity = identity_of(call, false);
-  executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
-  Status status = transfers_.run(transfers, executor_.sequence());
-  if (status.ok() && health_.failed()) status = health_.status();
-  executor_.leave(status.ok());
-  last_ = nullptr;
-  if (watched_) told(last_call(), "mailboxes", "mailboxes");
-  return status.ok() ? status : failed(status);
+  return {};
 }
 
 executor::CallIdentity TuttiCommunicator::identity_of(const Call& call, bool deterministic) const {
@@ -409,7 +456,7 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
   TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
   const auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
-               executor::prepare(plan, rank_, ready.shape, transport_->sizes()));
+               executor::prepare(plan, rank_, ready.shape, transport_->sizes(), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);

@@ -86,12 +86,19 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status execute(const Call& call);
   Status execute_group(std::span<const Transfer> transfers);
   Status execute_empty(const Call& call);
+  /// By the plan that `ready` has for it. `uneven`: of an all_to_allv.
+  Status carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
+                   const executor::UnevenPieces* uneven = nullptr);
   Status execute_all_to_allv(const Call& call);
   /// The cache's entry for this call; made when it is new. Valid until the next call.
   Result<Ready*> ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
   Result<std::shared_ptr<const executor::Prepared>> plan_for(planner::Demand demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
+  /// That what the peers have told is what this rank expects.
+  Status compare_counts(const Call& call);
+  /// Before each call: see HostExecutor::keep_in_sight().
+  Status keep_in_sight();
   Status failed(Status status);
   /// Errors: peer_died (meanwhile; may be tried again), timeout.
   Result<std::shared_ptr<CommunicatorInterface>> shrink_once(std::int64_t deadline_ns);
@@ -115,6 +122,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const Options options_;
   const std::string own_name_;
   const bool explain_;
+  const std::size_t streaming_above_;
   const std::uint64_t forks_;  // that this process was from its first ancestor
   const std::unique_ptr<transport::Transport> transport_;
   const planner::Selection selection_;
@@ -132,6 +140,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   planner::PlanCache plans_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call
+  std::vector<executor::Parcel> telling_;           // of an all_to_allv, by peer
+  std::vector<executor::Parcel> told_;              // likewise
   std::uint64_t groups_ = 0;                        // of sends and receives
   std::uint64_t splits_ = 0;
   std::uint64_t shrinks_ = 0;

@@ -10,7 +10,7 @@ namespace {
 
 bool has_blocks(Collective c) {
   return c == Collective::reduce_scatter || c == Collective::all_gather || c == Collective::all_to_all ||
-         c == Collective::gather || c == Collective::scatter;
+         c == Collective::all_to_allv || c == Collective::gather || c == Collective::scatter;
 }
 
 bool reads_send(const Call& call, int rank) {
@@ -19,6 +19,37 @@ bool reads_send(const Call& call, int rank) {
 
 bool writes_recv(const Call& call, int rank) {
   return (call.collective != Collective::reduce && call.collective != Collective::gather) || rank == call.root;
+}
+
+/// What is wrong with the counts, offsets and buffers of an all_to_allv; empty: nothing. `most`: what fits in memory.
+std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most) {
+  if (call.send_counts == nullptr || call.send_offsets == nullptr || call.recv_counts == nullptr ||
+      call.recv_offsets == nullptr) {
+    return "counts or offsets are null; expected one entry per rank in each";
+  }
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  bool alike = true;  // both ways
+  for (int r = 0; r < ranks; ++r) {
+    for (const std::size_t count : {call.send_counts[r], call.recv_counts[r]}) {
+      if (count > most) return fmt::format("a count for rank {} is {}; at most {} fit in memory", r, count, most);
+    }
+    for (const std::size_t offset : {call.send_offsets[r], call.recv_offsets[r]}) {
+      if (offset > most) return fmt::format("an offset for rank {} is {}; at most {} fit in memory", r, offset, most);
+    }
+    sent += call.send_counts[r];
+    received += call.recv_counts[r];
+    alike = alike && call.send_counts[r] == call.recv_counts[r] && call.send_offsets[r] == call.recv_offsets[r];
+  }
+  if (call.send_counts[rank] != call.recv_counts[rank]) {
+    return fmt::format("it sends {} elements to itself and expects {}", call.send_counts[rank], call.recv_counts[rank]);
+  }
+  if (sent > 0 && call.send == nullptr) return fmt::format("send is null; expected {} elements", sent);
+  if (received > 0 && call.recv == nullptr) return fmt::format("recv is null; expected room for {} elements", received);
+  if (sent > 0 && received > 0 && call.send == call.recv && !alike) {
+    return "send is recv; expected the same counts and offsets both ways then";
+  }
+  return {};
 }
 
 }  // namespace
@@ -42,24 +73,8 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
   const std::size_t most =
       std::numeric_limits<std::size_t>::max() / 2 / size_of(call.type) / static_cast<std::size_t>(ranks);
   if (call.collective == Collective::all_to_allv) {
-    if (call.send_counts == nullptr || call.send_offsets == nullptr || call.recv_counts == nullptr ||
-        call.recv_offsets == nullptr) {
-      return bad("counts or offsets are null; expected one entry per rank in each");
-    }
-    std::size_t sent = 0;
-    std::size_t received = 0;
-    for (int r = 0; r < ranks; ++r) {
-      for (const std::size_t count : {call.send_counts[r], call.recv_counts[r]}) {
-        if (count > most)
-          return bad(fmt::format("a count for rank {} is {}; at most {} fit in memory", r, count, most));
-      }
-      sent += call.send_counts[r];
-      received += call.recv_counts[r];
-    }
-    if (sent > 0 && call.send == nullptr) return bad(fmt::format("send is null; expected {} elements", sent));
-    if (received > 0 && call.recv == nullptr)
-      return bad(fmt::format("recv is null; expected room for {} elements", received));
-    return {};
+    const std::string wrong = wrong_counts(call, rank, ranks, most);
+    return wrong.empty() ? Status() : bad(wrong);
   }
   if (call.count > most) return bad(fmt::format("count is {}; at most {} elements fit in memory", call.count, most));
   if (call.count == 0) return {};

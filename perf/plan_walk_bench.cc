@@ -202,7 +202,8 @@ class AloneWithPlan {
     plan->algorithm = "steps";
     plan->of_rank = {{{plan::Lane{std::move(steps)}}}};
     auto prepared =
-        executor::prepare(plan, 0, {.collective = Collective::all_reduce, .type = DataType::f32, .count = 16}, sizes_);
+        executor::prepare(plan, 0, {.collective = Collective::all_reduce, .type = DataType::f32, .count = 16}, sizes_,
+                          /*streaming_above=*/SIZE_MAX);
     TUTTI_CHECK(prepared.ok());
     prepared_ = prepared.take();
     announcement_.fingerprint = announcement_.identity.fingerprint();

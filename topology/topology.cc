@@ -122,4 +122,12 @@ std::uint64_t smallest_cache(const Host& host, int level) {
   return bytes;
 }
 
+std::uint64_t cache_share(const Host& host, int ranks) {
+  int last = 0;
+  for (const Cache& cache : host.caches) last = std::max(last, cache.level);
+  std::uint64_t all = 0;
+  for (const Cache& cache : host.caches) all += cache.level == last ? cache.bytes : 0;
+  return std::min(smallest_cache(host, last), all / static_cast<std::uint64_t>(ranks));
+}
+
 }  // namespace tutti::topology

@@ -81,5 +81,7 @@ Status check(const Topology& topology);
 int cpus_of(const Host& host);
 /// Bytes of the smallest cache of that level; 0: none is known.
 std::uint64_t smallest_cache(const Host& host, int level);
+/// Bytes of the host's largest caches that each of `ranks` ranks, spread evenly over it, has; 0: none is known.
+std::uint64_t cache_share(const Host& host, int ranks);
 
 }  // namespace tutti::topology

@@ -6,13 +6,7 @@ namespace tutti::algorithms {
 namespace {
 
 std::set<int> sample_roots(Collective collective, int ranks) {
-  switch (collective) {
-    case Collective::broadcast:
-    case Collective::reduce:
-    case Collective::gather:
-    case Collective::scatter: break;
-    default: return {0};
-  }
+  if (!has_root(collective)) return {0};
   if (ranks > 8) return {0, 1, ranks / 2, ranks - 1};
   std::set<int> roots;
   for (int root = 0; root < ranks; ++root) roots.insert(root);

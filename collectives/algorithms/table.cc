@@ -1,22 +1,6 @@
 #include "collectives/algorithms/table.h"
 
 namespace tutti::algorithms {
-namespace {
-
-bool is_rooted(Collective collective) {
-  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
-         collective == Collective::scatter;
-}
-
-/// Whether the row is for the collective. No rank knows the offsets in others' buffers of an all_to_allv.
-bool is_for(const Algorithm& algorithm, Collective collective) {
-  if (collective == Collective::all_to_allv) {
-    return algorithm.collective == Collective::all_to_all && !algorithm.opens_peers;
-  }
-  return algorithm.collective == collective;
-}
-
-}  // namespace
 
 const std::vector<Algorithm>& table() {
   using enum Collective;
@@ -80,6 +64,12 @@ const std::vector<Algorithm>& table() {
        yes, no, yes, yes, no, all_to_all_one_shot},
       {all_to_all, "pairwise", "exchange with one partner after the other",
        no, no, yes, yes, no, all_to_all_pairwise},
+      {all_to_allv, "direct", "copy what every peer's input has for the own rank, directly",
+       yes, yes, yes, no, no, all_to_all_direct},
+      {all_to_allv, "one_shot", "publish all blocks, then everybody copies its own",
+       yes, no, yes, yes, no, all_to_all_one_shot},
+      {all_to_allv, "pairwise", "exchange with one partner after the other",
+       no, no, yes, yes, no, all_to_all_pairwise},
       {gather, "direct", "everybody writes its block into the root's output, directly",
        yes, yes, yes, yes, no, gather_direct},
       {gather, "one_shot", "everybody publishes, the root copies",
@@ -101,14 +91,14 @@ const std::vector<Algorithm>& table() {
 
 const Algorithm* find(Collective collective, std::string_view name) {
   for (const Algorithm& algorithm : table()) {
-    if (is_for(algorithm, collective) && algorithm.name == name) return &algorithm;
+    if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
   }
   return nullptr;
 }
 
 bool serves(const Algorithm& algorithm, const PlanRequest& request) {
-  if (!is_for(algorithm, request.collective) || request.ranks < 1) return false;
-  if (is_rooted(request.collective) ? request.root < 0 || request.root >= request.ranks : request.root != 0)
+  if (algorithm.collective != request.collective || request.ranks < 1) return false;
+  if (has_root(request.collective) ? request.root < 0 || request.root >= request.ranks : request.root != 0)
     return false;
   return request.host_of_rank.empty() || request.host_of_rank.size() == static_cast<std::size_t>(request.ranks);
 }

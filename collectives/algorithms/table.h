@@ -23,12 +23,10 @@ struct Algorithm {
 /// All rows, grouped by collective. The order is stable within a release; the flight recorder shows the index.
 const std::vector<Algorithm>& table();
 
-/// The row, or null. all_to_allv finds the rows of all_to_all that serve it.
+/// The row, or null.
 const Algorithm* find(Collective collective, std::string_view name);
 
-/// Whether build(request) makes a right plan: the collectives agree, and root and hosts are within bounds. all_to_allv
-/// is served by those algorithms of all_to_all that leave peers' buffers alone, since no rank knows the offsets of
-/// others.
+/// Whether build(request) makes a right plan: the collectives agree, and root and hosts are within bounds.
 bool serves(const Algorithm& algorithm, const PlanRequest& request);
 
 }  // namespace tutti::algorithms

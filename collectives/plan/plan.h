@@ -33,6 +33,9 @@ enum class Space : std::uint8_t {
   published,  // written by their owner, read by peers with load/store access
 };
 
+/// Whether it is one of the callers' buffers.
+constexpr bool is_user(Space space) { return space == Space::input || space == Space::output; }
+
 /// `count` consecutive pieces (input, output) or slots (scratch, published) in the memory of `rank`.
 struct Range {
   Space space = Space::input;

@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::int64_t kMostPlaces = std::int64_t{1} << 28;  // more would not fit into memory
 
-bool is_user(Space space) { return space == Space::input || space == Space::output; }
-
 class ShapeCheck {
  public:
   ShapeCheck(const Plan& plan, const VerifyOptions& options) : plan_(plan), options_(options) {}

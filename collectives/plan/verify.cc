@@ -306,7 +306,7 @@ class Walk {
   /// must be over.
   Status check_reach(int t, const Step& step, const Range& range) {
     Thread& thread = threads_[t];
-    if (range.space == Space::input || range.space == Space::output) {
+    if (is_user(range.space)) {
       if (range.rank == thread.rank || thread.opened[range.rank]) return {};
       return bad(t, step, fmt::format("touches {} before it has opened rank {}", name_of(range, 0), range.rank));
     }

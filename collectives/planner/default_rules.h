@@ -42,8 +42,15 @@ reduce         *     0-4K     one_shot
 
 all_to_all     *     *        pairwise
 all_to_all     *     *        direct
+all_to_all     3-8   0-256K   one_shot         staged
 all_to_all     3-inf 0-8K     one_shot
 all_to_all     2     0-1K     pairwise
+
+all_to_allv    *     *        pairwise
+all_to_allv    *     *        direct
+all_to_allv    3-8   0-256K   one_shot         staged
+all_to_allv    3-inf 0-8K     one_shot
+all_to_allv    2     0-1K     pairwise
 
 gather         *     *        linear
 gather         *     *        one_shot

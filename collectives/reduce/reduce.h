@@ -34,8 +34,8 @@
 
 namespace tutti::reduce {
 
-/// From here on `streaming` stores pay (measured: perf/README.md).
-inline constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
+/// Fewer bytes than these stay in any core's own caches: `streaming` stores only lose.
+inline constexpr std::size_t kLeastStreaming = std::size_t{1} << 20;
 
 struct Spec {
   DataType type = DataType::f32;

@@ -167,10 +167,12 @@ TUTTI_API tutti_status_t tutti_reduce(tutti_comm_t comm, const void* send, void*
                                       tutti_op_t op, int root, const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_all_to_all(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                           tutti_type_t type, const tutti_call_options_t* options);
-/* Elements and offsets, one per rank. Not in place. */
+/* Elements and offsets, one per rank; what a rank sends to another is what that one receives from it. In place: send ==
+ * recv, with the same counts and offsets both ways. */
 TUTTI_API tutti_status_t tutti_all_to_allv(tutti_comm_t comm, const void* send, const size_t* send_counts,
                                            const size_t* send_offsets, void* recv, const size_t* recv_counts,
-                                           const size_t* recv_offsets, tutti_type_t type);
+                                           const size_t* recv_offsets, tutti_type_t type,
+                                           const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_gather(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
                                       int root, const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_scatter(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
@@ -186,9 +188,9 @@ TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 
 /* ---- The same in the background --------------------------------------------------------------------------------- */
 
-/* These run on the communicator's own thread, in the order of the calls. Buffers, and the four arrays of
- * tutti_all_to_allv_async, stay valid and untouched until the work is done. What is wrong with a call is told by the
- * call or by its work. Each *work is freed by tutti_work_free(). */
+/* These run on the communicator's own thread, in the order of the calls. Buffers stay valid and untouched until the
+ * work is done; counts and offsets are copied. What is wrong with a call is told by the call or by its work. Each *work
+ * is freed by tutti_work_free(). */
 TUTTI_API tutti_status_t tutti_all_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                                 tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options,
                                                 tutti_work_t* work);
@@ -209,7 +211,8 @@ TUTTI_API tutti_status_t tutti_all_to_all_async(tutti_comm_t comm, const void* s
                                                 tutti_work_t* work);
 TUTTI_API tutti_status_t tutti_all_to_allv_async(tutti_comm_t comm, const void* send, const size_t* send_counts,
                                                  const size_t* send_offsets, void* recv, const size_t* recv_counts,
-                                                 const size_t* recv_offsets, tutti_type_t type, tutti_work_t* work);
+                                                 const size_t* recv_offsets, tutti_type_t type,
+                                                 const tutti_call_options_t* options, tutti_work_t* work);
 TUTTI_API tutti_status_t tutti_gather_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                             tutti_type_t type, int root, const tutti_call_options_t* options,
                                             tutti_work_t* work);

@@ -133,9 +133,11 @@ class TUTTI_API Communicator {
   void reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
               const CallOptions& options = {});
   void all_to_all(const void* send, void* recv, std::size_t count, DataType type, const CallOptions& options = {});
-  /// Elements and offsets per rank. Not in place.
+  /// Elements and offsets per rank; what a rank sends to another is what that one receives from it. In place: send ==
+  /// recv, with the same counts and offsets both ways.
   void all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
-                   const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type);
+                   const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type,
+                   const CallOptions& options = {});
   void gather(const void* send, void* recv, std::size_t count, DataType type, int root, const CallOptions& options = {});
   void scatter(const void* send, void* recv, std::size_t count, DataType type, int root,
                const CallOptions& options = {});
@@ -147,7 +149,7 @@ class TUTTI_API Communicator {
   void group_start();
   void group_end();
 
-  // The same, on the communicator's own thread, in the order of the calls.
+  // The same, on the communicator's own thread, in the order of the calls. Counts and offsets are copied.
   Work all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
                         const CallOptions& options = {});
   Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type,
@@ -160,6 +162,14 @@ class TUTTI_API Communicator {
                     const CallOptions& options = {});
   Work all_to_all_async(const void* send, void* recv, std::size_t count, DataType type,
                         const CallOptions& options = {});
+  Work all_to_allv_async(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
+                         const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type,
+                         const CallOptions& options = {});
+  Work gather_async(const void* send, void* recv, std::size_t count, DataType type, int root,
+                    const CallOptions& options = {});
+  Work scatter_async(const void* send, void* recv, std::size_t count, DataType type, int root,
+                     const CallOptions& options = {});
+  Work barrier_async();
   Work send_async(const void* buffer, std::size_t count, DataType type, int peer);
   Work recv_async(void* buffer, std::size_t count, DataType type, int peer);
 

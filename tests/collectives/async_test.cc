@@ -42,7 +42,7 @@ TEST(Async, ManyInFlightOfDifferentKinds) {
       const std::size_t count = 1 + static_cast<std::size_t>(i) * 13;
       in[i].assign(count * n, i + comm.rank());
       out[i].assign(count * n, -1);
-      switch (i % 6) {
+      switch (i % 10) {
         case 0: works.push_back(comm.all_reduce_async(in[i].data(), out[i].data(), count, DataType::i32)); break;
         case 1: works.push_back(comm.reduce_scatter_async(in[i].data(), out[i].data(), count, DataType::i32)); break;
         case 2: works.push_back(comm.all_gather_async(in[i].data(), out[i].data(), count, DataType::i32)); break;
@@ -50,7 +50,17 @@ TEST(Async, ManyInFlightOfDifferentKinds) {
         case 4:
           works.push_back(comm.reduce_async(in[i].data(), out[i].data(), count, DataType::i32, ReduceOp::max, i % 4));
           break;
-        default: works.push_back(comm.all_to_all_async(in[i].data(), out[i].data(), count, DataType::i32)); break;
+        case 5: works.push_back(comm.all_to_all_async(in[i].data(), out[i].data(), count, DataType::i32)); break;
+        case 6: works.push_back(comm.gather_async(in[i].data(), out[i].data(), count, DataType::i32, i % 4)); break;
+        case 7: works.push_back(comm.scatter_async(in[i].data(), out[i].data(), count, DataType::i32, i % 4)); break;
+        case 8: {
+          // Gone when the work begins.
+          const std::vector<std::size_t> counts(n, count), offsets{0, count, 2 * count, 3 * count};
+          works.push_back(comm.all_to_allv_async(in[i].data(), counts.data(), offsets.data(), out[i].data(),
+                                                 counts.data(), offsets.data(), DataType::i32));
+          break;
+        }
+        default: works.push_back(comm.barrier_async()); break;
       }
     }
     for (int i = kWorks - 1; i >= 0; --i) {  // waited for in any order
@@ -59,10 +69,12 @@ TEST(Async, ManyInFlightOfDifferentKinds) {
       const int sum = 4 * i + 6;
       for (std::size_t k = 0; k < count * n; ++k) {
         int wanted = -1;
-        if (i % 6 <= 1 && k < count) wanted = sum;
-        if (i % 6 == 2 || i % 6 == 5) wanted = i + static_cast<int>(k / count);
-        if (i % 6 == 3 && k < count) wanted = i + i % 4;
-        if (i % 6 == 4 && k < count && static_cast<int>(rank) == i % 4) wanted = i + 3;
+        const int kind = i % 10;
+        const bool is_root = static_cast<int>(rank) == i % 4;
+        if (kind <= 1 && k < count) wanted = sum;
+        if (kind == 2 || kind == 5 || kind == 8 || (kind == 6 && is_root)) wanted = i + static_cast<int>(k / count);
+        if ((kind == 3 || kind == 7) && k < count) wanted = i + i % 4;
+        if (kind == 4 && k < count && is_root) wanted = i + 3;
         MUST(out[i][k] == wanted);
       }
     }

@@ -86,7 +86,7 @@ TEST(CApi, WrongArgumentsAreNamedAndHarmless) {
               TUTTI_INVALID_ARGUMENT);
     EXPECT_EQ(tutti_all_reduce_async(alone, &value, &value, 1, TUTTI_I32, TUTTI_SUM, nullptr, nullptr),
               TUTTI_INVALID_ARGUMENT);
-    EXPECT_EQ(tutti_all_to_allv(alone, &value, nullptr, nullptr, &value, nullptr, nullptr, TUTTI_I32),
+    EXPECT_EQ(tutti_all_to_allv(alone, &value, nullptr, nullptr, &value, nullptr, nullptr, TUTTI_I32, nullptr),
               TUTTI_INVALID_ARGUMENT);
     EXPECT_EQ(work, nullptr);
     EXPECT_DONE(tutti_broadcast_async(alone, &value, &value, 1, TUTTI_I32, 5, nullptr, &work));
@@ -149,7 +149,7 @@ TEST(CApi, EachCollectiveIsTheOneItsNameSays) {
     const std::vector<std::size_t> recv_counts = {1, 2, 3}, recv_offsets = {0, 1, 3};
     std::vector<int32_t> all(6, -1);
     EXPECT_DONE(tutti_all_to_allv(comm, mine.data(), send_counts.data(), send_offsets.data(), all.data(),
-                                  recv_counts.data(), recv_offsets.data(), TUTTI_I32));
+                                  recv_counts.data(), recv_offsets.data(), TUTTI_I32, nullptr));
     EXPECT_EQ(all, (std::vector<int32_t>{0, 10, 11, 20, 21, 22}));
     EXPECT_DONE(tutti_barrier(comm));
 
@@ -192,7 +192,7 @@ TEST(CApi, EachCollectiveInTheBackground) {
         tutti_reduce_async(comm, mine.data(), at_root.data(), kRanks, TUTTI_I32, TUTTI_SUM, 1, nullptr, &works[4]));
     EXPECT_DONE(tutti_all_to_all_async(comm, mine.data(), exchanged.data(), 1, TUTTI_I32, nullptr, &works[5]));
     EXPECT_DONE(tutti_all_to_allv_async(comm, mine.data(), send_counts.data(), send_offsets.data(), all.data(),
-                                        recv_counts.data(), recv_offsets.data(), TUTTI_I32, &works[6]));
+                                        recv_counts.data(), recv_offsets.data(), TUTTI_I32, nullptr, &works[6]));
     EXPECT_DONE(tutti_gather_async(comm, mine.data(), collected.data(), 1, TUTTI_I32, 1, nullptr, &works[7]));
     EXPECT_DONE(tutti_scatter_async(comm, mine.data(), &dealt, 1, TUTTI_I32, 2, nullptr, &works[8]));
     EXPECT_DONE(tutti_barrier_async(comm, &works[9]));

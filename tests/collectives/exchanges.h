@@ -86,7 +86,7 @@ inline void all_pairs(Communicator& comm, int messages) {
 }
 
 /// Rank i gives rank j (i * 3 + j * 5) % 7 * scale elements, from gaps between them, to gaps.
-inline void unequal_all_to_all(Communicator& comm, std::size_t scale) {
+inline void unequal_all_to_all(Communicator& comm, std::size_t scale, const char* algorithm) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
   const auto share = [&](std::size_t i, std::size_t j) { return (i * 3 + j * 5) % 7 * scale; };
@@ -107,7 +107,7 @@ inline void unequal_all_to_all(Communicator& comm, std::size_t scale) {
     }
   }
   comm.all_to_allv(out.data(), send_counts.data(), send_offsets.data(), in.data(), recv_counts.data(),
-                   recv_offsets.data(), DataType::i32);
+                   recv_offsets.data(), DataType::i32, {.algorithm = algorithm});
   std::vector<std::int32_t> wanted(received, -9);
   for (std::size_t r = 0; r < n; ++r) {
     for (std::size_t i = 0; i < recv_counts[r]; ++i) {
@@ -122,7 +122,7 @@ inline void exchange_everything(Communicator& comm) {
   all_pairs(comm, 1);
   all_pairs(comm, 9);  // more than a mailbox has slots
   for (const std::size_t scale : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{30'000}}) {
-    unequal_all_to_all(comm, scale);
+    for (const char* algorithm : {"", "direct", "pairwise"}) unequal_all_to_all(comm, scale, algorithm);
     std::int32_t one = 1;  // collectives between the exchanges
     comm.all_reduce(&one, &one, 1, DataType::i32);
     MUST(one == comm.size());

@@ -26,23 +26,51 @@ TEST(Group, PingPongOutsideOfGroups) {
   }));
 }
 
-// Both use the same mailboxes, and these messages are of the same size and type.
-TEST(Group, AMessageOfACollectiveDoesNotPassForAnother) {
+TEST(AllToAllV, CountsThatDifferAreNamedOnEveryRank) {
   const auto body = [](Communicator& comm) {
-    const std::size_t counts[] = {1, 1};
-    const std::size_t offsets[] = {0, 1};
-    std::int32_t out[] = {1, 2};
-    std::int32_t in[] = {0, 0};
-    std::int32_t other = 7;
-    if (comm.rank() == 0) comm.send(&other, 1, DataType::i32, 1);
-    comm.all_to_allv(out, counts, offsets, in, counts, offsets, DataType::i32);
-    comm.recv(&other, 1, DataType::i32, 1 - comm.rank());
+    const std::size_t send_counts[] = {1, 2, 3};
+    const auto mine = send_counts[comm.rank()];
+    std::size_t recv_counts[] = {mine, mine, mine};
+    if (comm.rank() == 2) recv_counts[1] = 4;  // has room for more than rank 1 sends
+    const std::size_t offsets[] = {0, 10, 20};
+    std::int32_t out[30] = {}, in[30] = {};
+    comm.all_to_allv(out, send_counts, offsets, in, recv_counts, offsets, DataType::i32);
+    comm.barrier();  // nobody had to wait for the two in the call itself
   };
-  Options options;
-  options.timeout = std::chrono::seconds(20);  // taken for each other, they leave the last recv without a message
-  const std::vector<std::string> errors = run_threads(2, body, options);
+  const std::vector<std::string> errors = run_threads(3, body);
+  EXPECT_NE(errors[0].find("which receives 4 x i32 in all_to_allv as its call 1"), std::string::npos) << errors[0];
   EXPECT_EQ(errors[0], errors[1]);
-  EXPECT_NE(errors[1].find("which receives 1 x i32 in all_to_allv as its call 1"), std::string::npos) << errors[1];
+  EXPECT_EQ(errors[0], errors[2]);
+}
+
+TEST(AllToAllV, WhatIsWrongWithTheArgumentsIsToldAndLosesNothing) {
+  const std::size_t n = 7, none = 0, huge = SIZE_MAX / 8;
+  expect_no_errors(run_threads(2, [&](Communicator& comm) {
+    std::int32_t out[] = {1, 2}, in[] = {0, 0};
+    const auto told = [&](const std::size_t* send_counts, const std::size_t* recv_counts, const std::size_t* offsets,
+                          std::int32_t* send, std::int32_t* recv, const std::string& what) {
+      const std::size_t at[] = {0, 1};
+      try {
+        comm.all_to_allv(send, send_counts, offsets, recv, recv_counts, at, DataType::i32);
+      } catch (const Error& error) {
+        return std::string(error.what()).find(what) != std::string::npos;
+      }
+      return false;
+    };
+    const std::size_t one[] = {1, 1}, two[] = {1, 2}, at[] = {0, 1}, far[] = {huge, huge}, back[] = {1, 0};
+    const std::size_t other[] = {n, n}, nothing[] = {none, none};
+    MUST(told(nullptr, one, at, out, in, "counts or offsets are null"));
+    MUST(told(one, far, at, out, in, "a count for rank 0 is"));
+    MUST(told(one, one, far, out, in, "an offset for rank 0 is"));
+    MUST(told(one, other, at, out, in, "it sends 1 elements to itself and expects 7"));
+    MUST(told(one, one, at, nullptr, in, "send is null; expected 2 elements"));
+    MUST(told(one, one, at, out, nullptr, "recv is null; expected room for 2 elements"));
+    MUST(told(one, one, back, out, out, "send is recv; expected the same counts and offsets both ways then"));
+    MUST(told(two, two, back, out, out, "send is recv"));
+    comm.all_to_allv(nullptr, nothing, at, nullptr, nothing, at, DataType::i32);
+    comm.all_to_allv(out, one, at, in, one, at, DataType::i32);
+    MUST(in[0] == 1 + comm.rank() && in[1] == 1 + comm.rank());
+  }));
 }
 
 TEST(Group, NestedGroupsRunWithTheOutermost) {

@@ -105,6 +105,37 @@ TEST(Traffic, UnevenPiecesAddUp) {
   EXPECT_EQ(sum, 2u * 2u * 1001u * sizeof(float));
 }
 
+// What the counts say, and three words for each peer to tell them.
+TEST(Traffic, UnequalPartsMoveNoMoreThanTheirCounts) {
+  constexpr int kRanks = 3;
+  expect_no_errors(run_threads(kRanks, [](Communicator& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    const auto part = [](std::size_t from, std::size_t to) { return from * 10'000 + to * 100; };
+    std::vector<std::size_t> send_counts, recv_counts;
+    const std::vector<std::size_t> offsets = {0, 50'000, 100'000};
+    for (std::size_t r = 0; r < kRanks; ++r) {
+      send_counts.push_back(part(rank, r));
+      recv_counts.push_back(part(r, rank));
+    }
+    std::vector<std::int32_t> out(150'000), in(150'000);
+    for (const char* algorithm : {"direct", "pairwise"}) {
+      comm.barrier();
+      const Traffic before = comm.traffic();
+      comm.all_to_allv(out.data(), send_counts.data(), offsets.data(), in.data(), recv_counts.data(), offsets.data(),
+                       DataType::i32, {.algorithm = algorithm});
+      const Traffic after = comm.traffic();
+      MUST(comm.explain_last_call().algorithm == algorithm);
+      MUST(after.calls == before.calls + 2);
+      std::uint64_t wanted = (kRanks - 1) * 3 * sizeof(std::uint64_t);
+      for (std::size_t r = 0; r < kRanks; ++r) {
+        const bool reads = std::string(algorithm) == "direct";
+        if (r != rank) wanted += (reads ? recv_counts : send_counts)[r] * sizeof(std::int32_t);
+      }
+      MUST(after.bytes_put - before.bytes_put == wanted);
+    }
+  }));
+}
+
 TEST(Traffic, SendsCountWhatIsSentOrFetched) {
   expect_no_errors(run_threads(2, [](Communicator& comm) {
     std::vector<std::byte> data(100'000);

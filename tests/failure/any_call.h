@@ -30,9 +30,10 @@ struct AnyCall {
   }
 };
 
-inline constexpr Collective kKinds[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                        Collective::broadcast,  Collective::reduce,         Collective::all_to_all,
-                                        Collective::gather,     Collective::scatter,        Collective::barrier};
+inline constexpr Collective kKinds[] = {Collective::all_reduce,  Collective::reduce_scatter, Collective::all_gather,
+                                        Collective::broadcast,   Collective::reduce,         Collective::all_to_all,
+                                        Collective::all_to_allv, Collective::gather,         Collective::scatter,
+                                        Collective::barrier};
 
 /// `most` elements at most, small counts as likely as large ones.
 inline AnyCall random_call(std::mt19937& random, int ranks, std::size_t most) {
@@ -131,7 +132,8 @@ inline std::size_t received_elements(const AnyCall& call, int rank, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   switch (call.kind) {
     case Collective::all_gather:
-    case Collective::all_to_all: return call.count * n;
+    case Collective::all_to_all:
+    case Collective::all_to_allv: return call.count * n;
     case Collective::gather: return rank == call.root ? call.count * n : 0;
     case Collective::reduce: return rank == call.root ? call.count : 0;
     case Collective::barrier: return 0;
@@ -158,6 +160,13 @@ inline void perform(Communicator& comm, const AnyCall& call, Field& field, int s
     case Collective::broadcast: return comm.broadcast(send, recv, call.count, call.type, call.root, options);
     case Collective::reduce: return comm.reduce(send, recv, call.count, call.type, call.op, call.root, options);
     case Collective::all_to_all: return comm.all_to_all(send, recv, call.count, call.type, options);
+    case Collective::all_to_allv: {
+      const std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), call.count);
+      std::vector<std::size_t> offsets;
+      for (std::size_t r = 0; r < counts.size(); ++r) offsets.push_back(r * call.count);
+      return comm.all_to_allv(send, counts.data(), offsets.data(), recv, counts.data(), offsets.data(), call.type,
+                              options);
+    }
     case Collective::gather: return comm.gather(send, recv, call.count, call.type, call.root, options);
     case Collective::scatter: return comm.scatter(send, recv, call.count, call.type, call.root, options);
     default: return comm.barrier();
@@ -178,6 +187,7 @@ inline std::string check(const AnyCall& call, Field& field, int rank, int ranks,
         case Collective::scatter: expected = detail::value_of(call.root, salt); break;
         case Collective::all_gather:
         case Collective::all_to_all:
+        case Collective::all_to_allv:
         case Collective::gather: expected = detail::value_of(static_cast<int>(i / call.count), salt); break;
         default: expected = detail::reduced(call, ranks, salt);
       }

@@ -136,13 +136,5 @@ TEST(Serves, RefusesWhatTheTableCannotBuild) {
   EXPECT_FALSE(serves(chain, {Collective::broadcast, 4, -1}));
 }
 
-TEST(Serves, UnequalCountsOnlyWhereNoPeersBufferIsTouched) {
-  EXPECT_EQ(find(Collective::all_to_allv, "direct"), nullptr);
-  const Algorithm* pairwise = find(Collective::all_to_allv, "pairwise");
-  ASSERT_NE(pairwise, nullptr);
-  EXPECT_TRUE(serves(*pairwise, {Collective::all_to_allv, 5}));
-  EXPECT_TRUE(plan::verify(pairwise->build({Collective::all_to_allv, 5})).ok());
-}
-
 }  // namespace
 }  // namespace tutti::algorithms

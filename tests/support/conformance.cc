@@ -138,10 +138,29 @@ void expect_equal(const std::byte* got, const std::byte* wanted, std::size_t cou
 }
 
 bool has_blocks_in(Collective c) {
-  return c == Collective::reduce_scatter || c == Collective::scatter || c == Collective::all_to_all;
+  return c == Collective::reduce_scatter || c == Collective::scatter || c == Collective::all_to_all ||
+         c == Collective::all_to_allv;
 }
 bool has_blocks_out(Collective c) {
-  return c == Collective::all_gather || c == Collective::gather || c == Collective::all_to_all;
+  return c == Collective::all_gather || c == Collective::gather || c == Collective::all_to_all ||
+         c == Collective::all_to_allv;
+}
+
+// How much of its block two ranks exchange in an all_to_allv: nothing, a half, or all. The same both ways, so that it
+// may be in place.
+std::size_t part_of_block(const Case& c, int rank, int peer) {
+  return c.count * static_cast<std::size_t>((rank + peer) % 3) / 2;
+}
+
+void run_all_to_allv(Communicator& comm, const Case& c, const std::byte* send, std::byte* recv,
+                     const CallOptions& options) {
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> offsets;
+  for (int r = 0; r < comm.size(); ++r) {
+    counts.push_back(part_of_block(c, comm.rank(), r));
+    offsets.push_back(static_cast<std::size_t>(r) * c.count);
+  }
+  comm.all_to_allv(send, counts.data(), offsets.data(), recv, counts.data(), offsets.data(), c.type, options);
 }
 
 // All ranks' inputs of [begin, begin + count), reduced by the scalar rule.
@@ -216,6 +235,7 @@ void check_case(Communicator& comm, const Case& c) {
     case Collective::broadcast: comm.broadcast(send, recv, c.count, c.type, c.root, options); break;
     case Collective::reduce: comm.reduce(send, recv, c.count, c.type, c.op, c.root, options); break;
     case Collective::all_to_all: comm.all_to_all(send, recv, c.count, c.type, options); break;
+    case Collective::all_to_allv: run_all_to_allv(comm, c, send, recv, options); break;
     case Collective::gather: comm.gather(send, recv, c.count, c.type, c.root, options); break;
     case Collective::scatter: comm.scatter(send, recv, c.count, c.type, c.root, options); break;
     case Collective::barrier: comm.barrier(); break;
@@ -245,6 +265,13 @@ void check_case(Communicator& comm, const Case& c) {
       for (int r = 0; r < n; ++r) {
         fill(wanted.data() + static_cast<std::size_t>(r) * c.count * element, c.type, r,
              static_cast<std::size_t>(rank) * c.count, c.count);
+      }
+      break;
+    case Collective::all_to_allv:
+      std::copy_n(before.begin(), out_count * element, wanted.begin());
+      for (int r = 0; r < n; ++r) {
+        fill(wanted.data() + static_cast<std::size_t>(r) * c.count * element, c.type, r,
+             static_cast<std::size_t>(rank) * c.count, part_of_block(c, rank, r));
       }
       break;
     default: return;

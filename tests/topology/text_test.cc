@@ -51,6 +51,10 @@ TEST(TopologyText, ReadsASmallVirtualMachine) {
   EXPECT_EQ(cpus_of(t.hosts[0]), 2);
   EXPECT_EQ(smallest_cache(t.hosts[0], 2), 1u << 20);
   EXPECT_EQ(smallest_cache(t.hosts[0], 4), 0u);
+  const std::uint64_t last = smallest_cache(t.hosts[0], 3);
+  EXPECT_GT(last, 0u);
+  EXPECT_EQ(cache_share(t.hosts[0], 1), last);
+  EXPECT_EQ(cache_share(t.hosts[0], 2), last / 2);
 }
 
 TEST(TopologyText, ReadsAServerOfTwoPackages) {

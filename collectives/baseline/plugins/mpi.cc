@@ -111,7 +111,7 @@ class MpiCommunicator final : public OrderedCommunicator {
   Status execute_group(std::span<const Transfer> transfers) override;
   int reduce(const Call& call, MPI_Datatype type, MPI_Op op);
   int reduce_scatter(const Call& call, MPI_Datatype type, MPI_Op op);
-  int all_to_allv(const Call& call, MPI_Datatype type);
+  int all_to_allv(const Call& call, const void* send, MPI_Datatype type);
 
   Status outcome(int code, const char* what) const {
     if (code == MPI_SUCCESS) return {};
@@ -162,7 +162,7 @@ Status MpiCommunicator::execute(const Call& call) {
       code = MPI_Bcast(call.recv, n, type, call.root, comm_);
       break;
     case Collective::all_to_all: code = MPI_Alltoall(send, n, type, call.recv, n, type, comm_); break;
-    case Collective::all_to_allv: code = all_to_allv(call, type); break;
+    case Collective::all_to_allv: code = all_to_allv(call, send, type); break;
     case Collective::gather:
       code = MPI_Gather(root ? send : call.send, n, type, call.recv, n, type, call.root, comm_);
       break;
@@ -204,7 +204,7 @@ int MpiCommunicator::reduce_scatter(const Call& call, MPI_Datatype type, MPI_Op 
   return code;
 }
 
-int MpiCommunicator::all_to_allv(const Call& call, MPI_Datatype type) {
+int MpiCommunicator::all_to_allv(const Call& call, const void* send, MPI_Datatype type) {
   const std::size_t* lists[4] = {call.send_counts, call.send_offsets, call.recv_counts, call.recv_offsets};
   counts_.clear();
   for (const std::size_t* list : lists) {
@@ -214,7 +214,7 @@ int MpiCommunicator::all_to_allv(const Call& call, MPI_Datatype type) {
     }
   }
   const int* at = counts_.data();
-  return MPI_Alltoallv(call.send, at, at + size_, type, call.recv, at + 2 * size_, at + 3 * size_, type, comm_);
+  return MPI_Alltoallv(send, at, at + size_, type, call.recv, at + 2 * size_, at + 3 * size_, type, comm_);
 }
 
 Status MpiCommunicator::execute_group(std::span<const Transfer> transfers) {

@@ -11,6 +11,7 @@
 namespace tutti::executor {
 
 using plan::Guard;
+using plan::is_user;
 using plan::Space;
 using plan::StepKind;
 using transport::Handle;
@@ -405,6 +406,21 @@ Handle HostExecutor::handle_of(const plan::Range& range) const {
   return range.space == Space::input ? p.input : p.output;
 }
 
+Share HostExecutor::share_of(const Prepared& prepared, const plan::Range& range, int i, const Buffers& buffers) {
+  if (buffers.uneven != nullptr) return buffers.uneven->share_of(range, i);
+  const int piece = range.first + i;
+  return {prepared.piece_begin(prepared.placement_of(range.space), piece), prepared.piece_elements(piece)};
+}
+
+// All pieces of a plan have as many elements wherever they lie, but those of an all_to_allv, where each step touches
+// some caller's buffer, and that tells.
+std::size_t HostExecutor::elements_of(const Prepared& prepared, const PreparedStep& s, int i, const Buffers& buffers) {
+  if (buffers.uneven == nullptr) return prepared.piece_elements(s.piece + i);
+  const PreparedRange* range = &prepared.ranges[s.sources];
+  while (!is_user(range->range.space)) ++range;
+  return buffers.uneven->share_of(range->range, i).size;
+}
+
 Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers, int round) {
   const std::size_t ranges = s.source_count + s.destination_count;
   Scratchpad<std::size_t> offsets(ranges);
@@ -418,13 +434,12 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
   }
   // Slices of neighbouring pieces do not touch each other: one pass for each.
   for (int i = 0; i < s.pieces; ++i) {
-    const Share slice = plan::slice(prepared.piece_elements(s.piece + i), prepared.rounds, round);
+    const Share slice = plan::slice(elements_of(prepared, s, i, buffers), prepared.rounds, round);
     if (slice.size == 0) continue;
     for (std::size_t k = 0; k < ranges; ++k) {
       const plan::Range& range = all[k].range;
-      if (range.space == Space::input || range.space == Space::output) {
-        const std::size_t begin = prepared.piece_begin(prepared.placement_of(range.space), range.first + i);
-        offsets[k] = (begin + slice.offset) * prepared.element;
+      if (is_user(range.space)) {
+        offsets[k] = (share_of(prepared, range, i, buffers).offset + slice.offset) * prepared.element;
       } else {
         offsets[k] = origins_[static_cast<std::size_t>(range.space)] +
                      prepared.slots_of(range.space).offset(range.first + i, round);
@@ -462,7 +477,7 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
   counters_.bytes += remote * elements * prepared.element;
   if (out_of_reach) return pass_remote(prepared, s, buffers, offsets, elements);
 
-  const bool streaming = prepared.streaming && to_user;
+  const bool streaming = to_user && (buffers.uneven != nullptr ? buffers.uneven->streaming : prepared.streaming);
   const bool premultiply = prepared.shape.op == ReduceOp::premul_sum;
   if (s.kind != StepKind::reduce && !premultiply) {
     reduce::copy(to.span(), from[0], elements * prepared.element, streaming);

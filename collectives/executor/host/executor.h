@@ -22,6 +22,7 @@
 #include "collectives/executor/host/health.h"
 #include "collectives/executor/host/prepared.h"
 #include "collectives/executor/host/record.h"
+#include "collectives/executor/host/uneven.h"
 #include "collectives/executor/host/wait.h"
 #include "transport/transport.h"
 
@@ -44,11 +45,12 @@ class HostExecutor {
   struct Buffers {
     const void* input = nullptr;
     void* output = nullptr;
-    double factor = 1.0;  // premul_sum
+    double factor = 1.0;                   // premul_sum
+    const UnevenPieces* uneven = nullptr;  // all_to_allv
   };
 
-  /// Announces the call. Every call begins so, also one that a plan does not carry out (all_to_allv); `handles`: peers
-  /// may want to touch the buffers. Returns the call's number.
+  /// Announces the call. Every call begins so, also one that has nothing to carry out; `handles`: peers may want to
+  /// touch the buffers. Returns the call's number.
   std::uint64_t enter(const Announcement& announcement, const Buffers& buffers, bool handles);
   /// Must come before enter() when it is time_to_look(). A call may end without having heard of every rank (a
   /// broadcast's root, a call of no elements), so a rank could run ahead without limit and overwrite, on its Board,
@@ -126,6 +128,9 @@ class HostExecutor {
   Status walk_lanes(const Prepared& prepared, const Buffers& buffers);
   Result<Progress> walk(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor, bool may_block);
   Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round);
+  /// The i-th piece of a range of some caller's buffer, in elements.
+  static Share share_of(const Prepared& prepared, const plan::Range& range, int i, const Buffers& buffers);
+  static std::size_t elements_of(const Prepared& prepared, const PreparedStep& step, int i, const Buffers& buffers);
   Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
               std::span<const std::size_t> offsets, std::size_t elements);
   Status pass_remote(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,

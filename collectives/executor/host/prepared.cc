@@ -12,6 +12,7 @@
 
 namespace tutti::executor {
 
+using plan::is_user;
 using plan::Placement;
 using plan::Plan;
 using plan::Range;
@@ -32,8 +33,6 @@ struct Pieces {
 using SlotKey = std::pair<std::pair<int, int>, int>;  // (space, rank), slot
 
 SlotKey key_of(const Range& range, int i) { return {{static_cast<int>(range.space), range.rank}, range.first + i}; }
-
-bool is_user(Space space) { return space == Space::input || space == Space::output; }
 
 // Which pieces each step moves. A step that touches the caller's buffers says so itself; one that moves a slot to a
 // slot moves what the slot was filled with, perhaps by another rank: so look until nothing new is learnt.
@@ -181,7 +180,7 @@ std::size_t Prepared::memory() const {
 }
 
 Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& plan, int rank, const Shape& shape,
-                                          const transport::WindowSizes& sizes) {
+                                          const transport::WindowSizes& sizes, std::size_t streaming_above) {
   static std::atomic<std::uint64_t> next_id{1};
   auto prepared = std::make_shared<Prepared>();
   Prepared& p = *prepared;
@@ -216,7 +215,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
       p.placement_of(Space::output) == Placement::blocks || p.placement_of(Space::input) == Placement::blocks
           ? static_cast<std::size_t>(p.ranks)
           : 1;
-  p.streaming = shape.count * p.element * blocks >= reduce::kStreamingBytes;
+  p.streaming = shape.count * p.element * blocks > streaming_above;
 
   const std::optional<SlotSenders> senders = express_senders(p, piece_bytes, sizes.express_bytes());
   p.express = senders.has_value();
@@ -263,8 +262,10 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
         s.pieces = moved.count;
         for (int i = 0; i < s.pieces; ++i) s.elements += p.piece_elements(s.piece + i);
         const auto in_user_memory = [](const Range& range) { return is_user(range.space); };
-        s.one_pass = s.pieces == 1 || (std::all_of(step.sources.begin(), step.sources.end(), in_user_memory) &&
-                                       std::all_of(step.destinations.begin(), step.destinations.end(), in_user_memory));
+        s.one_pass =
+            shape.collective != Collective::all_to_allv &&
+            (s.pieces == 1 || (std::all_of(step.sources.begin(), step.sources.end(), in_user_memory) &&
+                               std::all_of(step.destinations.begin(), step.destinations.end(), in_user_memory)));
       }
       s.sources = add_ranges(step.sources);
       s.source_count = static_cast<std::uint32_t>(step.sources.size());

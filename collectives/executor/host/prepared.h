@@ -25,7 +25,7 @@ struct Shape {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  std::size_t count = 0;
+  std::size_t count = 0;  // all_to_allv: no piece has more
 };
 
 /// The executor's table of base addresses has a row for each plan::Space, and one more: what has come in the express
@@ -54,7 +54,8 @@ struct PreparedStep {
   std::int32_t piece = 0;  // the data moved: these pieces
   std::int32_t pieces = 0;
   std::size_t elements = 0;  // of all pieces
-  bool one_pass = true;      // in a single round the pieces lie one behind the other on all sides (slots do not)
+  bool one_pass = true;      // in a single round the pieces lie one behind the other on all sides (slots do not), and
+                             // where they lie is known (of an all_to_allv it is not)
   std::uint32_t sources = 0, source_count = 0;            // in Prepared::ranges
   std::uint32_t destinations = 0, destination_count = 0;  // likewise
 };
@@ -102,9 +103,9 @@ struct Prepared {
   std::vector<std::size_t> begins;  // of the pieces under Placement::split, with the end behind the last
 };
 
-/// REQUIRES: the plan is for `rank`'s communicator size. Errors: memory_limit when scratch cannot hold a single element
-/// per slot.
+/// `streaming_above`: bytes of the larger buffer. REQUIRES: the plan is for `rank`'s communicator size. Errors:
+/// memory_limit when scratch cannot hold a single element per slot.
 Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const plan::Plan>& plan, int rank, const Shape& shape,
-                                          const transport::WindowSizes& sizes);
+                                          const transport::WindowSizes& sizes, std::size_t streaming_above);
 
 }  // namespace tutti::executor

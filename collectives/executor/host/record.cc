@@ -111,10 +111,10 @@ std::string CallSnapshot::text() const {
                        sending ? "to" : "from", root);
   }
   std::string text = fmt::format("{}(", name_of(collective));
-  if (collective != Collective::barrier && collective != Collective::all_to_allv) {
+  if (collective == Collective::all_to_allv) {
+    text += fmt::format("{}{}", name_of(type), count == 0 ? ", counts" : "");
+  } else if (collective != Collective::barrier) {
     text += fmt::format("{} x {}", count, name_of(type));
-  } else if (collective == Collective::all_to_allv) {
-    text += name_of(type);
   }
   if (reduces(collective)) text += fmt::format(", {}", name_of(op));
   if (has_root(collective)) text += fmt::format(", root {}", root);

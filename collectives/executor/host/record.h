@@ -29,7 +29,7 @@ struct CallSnapshot {
   bool deterministic = false;
   bool sending = false;     // of a single message: a send, else a receive
   int root = 0;             // of a group of sends and receives: the peer, or kManyPeers
-  std::uint64_t count = 0;  // of such a group: how many messages
+  std::uint64_t count = 0;  // of such a group: how many messages; of an all_to_allv: 0 where its counts are told
   std::uint64_t bytes = 0;
   std::uint32_t algorithm = transport::kNoAlgorithm;
   transport::CallState state = transport::CallState::entered;

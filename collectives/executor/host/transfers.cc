@@ -30,7 +30,6 @@ struct alignas(kCacheLine) SlotHeader {
   std::uint64_t message_count = 0;
   Handle place = 0;  // 0: the payload follows. Once sent, changed by take() only
   std::uint64_t payload_bytes = 0;
-  std::uint64_t call = 0;  // the collective call that the message is part of; 0: none
   std::uint8_t type = 0;
 };
 
@@ -43,9 +42,8 @@ Handle take(std::byte* slot) {
 // A copy of the header of a slot that is filled. The sender may be taking the place back at this moment.
 SlotHeader header_of(std::byte* slot) {
   auto* sent = reinterpret_cast<SlotHeader*>(slot);
-  return {
-      sent->message_bytes, sent->message_count, std::atomic_ref<Handle>(sent->place).load(std::memory_order_relaxed),
-      sent->payload_bytes, sent->call,          sent->type};
+  return {sent->message_bytes, sent->message_count,
+          std::atomic_ref<Handle>(sent->place).load(std::memory_order_relaxed), sent->payload_bytes, sent->type};
 }
 
 void raise(SignalCell& cell, std::uint64_t count, const transport::Board* of_waiter) {
@@ -55,8 +53,6 @@ void raise(SignalCell& cell, std::uint64_t count, const transport::Board* of_wai
 
 std::size_t bytes_of(const Transfer& transfer) { return transfer.count * size_of(transfer.type); }
 
-std::string of_call(std::uint64_t call) { return call == 0 ? "" : fmt::format(" in all_to_allv as its call {}", call); }
-
 }  // namespace
 
 struct Transfers::Mailbox {
@@ -64,8 +60,9 @@ struct Transfers::Mailbox {
   SignalCell emptied;
 };
 
-Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
-    : transport_(transport), waiter_(waiter), health_(health), rank_(rank) {
+Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank,
+                     std::size_t streaming_above)
+    : transport_(transport), waiter_(waiter), health_(health), rank_(rank), streaming_above_(streaming_above) {
   TUTTI_CHECK_EQ(transport.sizes().mailbox % kCacheLine, std::size_t{0});
   const std::size_t room = transport.sizes().mailbox - sizeof(Mailbox);
   slots_ = std::max(kFewestSlots, room / kLargestSlot);
@@ -106,7 +103,7 @@ Transfers::Progress Transfers::send_more(Active& active) {
     auto* header = reinterpret_cast<SlotHeader*>(at);
     if (!active.begun) {
       active.begun = true;
-      *header = {bytes, t.count, 0, 0, call_, static_cast<std::uint8_t>(t.type)};
+      *header = {bytes, t.count, 0, 0, static_cast<std::uint8_t>(t.type)};
       const Handle place = bytes >= kByPlaceBytes ? transport_.handle_of(t.buffer, bytes) : 0;
       if (place != 0 && reachable_by_peer(place)) {
         header->place = place;
@@ -142,12 +139,11 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
     std::size_t arrived = header.payload_bytes;
     if (!active.begun) {
       active.begun = true;
-      if (header.message_bytes != bytes || header.type != static_cast<std::uint8_t>(t.type) || header.call != call_) {
+      if (header.message_bytes != bytes || header.type != static_cast<std::uint8_t>(t.type)) {
         return health_.fail(
             Code::mismatch,
-            fmt::format("{} sends {} x {}{} to {}, which receives {} x {}{}", waiter_.name()(t.peer),
-                        header.message_count, name_of(static_cast<DataType>(header.type)), of_call(header.call),
-                        waiter_.name()(rank_), t.count, name_of(t.type), of_call(call_)));
+            fmt::format("{} sends {} x {} to {}, which receives {} x {}", waiter_.name()(t.peer), header.message_count,
+                        name_of(static_cast<DataType>(header.type)), waiter_.name()(rank_), t.count, name_of(t.type)));
       }
       if (header.place != 0) {
         if (take(at) == kTaken) return health_.status();
@@ -157,7 +153,7 @@ Result<Transfers::Progress> Transfers::receive_more(Active& active) {
           if (!read.ok()) return waiter_.unreachable(t.peer, read);
         } else {
           void* const destinations[] = {to};
-          reduce::copy(destinations, from, bytes, bytes >= reduce::kStreamingBytes);
+          reduce::copy(destinations, from, bytes, bytes > streaming_above_);
         }
         arrived = bytes;
         bytes_ += bytes;
@@ -215,8 +211,7 @@ Result<bool> Transfers::advance() {
   return moved || open_.empty();
 }
 
-Status Transfers::run(std::span<const Transfer> transfers, std::uint64_t call) {
-  call_ = call;
+Status Transfers::run(std::span<const Transfer> transfers) {
   enqueue(transfers);
   Status failure;
   const auto any_progress = [&] {

@@ -23,11 +23,11 @@ namespace tutti::executor {
 
 class Transfers {
  public:
-  Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank);
+  /// `streaming_above`: bytes of a message.
+  Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank, std::size_t streaming_above);
 
-  /// Carries out all transfers; returns when each is done. `call`: the collective call that they are part of, or 0; a
-  /// message of one never passes for one of another. Any failure is final for the communicator.
-  Status run(std::span<const Transfer> transfers, std::uint64_t call);
+  /// Carries out all transfers; returns when each is done. Any failure is final for the communicator.
+  Status run(std::span<const Transfer> transfers);
 
   std::uint64_t bytes() const { return bytes_; }
 
@@ -69,6 +69,7 @@ class Transfers {
   Waiter& waiter_;
   Health& health_;
   int rank_;
+  std::size_t streaming_above_;
   std::uint64_t slots_;         // of a mailbox
   std::size_t payload_;         // bytes in a slot
   std::vector<Active> active_;  // of the call in progress; kept for their memory, as the three below
@@ -77,7 +78,6 @@ class Transfers {
   std::vector<int> peers_;      // of these
   std::vector<Pair> outgoing_;
   std::vector<Pair> incoming_;
-  std::uint64_t call_ = 0;  // of the transfers in progress
   std::uint64_t bytes_ = 0;
 };
 

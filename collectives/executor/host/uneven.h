@@ -1,0 +1,40 @@
+// The pieces of an all_to_allv. Its plans are those of all_to_all, in which piece j of rank i's input is what i has for
+// j; here each piece has its own size, and its own place on either side.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/even_share.h"
+#include "collectives/plan/plan.h"
+
+namespace tutti::executor {
+
+/// What a rank tells a peer of what it has for it, before it moves. In elements.
+struct Parcel {
+  std::uint64_t count = 0;
+  std::uint64_t offset = 0;   // in the sender's input
+  std::uint64_t largest = 0;  // of all that the sender sends or receives
+};
+
+/// As `rank` knows them: by peer, what it sends, what it receives, and what the peers have told it. In elements.
+struct UnevenPieces {
+  int rank = 0;
+  std::span<const std::size_t> send_counts;
+  std::span<const std::size_t> send_offsets;
+  std::span<const std::size_t> recv_counts;
+  std::span<const std::size_t> recv_offsets;
+  std::span<const Parcel> told;
+  bool streaming = false;  // as Prepared::streaming, for these sizes
+
+  /// The i-th piece of a range. REQUIRES: it lies in the own input or output, or is what a peer's input has for `rank`.
+  Share share_of(const plan::Range& range, int i) const {
+    const auto piece = static_cast<std::size_t>(range.first + i);
+    if (range.space == plan::Space::output) return {recv_offsets[piece], recv_counts[piece]};
+    if (range.rank == rank) return {send_offsets[piece], send_counts[piece]};
+    const Parcel& parcel = told[static_cast<std::size_t>(range.rank)];
+    return {parcel.offset, parcel.count};
+  }
+};
+
+}  // namespace tutti::executor
