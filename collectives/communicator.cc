@@ -20,7 +20,6 @@
 namespace tutti {
 
 using executor::Prepared;
-using executor::Shape;
 
 namespace {
 

@@ -345,7 +345,7 @@ int run(int calls, int rounds, const std::string& json_file) {
 }  // namespace
 }  // namespace tutti::perf
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   int calls = 20'000;
   int rounds = 9;
   std::string json_file;
@@ -364,10 +364,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "plan_walk_bench: two threads that wait for each other need two cores\n");
     return 5;
   }
-  try {
-    return tutti::perf::run(calls, rounds, json_file);
-  } catch (const tutti::Error& error) {
-    fmt::print(stderr, "plan_walk_bench: {}\n", error.what());
-    return 2;
-  }
+  return tutti::perf::run(calls, rounds, json_file);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "plan_walk_bench: %s\n", error.what());
+  return 2;
 }

@@ -251,8 +251,8 @@ class Walk {
   Status move_data(int t, const Step& step) {
     Thread& thread = threads_[t];
     CallMemory& memory = calls_[thread.call]->memory;
-    for (const Range& range : step.sources) TUTTI_TRY(check_reach(t, step, range));
-    for (const Range& range : step.destinations) TUTTI_TRY(check_reach(t, step, range));
+    for (const Range& range : step.sources) TUTTI_TRY(check_reach(t, range));
+    for (const Range& range : step.destinations) TUTTI_TRY(check_reach(t, range));
     const int count = step.sources[0].count;
     ++stamp_;
     for (int k = 0; k < count; ++k) {
@@ -260,7 +260,7 @@ class Walk {
         Place& place = memory.at(range, k, thread.round);
         place.stamp = stamp_;
         place.stamp_piece = k;
-        TUTTI_TRY(note_read(t, step, range, k, place));
+        TUTTI_TRY(note_read(t, range, k, place));
       }
     }
     for (int k = 0; k < count; ++k) {
@@ -269,13 +269,13 @@ class Walk {
       for (const Range& range : step.destinations) {
         Place& place = memory.at(range, k, thread.round);
         if (place.stamp == stamp_ && place.stamp_piece != k) {
-          return bad(t, step, fmt::format("{} overlaps another piece of the same step", name_of(range, k)));
+          return bad(t, fmt::format("{} overlaps another piece of the same step", name_of(range, k)));
         }
         place.stamp = stamp_;
         place.stamp_piece = k;
         // Copying a place onto itself (in place) writes nothing.
         const bool onto_itself = step.kind == StepKind::copy && &place == &memory.at(step.sources[0], k, thread.round);
-        if (!onto_itself) TUTTI_TRY(note_write(t, step, range, k, place));
+        if (!onto_itself) TUTTI_TRY(note_write(t, range, k, place));
         place.value = value;
       }
     }
@@ -295,20 +295,20 @@ class Walk {
     value = values_.sum(terms_, step.last, fault);
     switch (fault) {
       case Values::Fault::none: return {};
-      case Values::Fault::other_piece: return bad(t, step, "adds up different pieces");
-      case Values::Fault::twice: return bad(t, step, "adds a rank's contribution twice");
-      case Values::Fault::divided: return bad(t, step, "adds to a sum that has been marked as the last one");
+      case Values::Fault::other_piece: return bad(t, "adds up different pieces");
+      case Values::Fault::twice: return bad(t, "adds a rank's contribution twice");
+      case Values::Fault::divided: return bad(t, "adds to a sum that has been marked as the last one");
     }
     return {};
   }
 
   /// A peer's buffers exist only once it has entered the call. In a sequence, another call's use of the same scratch
   /// must be over.
-  Status check_reach(int t, const Step& step, const Range& range) {
+  Status check_reach(int t, const Range& range) {
     Thread& thread = threads_[t];
     if (is_user(range.space)) {
       if (range.rank == thread.rank || thread.opened[range.rank]) return {};
-      return bad(t, step, fmt::format("touches {} before it has opened rank {}", name_of(range, 0), range.rank));
+      return bad(t, fmt::format("touches {} before it has opened rank {}", name_of(range, 0), range.rank));
     }
     if (calls_.size() == 1) return {};
     const int part = range.space == Space::published ? 1 : 0;
@@ -324,9 +324,8 @@ class Walk {
       for (std::size_t u = 0; u < touched.size(); ++u) {
         const bool ordered = static_cast<int>(other) < thread.call ? touched[u] <= thread.clocks[u] : touched[u] == 0;
         if (ordered) continue;
-        return bad(t, step,
-                   fmt::format("touches {} of call {} while rank {} still uses the same half of scratch in call {}",
-                               name_of(range, 0), thread.call, threads_[u].rank, other));
+        return bad(t, fmt::format("touches {} of call {} while rank {} still uses the same half of scratch in call {}",
+                                  name_of(range, 0), thread.call, threads_[u].rank, other));
       }
     }
     return {};
@@ -336,11 +335,10 @@ class Walk {
     return moment.thread < 0 || moment.clock <= thread.clocks[moment.thread];
   }
 
-  Status note_read(int t, const Step& step, const Range& range, int k, Place& place) {
+  Status note_read(int t, const Range& range, int k, Place& place) {
     Thread& thread = threads_[t];
-    if (place.value == kNothing)
-      return bad(t, step, fmt::format("reads {}, which nobody has written", name_of(range, k)));
-    if (!is_before(place.writer, thread)) return race(t, step, range, k, "reads", place.writer, "writes");
+    if (place.value == kNothing) return bad(t, fmt::format("reads {}, which nobody has written", name_of(range, k)));
+    if (!is_before(place.writer, thread)) return race(t, range, k, "reads", place.writer, "writes");
     const Moment now{t, thread.clocks[t]};
     if (place.reader.thread < 0 || place.reader.thread == t) {
       place.reader = now;
@@ -361,14 +359,14 @@ class Walk {
     return {};
   }
 
-  Status note_write(int t, const Step& step, const Range& range, int k, Place& place) {
+  Status note_write(int t, const Range& range, int k, Place& place) {
     Thread& thread = threads_[t];
-    if (!is_before(place.writer, thread)) return race(t, step, range, k, "writes", place.writer, "writes");
-    if (!is_before(place.reader, thread)) return race(t, step, range, k, "writes", place.reader, "reads");
+    if (!is_before(place.writer, thread)) return race(t, range, k, "writes", place.writer, "writes");
+    if (!is_before(place.reader, thread)) return race(t, range, k, "writes", place.reader, "reads");
     if (place.readers >= 0) {
       std::vector<Moment>& readers = calls_[thread.call]->memory.more_readers[place.readers];
       for (const Moment& reader : readers) {
-        if (!is_before(reader, thread)) return race(t, step, range, k, "writes", reader, "reads");
+        if (!is_before(reader, thread)) return race(t, range, k, "writes", reader, "reads");
       }
       readers.clear();
     }
@@ -475,15 +473,13 @@ class Walk {
                        thread.round);
   }
 
-  Status bad(int t, const Step& step, const std::string& what) const {
+  Status bad(int t, const std::string& what) const {
     return invalid_argument(fmt::format("{}: {}", where(threads_[t]), what));
   }
 
-  Status race(int t, const Step& step, const Range& range, int k, const char* does, const Moment& other,
-              const char* other_does) const {
-    return bad(t, step,
-               fmt::format("{} {} while rank {}, lane {} {} it", does, name_of(range, k), threads_[other.thread].rank,
-                           threads_[other.thread].lane, other_does));
+  Status race(int t, const Range& range, int k, const char* does, const Moment& other, const char* other_does) const {
+    return bad(t, fmt::format("{} {} while rank {}, lane {} {} it", does, name_of(range, k),
+                              threads_[other.thread].rank, threads_[other.thread].lane, other_does));
   }
 
   const VerifyOptions options_;

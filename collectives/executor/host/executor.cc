@@ -15,7 +15,6 @@ using plan::is_user;
 using plan::Space;
 using plan::StepKind;
 using transport::Handle;
-using transport::SignalCell;
 
 namespace {
 
