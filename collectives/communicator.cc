@@ -38,8 +38,8 @@ executor::WaitOptions wait_options(const Options& options, const Fabric& fabric)
   return wait;
 }
 
-/// How large a buffer may be for stores through the caches: an input and an output of each rank of the host fit into its
-/// last cache, side by side (measured: perf/README.md).
+/// How large a buffer may be for stores through the caches: an input and an output of each rank of the host fit into
+/// its last cache, side by side (measured: perf/README.md).
 std::size_t streaming_above(int ranks_of_host) {
   static const Result<topology::Host> host = topology::discover_host();
   const std::uint64_t share = host.ok() ? topology::cache_share(host.value(), ranks_of_host) : 0;

@@ -46,7 +46,7 @@ class TUTTI_API Error : public std::runtime_error {
 /// How a communicator is made. Each field has an environment name (TUTTI_TIMEOUT, ...; `tutti options` lists them) that
 /// supplies the default.
 struct TUTTI_API Options {
-  Options();  // defaults, then the environment
+  Options();                          // defaults, then the environment
   std::chrono::milliseconds timeout;  // deadline of every wait, creation included
   bool deterministic;                 // same bits for every algorithm, lane count, placement and kind of memory
   std::size_t memory_limit;           // bytes of scratch that one communicator may take per rank; 0: no limit
@@ -93,14 +93,14 @@ struct Explanation {
 };
 
 struct MemoryReport {
-  std::size_t scratch = 0;   // bytes of this rank's window in this communicator
-  std::size_t plans = 0;     // cached plans, estimated
+  std::size_t scratch = 0;  // bytes of this rank's window in this communicator
+  std::size_t plans = 0;    // cached plans, estimated
   std::size_t total() const { return scratch + plans; }
 };
 
 struct Traffic {  // since the communicator was made
   std::uint64_t calls = 0;
-  std::uint64_t bytes_put = 0;   // written to links (a peer's memory, or what a peer reads of ours)
+  std::uint64_t bytes_put = 0;  // written to links (a peer's memory, or what a peer reads of ours)
   std::uint64_t signals = 0;
 };
 
@@ -138,7 +138,8 @@ class TUTTI_API Communicator {
   void all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
                    const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type,
                    const CallOptions& options = {});
-  void gather(const void* send, void* recv, std::size_t count, DataType type, int root, const CallOptions& options = {});
+  void gather(const void* send, void* recv, std::size_t count, DataType type, int root,
+              const CallOptions& options = {});
   void scatter(const void* send, void* recv, std::size_t count, DataType type, int root,
                const CallOptions& options = {});
   void barrier();
@@ -152,8 +153,8 @@ class TUTTI_API Communicator {
   // The same, on the communicator's own thread, in the order of the calls. Counts and offsets are copied.
   Work all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
                         const CallOptions& options = {});
-  Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type,
-                            ReduceOp op = ReduceOp::sum, const CallOptions& options = {});
+  Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
+                            const CallOptions& options = {});
   Work all_gather_async(const void* send, void* recv, std::size_t count, DataType type,
                         const CallOptions& options = {});
   Work broadcast_async(const void* send, void* recv, std::size_t count, DataType type, int root,
