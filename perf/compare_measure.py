@@ -110,7 +110,8 @@ class Section:
         arguments = self.arguments
         where = f"{self.name}, {self.ranks} ranks"
         done_without = set()  # contenders that have failed, or have had their time
-        spent = dict.fromkeys([*self.contenders, "limit"], 0.0)
+        turn = [*self.contenders, "limit"]
+        spent = dict.fromkeys(turn, 0.0)
         if "mpich" in self.contenders and self.sizes("mpich") != self.sizes("gloo"):
             note = (f"mpich with {self.ranks} ranks on {os.cpu_count()} cores: only to {print_size(CROWDED_MPICH_BYTES)} "
                     "(its ranks spin, so each message waits for the scheduler)")
@@ -119,7 +120,9 @@ class Section:
         with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
             json_file = os.path.join(folder, "out.json")
             for round_number in range(self.rounds):
-                for contender in [*self.contenders, "limit"]:
+                # Another one begins in each round: it bears what is left of whatever ran before it.
+                first = round_number % len(turn)
+                for contender in turn[first:] + turn[:first]:
                     progress(f"{where}, round {round_number + 1}, {contender}")
                     if contender in done_without:
                         continue
