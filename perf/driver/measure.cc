@@ -101,13 +101,18 @@ std::vector<double> Bench::gather(double mine) {
 
 int Bench::choose_iterations(Loop& loop) {
   if (settings_.row_seconds <= 0) return settings_.iters;
-  constexpr int kTrial = 3;
-  comm_.barrier();
-  const std::int64_t start = now_ns();
-  for (std::size_t i = 0; i < kTrial; ++i) loop.call(i);
-  const double seconds = static_cast<double>(now_ns() - start) * 1e-9 / kTrial;
-  // Rank 0's word counts: all must run the same number.
-  const double wanted = settings_.row_seconds / std::max(gather(seconds).front(), 1e-9) / settings_.agg_iters;
+  // The first calls of all are slow, and tell little of the others: tried until a tenth of the time has gone.
+  double seconds = 0;
+  for (std::size_t trial = 3;; trial *= 8) {
+    comm_.barrier();
+    const std::int64_t start = now_ns();
+    for (std::size_t i = 0; i < trial; ++i) loop.call(i);
+    // Rank 0's word counts: all must run the same number.
+    const double spent = gather(static_cast<double>(now_ns() - start) * 1e-9).front();
+    seconds = spent / static_cast<double>(trial);
+    if (spent > settings_.row_seconds / 10 || trial > kMaxIterations) break;
+  }
+  const double wanted = settings_.row_seconds / std::max(seconds, 1e-9) / settings_.agg_iters;
   return static_cast<int>(std::clamp(wanted, static_cast<double>(settings_.iters), 1.0 * kMaxIterations));
 }
 
