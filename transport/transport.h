@@ -154,7 +154,7 @@ struct WindowSizes {
 
   // Express cells: of how many calls, and how large. One takes 512 bytes of a message, or what fits into a line where
   // many ranks would make that too much.
-  std::uint64_t express_calls() const { return ranks <= 64 ? 32 : 8; }
+  std::uint64_t express_calls() const { return ranks <= 8 ? 64 : ranks <= 64 ? 32 : 8; }
   std::size_t express_stride() const { return (ranks <= 16 ? 9 : 1) * kCacheLine; }
   std::size_t express_bytes() const { return express_stride() - ExpressCell::kHeader; }
   std::size_t express_offset(int sender, std::uint64_t call) const {

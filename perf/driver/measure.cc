@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/even_share.h"
@@ -80,10 +81,12 @@ Bench::Bench(const Settings& settings, const PerfCollective& collective, Communi
   const std::size_t extra = settings.unalign * sizeof(double);
   send_ = Memory(buffer_bytes_ + extra, settings.registered);
   recv_ = Memory(buffer_bytes_ + extra, settings.registered);
-  // Ranks that have waited for each other until now often share a core; the system spreads them once all are busy.
-  constexpr std::int64_t kSettle = 20'000'000;  // ns: a few rounds of the system's balancing
+  // Ranks that have waited for each other until now often share a core; the system spreads them once all are busy. With
+  // more ranks than cores it looks but a few times a second whether they are spread evenly.
+  const bool crowded = comm_.size() > static_cast<int>(std::thread::hardware_concurrency());
+  const std::int64_t settle = crowded ? 200'000'000 : 20'000'000;  // ns
   comm_.barrier();
-  for (const std::int64_t start = now_ns(); now_ns() - start < kSettle;) cpu_relax();
+  for (const std::int64_t start = now_ns(); now_ns() - start < settle;) cpu_relax();
 }
 
 double Bench::clock_us() const {
