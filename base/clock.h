@@ -1,6 +1,8 @@
 // Time: a cheap tick counter for the hot path and nanoseconds for everything else.
 #pragma once
 
+#include <time.h>
+
 #include <chrono>
 #include <cstdint>
 
@@ -10,6 +12,13 @@ namespace tutti {
 inline std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+/// Nanoseconds that the calling thread has spent on a core: what it waited for one does not count.
+inline std::int64_t thread_cpu_ns() {
+  timespec spent{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return std::int64_t{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
 }
 
 /// The core's time stamp counter: a few nanoseconds to read, the same on all cores of a host. For the flight recorder,

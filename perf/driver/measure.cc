@@ -1,7 +1,5 @@
 #include "perf/driver/measure.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -89,12 +87,7 @@ Bench::Bench(const Settings& settings, const PerfCollective& collective, Communi
   for (const std::int64_t start = now_ns(); now_ns() - start < settle;) cpu_relax();
 }
 
-double Bench::clock_us() const {
-  if (!settings_.cpu_time) return static_cast<double>(now_ns()) * 1e-3;
-  timespec spent{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return static_cast<double>(spent.tv_sec) * 1e6 + static_cast<double>(spent.tv_nsec) * 1e-3;
-}
+double Bench::clock_us() const { return static_cast<double>(settings_.cpu_time ? thread_cpu_ns() : now_ns()) * 1e-3; }
 
 std::vector<double> Bench::gather(double mine) {
   std::vector<double> all(static_cast<std::size_t>(comm_.size()));
