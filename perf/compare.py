@@ -50,8 +50,7 @@ def parse_arguments(words=None):
                         help="instead: in DIR/<machine>/<date>-<commit>/ [perf/results]")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks [2 4]")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="[all but deterministic]")
-    parser.add_argument("--rounds", type=int, help="runs of each contender, of which the median counts [all_reduce 5, "
-                        "the others 3]")
+    parser.add_argument("--rounds", type=int, help="runs of each contender, of which the median counts [5; --quick 3]")
     parser.add_argument("--min", default="8", help="smallest size")
     parser.add_argument("--max", default="64M", help="largest size")
     parser.add_argument("--factor", type=int, help="between sizes [all_reduce 2, deterministic 4, the others 8]")

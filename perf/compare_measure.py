@@ -92,7 +92,7 @@ class Section:
         self.collective = "all_reduce" if name == "deterministic" else name
         self.contenders = (["tutti registered", "tutti deterministic"] if name == "deterministic"
                            else arguments.contenders)
-        self.rounds = arguments.rounds or (5 if main and not arguments.quick else 3)
+        self.rounds = arguments.rounds or (3 if arguments.quick else 5)
         self.factor = arguments.factor or (2 if main else 4 if name == "deterministic" else 8)
         self.arguments = arguments
 
