@@ -39,11 +39,11 @@ executor::WaitOptions wait_options(const Options& options, const Fabric& fabric)
 }
 
 /// How large a buffer may be for stores through the caches: an input and an output of each rank of the host fit into
-/// its last cache, side by side (measured: perf/README.md).
+/// half of its last cache, side by side (measured: perf/README.md).
 std::size_t streaming_above(int ranks_of_host) {
   static const Result<topology::Host> host = topology::discover_host();
   const std::uint64_t share = host.ok() ? topology::cache_share(host.value(), ranks_of_host) : 0;
-  return std::max<std::size_t>(reduce::kLeastStreaming, share / 2);
+  return std::max<std::size_t>(reduce::kLeastStreaming, share / 4);
 }
 
 /// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the fabric has it.
