@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
-#include <thread>
+
+#include "tests/training/on_ranks.h"
 
 namespace tutti::training {
 namespace {
@@ -50,32 +50,6 @@ torch::Tensor rows_of(int rank, int micro = 0, torch::ScalarType type = torch::k
   torch::manual_seed(static_cast<std::uint64_t>(1000 + 10 * rank + micro));
   return torch::randn({5, 7}).to(type);
 }
-
-/// Runs `body(rank, communicator)` on each rank. Returns what each threw (empty: nothing).
-std::vector<std::string> on_ranks(int size, const std::function<void(int, Communicator)>& body,
-                                  const Options& options = {}) {
-  // Matrix products of one thread have one order of additions. The setting has to be made in each thread: without it
-  // MKL takes another path there, to other bits.
-  torch::set_num_threads(1);
-  std::vector<Communicator> comms = Communicator::in_process(size, options);
-  std::vector<std::string> errors(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      torch::set_num_threads(1);
-      const auto i = static_cast<std::size_t>(rank);
-      try {
-        body(rank, std::move(comms[i]));
-      } catch (const std::exception& error) {
-        errors[i] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
-
-std::vector<std::string> nothing(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
 
 Tensors gradients_of(const torch::nn::Module& module) {
   Tensors result;
