@@ -159,8 +159,8 @@ TEST_P(CrossEntropyOnRanks, SumsHalfTypesInF32) {
     const Reference wanted = reference(logits.to(torch::kFloat64), targets);
     // The loss is of f32: about 100 units of 2^-24 of a value near 4.
     EXPECT_LT(distance(outcome.losses[0], wanted.loss), 100 * 4 * std::ldexp(1, -24));
-    // Gradients, at most 3 / 32, are rounded once to the half type: 2^-9 (bf16) or 2^-12 of them, a little more for
-    // f32.
+    // Gradients, at most 3 / 32, are rounded once, to the 8 (bf16) or 11 bits of the type: by 2^-8 or 2^-11 of them,
+    // and a little more for f32.
     const double unit = type == torch::kBFloat16 ? std::ldexp(1.01, -8) : std::ldexp(1.01, -11);
     EXPECT_LT(distance(outcome.gradient, wanted.gradient), 3.0 / 32 * unit);
   }

@@ -128,7 +128,9 @@ TEST_P(RegionsOnRanks, SumGradientsAddsThemUpInOneCallAndAccumulates) {
       EXPECT_TRUE(torch::equal(a.grad(), torch::full({2, 3}, pass * size * (size + 1) / 2.0)));
       EXPECT_TRUE(torch::equal(b.grad(), torch::full({4}, pass * 4.0 * size)));
     }
-    if (size > 1) EXPECT_TRUE(torch::equal(unused.grad(), torch::zeros({5})));
+    if (size > 1) {
+      EXPECT_TRUE(torch::equal(unused.grad(), torch::zeros({5})));
+    }
   });
   EXPECT_EQ(errors, nothing(size));
 }

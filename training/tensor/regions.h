@@ -27,7 +27,7 @@
 // Gradients of gradients work. Threads: as tutti::Communicator; backward counts as use.
 // Errors: tutti::Error that names rank, function, layer and sizes; the communicator is aborted with it, since the
 //   others may be waiting in the collective. Whatever the collective throws.
-// Limits: dense CPU tensors.
+// Limits: dense CPU tensors, in torch's memory: between processes the collectives stage them (tutti::allocate).
 #pragma once
 
 #include <torch/torch.h>
