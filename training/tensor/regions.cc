@@ -1,0 +1,217 @@
+#include "training/tensor/regions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "training/tensor/abort.h"
+
+namespace tutti::training {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+enum class Kind : std::uint8_t { copy, reduce, scatter, gather, gather_sequence, scatter_sequence };
+
+constexpr Kind transpose(Kind kind) {
+  switch (kind) {
+    case Kind::copy: return Kind::reduce;
+    case Kind::reduce: return Kind::copy;
+    case Kind::scatter: return Kind::gather;
+    case Kind::gather: return Kind::scatter;
+    case Kind::gather_sequence: return Kind::scatter_sequence;
+    case Kind::scatter_sequence: return Kind::gather_sequence;
+  }
+  return kind;
+}
+
+constexpr const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::copy: return "copy_to_region";
+    case Kind::reduce: return "reduce_from_region";
+    case Kind::scatter: return "scatter_to_region";
+    case Kind::gather: return "gather_from_region";
+    case Kind::gather_sequence: return "gather_sequence";
+    case Kind::scatter_sequence: return "scatter_sequence";
+  }
+  return "?";
+}
+
+/// The ranks of a region, in a form that autograd can keep between forward and backward.
+struct Group : torch::CustomClassHolder {
+  Group(Communicator communicator, std::string layer_name)
+      : comm(std::move(communicator)), layer(std::move(layer_name)) {}
+  std::string named(const char* call) const {
+    return layer.empty() ? std::string(call) : fmt::format("{}: {}", layer, call);
+  }
+  Communicator comm;
+  std::string layer;
+};
+using GroupPointer = c10::intrusive_ptr<Group>;
+
+GroupPointer group_of(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<Group>(context->saved_data["group"].toCapsule());
+}
+
+std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+void check_divisible(const torch::Tensor& x, std::int64_t dim, Kind kind, Group& group) {
+  if (x.size(dim) % group.comm.size() == 0) return;
+  fail_on_all(group.comm, fmt::format("{}: dimension {} of the input of sizes [{}] cannot be divided by {} ranks",
+                                      group.named(name_of(kind)), dim, fmt::join(x.sizes(), ", "), group.comm.size()));
+}
+
+torch::Tensor all_reduce(const torch::Tensor& x, Group& group, DataType type) {
+  const torch::Tensor in = x.contiguous();
+  const torch::Tensor out = in.is_same(x) ? torch::empty_like(in) : in;  // a copy made here may be overwritten
+  group.comm.all_reduce(in.data_ptr(), out.data_ptr(), count_of(in), type);
+  return out;
+}
+
+torch::Tensor all_gather(const torch::Tensor& x, Group& group, DataType type) {  // [...] to [ranks, ...]
+  const torch::Tensor in = x.contiguous();
+  std::vector<std::int64_t> sizes = in.sizes().vec();
+  sizes.insert(sizes.begin(), group.comm.size());
+  torch::Tensor out = torch::empty(sizes, in.options());
+  group.comm.all_gather(in.data_ptr(), out.data_ptr(), count_of(in), type);
+  return out;
+}
+
+torch::Tensor run(Kind kind, const torch::Tensor& x, Group& group) {
+  const std::int64_t size = group.comm.size();
+  const DataType type = data_type_of(x, group.comm, group.named(name_of(kind)));
+  const bool whole = kind == Kind::copy || kind == Kind::reduce;
+  if (!whole && x.dim() == 0) {
+    fail_on_all(group.comm, fmt::format("{}: the input has no dimensions", group.named(name_of(kind))));
+  }
+  switch (kind) {
+    case Kind::copy: return x;
+    case Kind::reduce: return all_reduce(x, group, type);
+    case Kind::scatter: {
+      check_divisible(x, x.dim() - 1, kind, group);
+      const std::int64_t part = x.size(-1) / size;
+      return x.narrow(-1, group.comm.rank() * part, part).clone(at::MemoryFormat::Contiguous);
+    }
+    case Kind::gather: {
+      std::vector<std::int64_t> sizes = x.sizes().vec();
+      sizes.back() *= size;
+      return all_gather(x, group, type).movedim(0, -2).reshape(sizes);
+    }
+    case Kind::gather_sequence: return all_gather(x, group, type).flatten(0, 1);
+    case Kind::scatter_sequence: {
+      check_divisible(x, 0, kind, group);
+      const torch::Tensor in = x.contiguous();
+      std::vector<std::int64_t> sizes = x.sizes().vec();
+      sizes[0] /= size;
+      torch::Tensor out = torch::empty(sizes, in.options());
+      group.comm.reduce_scatter(in.data_ptr(), out.data_ptr(), count_of(out), type);
+      return out;
+    }
+  }
+  return x;
+}
+
+struct Region : torch::autograd::Function<Region> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, const GroupPointer& group, Kind kind) {
+    context->saved_data["group"] = c10::IValue::make_capsule(group);
+    context->saved_data["kind"] = static_cast<std::int64_t>(kind);
+    return run(kind, x, *group);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto kind = static_cast<Kind>(context->saved_data["kind"].toInt());
+    return {Region::apply(gradients[0], group_of(context), transpose(kind)), {}, {}};
+  }
+};
+
+torch::Tensor cross(Kind kind, const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  if (comm.size() == 1) return x;
+  return Region::apply(x, c10::make_intrusive<Group>(comm, layer), kind);
+}
+
+struct SumGradients : torch::autograd::Function<SumGradients> {
+  static variable_list forward(AutogradContext* context, at::TensorList parameters, const GroupPointer& group) {
+    context->saved_data["group"] = c10::IValue::make_capsule(group);
+    return parameters.vec();
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const GroupPointer group = group_of(context);
+    const DataType type = data_type_of(gradients[0], group->comm, group->named("sum_gradients"));
+    std::vector<torch::Tensor> flat;
+    for (const torch::Tensor& gradient : gradients) flat.push_back(gradient.reshape(-1));
+    const torch::Tensor sum = torch::cat(flat);
+    group->comm.all_reduce(sum.data_ptr(), sum.data_ptr(), count_of(sum), type);
+    variable_list result;
+    std::int64_t offset = 0;
+    for (const torch::Tensor& gradient : gradients) {
+      // Copies: AccumulateGrad would keep a view of all of them alive as one parameter's gradient.
+      result.push_back(sum.narrow(0, offset, gradient.numel()).view(gradient.sizes()).clone());
+      offset += gradient.numel();
+    }
+    result.emplace_back();
+    return result;
+  }
+};
+
+}  // namespace
+
+DataType data_type_of(const torch::Tensor& tensor, const Communicator& comm, const std::string& who) {
+  if (!tensor.device().is_cpu() || tensor.layout() != torch::kStrided) {
+    fail_on_all(comm,
+                fmt::format("{}: the tensor is on {}; only dense CPU tensors can be used", who, tensor.device().str()));
+  }
+  switch (tensor.scalar_type()) {
+    case torch::kFloat32: return DataType::f32;
+    case torch::kFloat64: return DataType::f64;
+    case torch::kFloat16: return DataType::f16;
+    case torch::kBFloat16: return DataType::bf16;
+    default:
+      fail_on_all(comm, fmt::format("{}: the tensor is of type {}; it can be f32, f64, f16 or bf16", who,
+                                    c10::toString(tensor.scalar_type())));
+  }
+}
+
+torch::Tensor copy_to_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  return cross(Kind::copy, x, comm, layer);
+}
+torch::Tensor reduce_from_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  return cross(Kind::reduce, x, comm, layer);
+}
+torch::Tensor scatter_to_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  return cross(Kind::scatter, x, comm, layer);
+}
+torch::Tensor gather_from_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  return cross(Kind::gather, x, comm, layer);
+}
+torch::Tensor gather_sequence(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  return cross(Kind::gather_sequence, x, comm, layer);
+}
+torch::Tensor scatter_sequence(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+  return cross(Kind::scatter_sequence, x, comm, layer);
+}
+
+std::vector<torch::Tensor> sum_gradients(const std::vector<torch::Tensor>& parameters, const Communicator& comm,
+                                         const std::string& layer) {
+  if (comm.size() == 1 || !torch::GradMode::is_enabled()) return parameters;
+  variable_list trained;
+  for (const torch::Tensor& parameter : parameters) {
+    if (!parameter.defined() || !parameter.requires_grad()) continue;
+    if (!trained.empty() && parameter.scalar_type() != trained[0].scalar_type()) {
+      fail_on_all(comm, fmt::format("{}{}sum_gradients: parameters are of types {} and {}; they must be of one type",
+                                    layer, layer.empty() ? "" : ": ", c10::toString(trained[0].scalar_type()),
+                                    c10::toString(parameter.scalar_type())));
+    }
+    trained.push_back(parameter);
+  }
+  if (trained.empty()) return parameters;
+  const variable_list passed = SumGradients::apply(at::TensorList(trained), c10::make_intrusive<Group>(comm, layer));
+  std::vector<torch::Tensor> result;
+  auto next = passed.begin();
+  for (const torch::Tensor& parameter : parameters) {
+    result.push_back(parameter.defined() && parameter.requires_grad() ? *next++ : parameter);
+  }
+  return result;
+}
+
+}  // namespace tutti::training
