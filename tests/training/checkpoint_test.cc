@@ -190,7 +190,7 @@ TEST(Checkpoint, WhatWouldLoseAGradientIsRefused) {
                     .sum()
                     .backward();
               }),
-              HasSubstr("checkpoint: the function uses a tensor from outside (MulBackward that needs a gradient"));
+              HasSubstr("checkpoint: the function uses a tensor from outside (MulBackward"));
   EXPECT_THAT(message_of([&] {
                 const torch::Tensor loss = run(part, x, true).sum();
                 torch::autograd::grad({loss}, {part->in->weight}, {}, {}, /*create_graph=*/true);

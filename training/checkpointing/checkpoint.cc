@@ -118,7 +118,8 @@ class AutocastGuard {
   bool clear_;
 };
 
-/// The first run has no gradients; nor would the casts that it put into the cache, for others to find.
+/// The first run has no gradients; nor, in LibTorch of 2025 and before (pytorch pull request 165068), would the casts
+/// that it put into the cache, for others to find.
 class NoAutocastCache {
  public:
   NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }

@@ -17,8 +17,8 @@
 // Threads: a guard acts on the thread that made it. Casted weights are cached until the outermost guard of any thread
 //   ends: with ranks as threads of one process a weight that is used twice may be cast once or twice, which rounds the
 //   sum of its gradients otherwise. Where bits matter then, give cache = false.
-// Limits: a pass without gradients (NoGradGuard) caches casts that have none, so give it a guard of its own, outside of
-//   a region that trains.
+// Limits: LibTorch of 2025 and before (pytorch pull request 165068) also cached casts made without gradients; there, a
+//   pass under NoGradGuard needs a guard of its own, outside of a region that trains.
 // Errors: invalid_argument for any type but bf16 and f16, and a device that has no autocast.
 // Source: torch/amp/autocast_mode.py of PyTorch, whose guard this is.
 #pragma once
