@@ -1,7 +1,7 @@
 // Data-parallel training of an ordinary LibTorch module: each rank works on its own rows, and all hold the same model.
 //   ../run_ranks.sh 2 ./libtorch_ddp        or mpirun -n 2, torchrun --no-python, srun
 #include <torch/torch.h>
-#include <tutti/training/ddp.h>
+#include <tutti/training/ddp/ddp.h>
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-#include "training/bucket.h"
+#include "training/ddp/bucket.h"
 
 #include <gtest/gtest.h>
 

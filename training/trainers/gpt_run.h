@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "training/data/text.h"
-#include "training/ddp.h"
+#include "training/ddp/ddp.h"
 #include "training/models/gpt.h"
 #include "tutti/tutti.hpp"
 

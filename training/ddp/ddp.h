@@ -22,8 +22,10 @@
 // Threads: as tutti::Communicator; backward calls count as use. Ranks may be threads of one process (then each calls
 //   torch::set_num_threads for itself: MKL's bits depend on it).
 // Errors: tutti::Error, in one sentence that names rank and parameter. When a parameter gets no gradient in a backward
-//   pass, that rank aborts the communicator, so that all ranks fail with the same sentence and none hangs. After an
-//   error in backward the communicator cannot be used any more.
+//   pass (and DdpOptions::unused does not allow that), that rank aborts the communicator, so that all ranks fail with
+//   the same sentence and none hangs. After an error in backward the communicator cannot be used any more.
+// Several: two models in one backward pass, or in two threads at once, take a communicator each (Communicator::split),
+//   since calls of one communicator have one order.
 // Limits: CPU tensors of f32, f64, f16, bf16; a backward pass inside another one (re-entrant) is refused.
 #pragma once
 
@@ -31,20 +33,37 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "training/bucket.h"
+#include "training/ddp/bucket.h"
+#include "training/ddp/communication_hook.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
+
+/// What a trained parameter without a gradient at the end of a backward pass means.
+enum class UnusedParameters {
+  refuse,  // an error, which names it and the rank
+  find,    // allowed, and different ones in each pass: buckets with one start at the end of backward, and one small
+           // all-reduce tells which were used nowhere
+  fixed,   // allowed, the same ones in each pass (each rank may have its own): found in the first pass, then free
+};
 
 struct DdpOptions {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   /// Same bits for any algorithm, lane count and placement, as if one process added the ranks' gradients in rank order.
   bool deterministic = false;
+  /// A parameter that a rank did not use counts as a gradient of zero there. One that no rank used keeps the gradient
+  /// that it had before, or none: the optimiser treats it as in one process.
+  UnusedParameters unused = UnusedParameters::refuse;
+  /// At the end of each pass that communicates, every rank gets rank 0's buffers (running statistics and the like).
+  bool broadcast_buffers = true;
+  MakeCommunicationHook hook;  // in place of the mean
 };
 
 /// Since the object was made.
@@ -85,20 +104,54 @@ class DistributedDataParallel {
   /// Sets all gradients to zero and keeps them in the buckets.
   void zero_grad();
 
-  /// Collective. Buffers (running statistics and the like) are shared once at the start; this does it again.
+  /// Collective. Rank 0's, to every rank: for buffers that changed outside a backward pass.
   void broadcast_buffers();
 
   /// Collective. Throws, on every rank, the name of the first parameter or buffer whose bytes differ from rank 0's, and
   /// the rank.
   void check_equal();
 
+  /// Names of the trained parameters that this rank did not use in its last pass that communicated.
+  std::vector<std::string> unused_parameters() const;
   const std::vector<Bucket>& buckets() const;
   DdpStats stats() const;
 
  private:
+  friend class Join;
   struct State;
-  class Hook;
   std::unique_ptr<State> state_;
+};
+
+/// Ranks with different numbers of batches, and batches of different sizes. A rank that has run out takes part in the
+/// others' steps with gradients of zero, so it stays a true replica; and every gradient is divided by the true number
+/// of samples of all ranks, not by the number of ranks.
+///
+///   Join join(ddp);
+///   while (next(batch)) {
+///     const double weight = join.weigh(batch.rows);       // of this rank's mean in the mean over all samples
+///     ddp.zero_grad();
+///     (loss(batch) * weight).backward();                  // loss: the mean over this rank's rows (or tokens: count
+///     them) optimizer.step();
+///   }
+///   join.finish([&] { optimizer.step(); });               // until the last rank is through
+///
+/// Micro-batches: weigh() once for each step, with the count of all of them. Ranks call one or the other once per step.
+class Join {
+ public:
+  explicit Join(DistributedDataParallel& ddp) : ddp_(ddp) {}
+  /// Collective with weigh() or finish() of the others: an all-gather of 8 bytes. Errors: invalid_argument for a count
+  /// below 1, on every rank.
+  double weigh(std::int64_t count);
+  /// Collective. `update` runs once for each step that the others still make.
+  void finish(const std::function<void()>& update);
+  /// Samples of all ranks in the step under way.
+  std::int64_t total() const { return total_; }
+
+ private:
+  std::int64_t exchange(std::int64_t count);
+
+  DistributedDataParallel& ddp_;
+  std::int64_t total_ = 0;
 };
 
 }  // namespace tutti::training

@@ -1,0 +1,62 @@
+#include "training/ddp/communication_hook.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "training/tensors.h"
+
+namespace tutti::training {
+namespace {
+
+class Compress : public CommunicationHook {
+ public:
+  explicit Compress(torch::ScalarType type) : type_(type) {}
+
+  Work start(Communicator& communicator, GradientBucket& bucket) override {
+    const auto elements = static_cast<std::size_t>(bucket.gradients.numel());
+    if (bucket.gradients.scalar_type() == type_) {
+      void* own = bucket.gradients.data_ptr();
+      return communicator.all_reduce_async(own, own, elements, *floating_type_of(bucket.gradients), ReduceOp::avg);
+    }
+    torch::Tensor& narrow = narrow_of(bucket);
+    torch::NoGradGuard no_grad;
+    // One pass over the bucket: torch computes in its type and rounds the result into the narrow one.
+    torch::mul_out(narrow, bucket.gradients,
+                   torch::scalar_tensor(1.0 / communicator.size(), bucket.gradients.options()));
+    return communicator.all_reduce_async(narrow.data_ptr(), narrow.data_ptr(), elements, *floating_type_of(narrow),
+                                         ReduceOp::sum);
+  }
+
+  void finish(GradientBucket& bucket) override {
+    if (bucket.gradients.scalar_type() == type_) return;
+    torch::NoGradGuard no_grad;
+    bucket.gradients.copy_(narrow_of(bucket));
+  }
+
+ private:
+  torch::Tensor& narrow_of(const GradientBucket& bucket) {
+    if (narrow_.size() <= bucket.index) narrow_.resize(bucket.index + 1);
+    torch::Tensor& narrow = narrow_[bucket.index];
+    if (!narrow.defined()) {
+      void* memory = allocate(static_cast<std::size_t>(bucket.gradients.numel()) * c10::elementSize(type_));
+      narrow = torch::from_blob(memory, {bucket.gradients.numel()}, deallocate, type_);
+    }
+    return narrow;
+  }
+
+  torch::ScalarType type_;
+  std::vector<torch::Tensor> narrow_;  // by bucket
+};
+
+}  // namespace
+
+MakeCommunicationHook compress_gradients(torch::ScalarType type) {
+  if (type != torch::kFloat16 && type != torch::kBFloat16) {
+    throw Error(Code::invalid_argument,
+                fmt::format("compress_gradients: type is {}; it can be Half or BFloat16", c10::toString(type)));
+  }
+  return [type] { return std::make_unique<Compress>(type); };
+}
+
+}  // namespace tutti::training

@@ -1,0 +1,83 @@
+#include "training/ddp/ddp.h"
+
+#include <utility>
+
+#include "training/ddp/reducer.h"
+#include "training/ddp/replicas.h"
+
+namespace tutti::training {
+namespace {
+
+std::vector<NamedTensor> trained(const std::vector<NamedTensor>& parameters) {
+  std::vector<NamedTensor> result;
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.requires_grad()) result.push_back(parameter);
+  }
+  return result;
+}
+
+}  // namespace
+
+struct DistributedDataParallel::State {
+  State(torch::nn::Module& module, Communicator communicator, const DdpOptions& options)
+      : comm(std::move(communicator)),
+        replicas(module, comm),
+        reducer(trained(replicas.parameters()), comm, options,
+                options.broadcast_buffers && replicas.has_buffers()
+                    ? std::function<void()>([this] { replicas.broadcast_buffers(buffer_root); })
+                    : nullptr) {}
+
+  Communicator comm;
+  Replicas replicas;
+  int buffer_root = 0;  // whose buffers count
+  Reducer reducer;
+};
+
+DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, Communicator communicator,
+                                                 const DdpOptions& options)
+    : state_(std::make_unique<State>(module, std::move(communicator), options)) {}
+DistributedDataParallel::~DistributedDataParallel() = default;
+
+DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(state_->reducer.no_sync_depth()); }
+void DistributedDataParallel::zero_grad() { state_->reducer.zero_grad(); }
+void DistributedDataParallel::broadcast_buffers() { state_->replicas.broadcast_buffers(0); }
+void DistributedDataParallel::check_equal() { state_->replicas.check_equal(); }
+std::vector<std::string> DistributedDataParallel::unused_parameters() const { return state_->reducer.unused(); }
+const std::vector<Bucket>& DistributedDataParallel::buckets() const { return state_->reducer.buckets(); }
+DdpStats DistributedDataParallel::stats() const { return state_->reducer.stats(); }
+
+// What each rank has for the step under way. Nobody: the end for all.
+std::int64_t Join::exchange(std::int64_t count) {
+  DistributedDataParallel::State& state = *ddp_.state_;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(state.comm.size()));
+  state.comm.all_gather(&count, counts.data(), 1, DataType::i64);
+  std::int64_t total = 0;
+  for (std::size_t rank = counts.size(); rank-- > 0;) {
+    total += counts[rank];
+    if (counts[rank] > 0) state.buffer_root = static_cast<int>(rank);  // the lowest of those that still have inputs
+  }
+  return total;
+}
+
+double Join::weigh(std::int64_t count) {
+  DistributedDataParallel::State& state = *ddp_.state_;
+  if (count <= 0) {
+    const std::string message =
+        "rank " + std::to_string(state.comm.rank()) + ": Join::weigh: count is " + std::to_string(count) +
+        "; it must be the number of samples of a batch, at least 1 (a rank without another batch calls finish)";
+    state.comm.abort(message);
+    throw Error(Code::invalid_argument, message);
+  }
+  total_ = exchange(count);
+  return static_cast<double>(count) * state.comm.size() / static_cast<double>(total_);
+}
+
+void Join::finish(const std::function<void()>& update) {
+  for (total_ = exchange(0); total_ > 0; total_ = exchange(0)) {
+    ddp_.state_->reducer.shadow_pass();
+    update();
+  }
+  ddp_.state_->buffer_root = 0;
+}
+
+}  // namespace tutti::training

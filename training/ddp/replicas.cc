@@ -1,0 +1,104 @@
+#include "training/ddp/replicas.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "training/hash.h"
+
+namespace tutti::training {
+namespace {
+
+/// What must be the same on all ranks before bytes can be exchanged.
+std::string description_of(const NamedTensor& item) {
+  std::string text = fmt::format("{} {} {}", item.name, c10::toString(item.tensor.scalar_type()),
+                                 item.tensor.requires_grad() ? "trained" : "frozen");
+  for (std::int64_t extent : item.tensor.sizes()) text += fmt::format(" {}", extent);
+  for (std::int64_t stride : item.tensor.strides()) text += fmt::format(",{}", stride);
+  return text;
+}
+
+}  // namespace
+
+Replicas::Replicas(const torch::nn::Module& module, Communicator communicator)
+    : comm_(std::move(communicator)), parameters_(parameters_of(module)), buffers_(buffers_of(module)) {
+  for (const NamedTensor& item : parameters_) check_usable(item);
+  for (const NamedTensor& item : buffers_) check_usable(item);
+  check_same_model();
+  broadcast(parameters_, 0);
+  broadcast(buffers_, 0);
+  check_equal();
+}
+
+void Replicas::check_usable(const NamedTensor& item) const {
+  const auto fail = [&](const std::string& what) {
+    throw Error(Code::invalid_argument,
+                fmt::format("rank {}: DistributedDataParallel: '{}' {}", comm_.rank(), item.name, what));
+  };
+  if (!item.tensor.device().is_cpu() || item.tensor.layout() != torch::kStrided) {
+    fail(fmt::format("is on {}; only dense CPU tensors can be used", item.tensor.device().str()));
+  }
+  if (!item.tensor.is_non_overlapping_and_dense()) {
+    fail("has gaps or overlaps in its memory; make it contiguous");
+  }
+}
+
+const NamedTensor& Replicas::item(std::size_t index) const {
+  return index < parameters_.size() ? parameters_[index] : buffers_[index - parameters_.size()];
+}
+
+template <class Value>
+std::vector<std::uint64_t> Replicas::of_each(Value&& value) const {
+  std::vector<std::uint64_t> values;
+  for (std::size_t i = 0; i < parameters_.size() + buffers_.size(); ++i) values.push_back(value(item(i)));
+  return values;
+}
+
+void Replicas::compare(const std::vector<std::uint64_t>& values, const char* difference) {
+  const auto size = static_cast<std::size_t>(comm_.size());
+  std::vector<std::uint64_t> all(values.size() * size);
+  comm_.all_gather(values.data(), all.data(), values.size(), DataType::u64);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (std::size_t other = 1; other < size; ++other) {
+      if (all[other * values.size() + i] == all[i]) continue;
+      throw Error(Code::invalid_argument, fmt::format("DistributedDataParallel: '{}' {} on rank {} and on rank 0",
+                                                      item(i).name, difference, other));
+    }
+  }
+}
+
+void Replicas::check_same_model() {
+  const std::uint64_t count = parameters_.size() + buffers_.size();
+  std::vector<std::uint64_t> counts(static_cast<std::size_t>(comm_.size()));
+  comm_.all_gather(&count, counts.data(), 1, DataType::u64);
+  for (std::size_t other = 1; other < counts.size(); ++other) {
+    if (counts[other] == counts[0]) continue;
+    throw Error(
+        Code::invalid_argument,
+        fmt::format(
+            "DistributedDataParallel: the model of rank {} has {} parameters and buffers, that of rank 0 has {}", other,
+            counts[other], counts[0]));
+  }
+  compare(of_each([](const NamedTensor& each) {
+            const std::string text = description_of(each);
+            return ByteHash::of(text.data(), text.size());
+          }),
+          "differs in name, type, shape or requires_grad");
+}
+
+void Replicas::check_equal() {
+  compare(of_each([](const NamedTensor& each) { return ByteHash::of(each.tensor.data_ptr(), each.tensor.nbytes()); }),
+          "holds different values");
+}
+
+void Replicas::broadcast(std::vector<NamedTensor>& tensors, int root) {
+  for (NamedTensor& each : tensors) {
+    void* bytes = each.tensor.data_ptr();
+    if (each.tensor.nbytes() > 0) comm_.broadcast(bytes, bytes, each.tensor.nbytes(), DataType::u8, root);
+  }
+}
+
+void Replicas::broadcast_buffers(int root) { broadcast(buffers_, root); }
+
+}  // namespace tutti::training

@@ -1,0 +1,45 @@
+// Copies of one model on all ranks: made equal, and checked to be.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "training/tensors.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti::training {
+
+/// Threads: as Communicator. Errors are sentences that begin with "DistributedDataParallel:".
+class Replicas {
+ public:
+  /// Collective. Gives every rank rank 0's parameters and buffers. Errors: invalid_argument when the ranks' models
+  /// differ in names, types or shapes, or a tensor is not a dense one on the CPU.
+  Replicas(const torch::nn::Module& module, Communicator communicator);
+
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  bool has_buffers() const { return !buffers_.empty(); }
+
+  /// Collective.
+  void broadcast_buffers(int root);
+  /// Collective. Throws, on every rank, the name of the first tensor whose bytes differ from rank 0's, and the rank.
+  void check_equal();
+
+ private:
+  void check_usable(const NamedTensor& item) const;
+  void check_same_model();
+  void broadcast(std::vector<NamedTensor>& tensors, int root);
+  const NamedTensor& item(std::size_t index) const;
+  /// `values` has one entry for each parameter, then each buffer. On all ranks: the first in which a rank differs.
+  void compare(const std::vector<std::uint64_t>& values, const char* difference);
+  template <class Value>
+  std::vector<std::uint64_t> of_each(Value&& value) const;
+
+  Communicator comm_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> buffers_;
+};
+
+}  // namespace tutti::training
