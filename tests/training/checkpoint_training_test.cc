@@ -8,7 +8,7 @@
 #include "tests/training/checkpoint_parts.h"
 #include "tests/training/on_ranks.h"
 #include "training/checkpointing/checkpoint_blocks.h"
-#include "training/ddp.h"
+#include "training/ddp/ddp.h"
 
 namespace tutti::training {
 namespace {
