@@ -1,6 +1,7 @@
 #include "training/models/gpt.h"
 
 #include <cmath>
+#include <cstddef>
 #include <string>
 
 namespace tutti::training {
@@ -77,7 +78,9 @@ GptImpl::GptImpl(const GptConfig& config) : config_(config) {
 torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
   const torch::Tensor positions = torch::arange(tokens.size(1), tokens.options());
   torch::Tensor x = drop_->forward(token_->forward(tokens) + position_->forward(positions));
-  for (GptBlock& block : blocks_) x = block->forward(x);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    x = run_block_ ? run_block_(blocks_[i], static_cast<int>(i), x) : blocks_[i]->forward(x);
+  }
   return torch::linear(norm_->forward(x), token_->weight);
 }
 

@@ -6,6 +6,8 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace tutti::training {
@@ -45,6 +47,9 @@ class GptImpl : public torch::nn::Module {
   /// Mean cross entropy in nats per token.
   torch::Tensor loss(const torch::Tensor& tokens, const torch::Tensor& targets);
   std::int64_t parameter_count() const;  // elements of trained parameters
+  /// How forward runs its blocks, for what is applied from outside (activation checkpointing); empty: it calls them.
+  using BlockRunner = std::function<torch::Tensor(GptBlock& block, int index, const torch::Tensor& x)>;
+  void set_block_runner(BlockRunner runner) { run_block_ = std::move(runner); }
   const GptConfig& config() const { return config_; }
 
  private:
@@ -53,6 +58,7 @@ class GptImpl : public torch::nn::Module {
   torch::nn::Dropout drop_ = nullptr;
   std::vector<GptBlock> blocks_;
   torch::nn::LayerNorm norm_ = nullptr;
+  BlockRunner run_block_;
 };
 TORCH_MODULE(Gpt);
 
