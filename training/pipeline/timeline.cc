@@ -78,6 +78,7 @@ Costs measured_costs(const Timeline& measured) {
   std::map<int, std::array<Sum, kActionKinds>> stages;
   for (const auto& rank : measured) {
     for (const auto& [action, start, end] : rank) {
+      if (is_transfer(action.kind)) continue;
       const auto kind = static_cast<std::size_t>(action.kind);
       for (Sum* sum : {&kinds[kind], &stages[action.stage][kind]}) {
         sum->seconds += end - start;
