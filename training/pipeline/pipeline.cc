@@ -11,6 +11,7 @@
 #include "training/hash.h"
 #include "training/pipeline/split_backward.h"
 #include "training/pipeline/transfers.h"
+#include "training/tensors.h"
 
 namespace tutti::training {
 namespace {
@@ -22,10 +23,8 @@ double now_seconds() {
 }
 
 bool can_travel(const torch::Tensor& tensor) {
-  const torch::ScalarType type = tensor.scalar_type();
-  return tensor.device().is_cpu() && tensor.layout() == torch::kStrided &&
-         tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions) &&
-         (type == torch::kFloat32 || type == torch::kFloat64 || type == torch::kFloat16 || type == torch::kBFloat16);
+  return tensor.device().is_cpu() && tensor.layout() == torch::kStrided && floating_type_of(tensor).has_value() &&
+         tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions);
 }
 
 std::string reason_of(const std::exception& error) {
@@ -257,7 +256,7 @@ struct Pipeline::State {
       if (!gradient.defined()) gradient = torch::zeros_like(tied.parameter);
       torch::Tensor sum = gradient.contiguous();
       tied.comm.all_reduce(sum.data_ptr(), sum.data_ptr(), static_cast<std::size_t>(sum.numel()),
-                           Transfers::data_type_of(sum.scalar_type()), ReduceOp::sum, in_rank_order);
+                           *floating_type_of(sum), ReduceOp::sum, in_rank_order);
       if (!sum.is_same(gradient)) gradient.copy_(sum);
       if (tied.before.defined()) gradient.add_(tied.before);
       tied.before.reset();

@@ -8,15 +8,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "training/tensors.h"
+
 namespace tutti::training {
-DataType Transfers::data_type_of(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat32: return DataType::f32;
-    case torch::kFloat64: return DataType::f64;
-    case torch::kFloat16: return DataType::f16;
-    default: return DataType::bf16;
-  }
-}
 
 std::string to_text(const TensorShape& shape) {
   std::string text = fmt::format("{} [", c10::toString(shape.type));
@@ -140,7 +134,7 @@ void Transfers::begin(Transfer& transfer) {
   if (!transfer.send) transfer.tensor = memory_->make(shapes_.at(transfer.edge));
   const auto count = static_cast<std::size_t>(transfer.tensor.numel());
   if (count == 0) return;  // both sides know
-  const DataType type = data_type_of(transfer.tensor.scalar_type());
+  const DataType type = *floating_type_of(transfer.tensor);
   void* data = transfer.tensor.data_ptr();
   transfer.work = transfer.send ? comm_.send_async(data, count, type, transfer.peer)
                                 : comm_.recv_async(data, count, type, transfer.peer);

@@ -37,7 +37,6 @@ class Transfers {
   static constexpr std::size_t kMaxDimensions = 8;
 
   explicit Transfers(Communicator communicator);
-  static DataType data_type_of(torch::ScalarType type);  // of the four
 
   /// The shape agreed on for an edge; null before its first activation.
   const TensorShape* shape(int edge) const;
