@@ -75,13 +75,19 @@ GptImpl::GptImpl(const GptConfig& config) : config_(config) {
   position_->weight.normal_(0, kInitialDeviation);
 }
 
-torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
+torch::Tensor GptParts::embed(const torch::Tensor& tokens) {
   const torch::Tensor positions = torch::arange(tokens.size(1), tokens.options());
-  torch::Tensor x = drop_->forward(token_->forward(tokens) + position_->forward(positions));
+  return drop->forward(token->forward(tokens) + position->forward(positions));
+}
+
+torch::Tensor GptParts::head(const torch::Tensor& x) { return torch::linear(norm->forward(x), token->weight); }
+
+torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {
+  torch::Tensor x = parts().embed(tokens);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     x = run_block_ ? run_block_(blocks_[i], static_cast<int>(i), x) : blocks_[i]->forward(x);
   }
-  return torch::linear(norm_->forward(x), token_->weight);
+  return parts().head(x);
 }
 
 torch::Tensor GptImpl::loss(const torch::Tensor& tokens, const torch::Tensor& targets) {

@@ -39,6 +39,17 @@ class GptBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GptBlock);
 
+/// What a GPT is made of, for those who run parts of it elsewhere (pipeline/gpt_stages.h).
+struct GptParts {
+  torch::Tensor embed(const torch::Tensor& tokens);  // [rows, time] i64 to [rows, time, width]
+  torch::Tensor head(const torch::Tensor& x);        // [rows, time, width] to logits
+
+  torch::nn::Embedding token = nullptr, position = nullptr;  // token's weight is the output layer's, too
+  torch::nn::Dropout drop = nullptr;
+  std::vector<GptBlock> blocks;
+  torch::nn::LayerNorm norm = nullptr;
+};
+
 class GptImpl : public torch::nn::Module {
  public:
   explicit GptImpl(const GptConfig& config);
@@ -51,6 +62,7 @@ class GptImpl : public torch::nn::Module {
   using BlockRunner = std::function<torch::Tensor(GptBlock& block, int index, const torch::Tensor& x)>;
   void set_block_runner(BlockRunner runner) { run_block_ = std::move(runner); }
   const GptConfig& config() const { return config_; }
+  GptParts parts() const { return {token_, position_, drop_, blocks_, norm_}; }  // handles, not copies
 
  private:
   GptConfig config_;
