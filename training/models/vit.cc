@@ -64,6 +64,7 @@ torch::Tensor VitBlockImpl::forward(torch::Tensor x) {
 VitHeadImpl::VitHeadImpl(const VitConfig& config) {
   norm_ = register_module("norm", layer_norm(config));
   out_ = register_module("out", linear(config.width, config.classes));
+  nn::init::zeros_(out_->weight);  // all classes equally likely at first, as in the paper
 }
 
 torch::Tensor VitHeadImpl::forward(const torch::Tensor& x) { return out_->forward(norm_->forward(x).mean(1)); }
