@@ -6,20 +6,10 @@
 #include <iterator>
 #include <utility>
 
+#include "training/data/random.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
-namespace {
-
-// The output function of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-std::uint64_t mix(std::uint64_t z) {
-  z += 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
-}  // namespace
 
 ByteText::ByteText(std::vector<std::uint8_t> bytes, double validation_share)
     : bytes_(std::move(bytes)),
@@ -45,7 +35,7 @@ BatchSampler::BatchSampler(std::span<const std::uint8_t> text, int context, std:
 }
 
 std::size_t BatchSampler::offset(std::uint64_t step, std::uint64_t row) const {
-  return mix(mix(mix(seed_) ^ step) ^ row) % (text_.size() - context_);
+  return mix64(mix64(mix64(seed_) ^ step) ^ row) % (text_.size() - context_);
 }
 
 Batch BatchSampler::batch(std::uint64_t step, std::uint64_t first_row, int rows) const {
