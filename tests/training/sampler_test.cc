@@ -9,7 +9,7 @@
 
 #include "tests/training/data_support.h"
 #include "tests/training/on_ranks.h"
-#include "training/ddp.h"
+#include "training/ddp/ddp.h"
 
 namespace tutti::training {
 namespace {

@@ -8,7 +8,7 @@
 #include "tests/training/on_ranks.h"
 #include "training/data/drawn.h"
 #include "training/data/sampler.h"
-#include "training/ddp.h"
+#include "training/ddp/ddp.h"
 #include "training/models/resnet.h"
 #include "training/models/vit.h"
 
