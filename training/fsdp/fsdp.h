@@ -1,0 +1,176 @@
+// FullyShardedDataParallel for any torch::nn::Module: every rank keeps one part of each parameter, of its gradient and of
+// its optimiser state, and gathers a part of the model just before that part computes.
+//
+//   auto model = std::make_shared<MyNet>();                      // an ordinary module, it never learns of this
+//   tutti::training::FullyShardedDataParallel fsdp(*model, comm, {.units = by_block()});
+//   torch::optim::AdamW optimizer(fsdp.parameters());            // of the shards; any torch::optim
+//   for (...) {
+//     fsdp.zero_grad();
+//     loss(model->forward(x), y).backward();                     // returns with this rank's shard of the mean gradient
+//     fsdp.clip_grad_norm(1.0);
+//     optimizer.step();
+//   }
+//
+// Shards: each parameter on its own, on dimension 0. Of d rows and n ranks, rank r has rows r*c to (r+1)*c - 1, where
+//   c = ceil(d / n); rows past d are padding (zero, on the last ranks; some may have no row). A scalar has one row.
+// Units: groups of parameters that are gathered together (units.h): the modules that `units` picks, each with the
+//   parameters of its subtree that no unit inside it has; the rest is the root unit.
+// How: every operator that this thread calls is seen before it runs (operator_watch.h). The first that takes a parameter
+//   of a unit, or a view of one, waits for the unit's all-gather, which goes straight into the parameter's own storage;
+//   the next unit, in the order of the pass before, is gathered meanwhile (`prefetch`). When another unit's turn comes,
+//   the memory is given up again (Sharding::zero3). A hook behind each gradient counts; when a unit has all of its
+//   gradients, their reduce-scatter starts, while backward goes on. A callback at the end of backward waits for all.
+// Sharing: a unit that is used again is gathered again, so results are right however a model uses its parameters; each
+//   use out of turn costs a gather.
+// Bytes (P in bytes, n ranks): gathers and reduce-scatters send (n-1)/n P each. zero1, zero2: one gather (before the
+//   next forward) and one reduce-scatter per step, as DDP. zero3: a gather more, less the root unit's.
+// Sources: Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023; sharding each parameter on its
+//   own: PyTorch's fully_shard.
+// Bits: with `deterministic`, those of DistributedDataParallel in deterministic mode.
+// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. The parameters'
+//   values are rank 0's. After it the module's own parameters are for forward and backward only: read and write them
+//   under summon_full_parameters(); save and optimise the shards.
+// Lifetime: the module must outlive this object. After it is gone, the module's parameters are whole again only if
+//   summon_full_parameters was kept; otherwise using them is an error that says so.
+// Threads: as tutti::Communicator. Forward and backward run on the thread that made this object. Ranks may be threads of
+//   one process.
+// Every rank uses the same units in the same order.
+// Errors: tutti::Error, in one sentence that names rank and parameter; the communicator is aborted, so that no rank
+//   hangs. After an error in forward or backward it cannot be used any more.
+// Limits: CPU tensors of f32, f64, f16, bf16, dense and contiguous.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "training/fsdp/units.h"
+#include "training/tensors.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti::training {
+
+/// What is sharded over the ranks, by the names of the ZeRO paper.
+enum class Sharding {
+  zero1,  // optimiser state: gradients stay whole, the next forward gathers the updated parameters
+  zero2,  // and gradients
+  zero3,  // and parameters
+};
+
+/// Sharding::zero3: when a unit's parameters are given up.
+enum class Reshard {
+  all_but_root,  // after forward and after backward; the root unit after backward only
+  always,        // after forward and after backward
+  never,         // after backward only: one gather less, for the memory of a whole model during the pass
+};
+
+struct FsdpOptions {
+  UnitPolicy units = by_block();
+  Sharding sharding = Sharding::zero3;
+  Reshard reshard = Reshard::all_but_root;
+  int prefetch = 1;  // units gathered ahead; 0: each when it is needed
+  /// Ranks that hold the same shard of other groups (hybrid sharding): gradients are averaged over them too. A column of
+  /// the mesh whose row is the communicator given to the constructor. Empty: none.
+  Communicator replicas = {};
+  /// The type to compute with and to gather; the shards keep the module's own (master weights). Undefined: the module's.
+  c10::optional<torch::ScalarType> compute_type = {};
+  /// The type in which gradients are added over the ranks. Undefined: the shard's (f32 for an f32 module).
+  c10::optional<torch::ScalarType> reduce_type = {};
+  /// Same bits for any algorithm, lane count and placement: added in rank order.
+  bool deterministic = false;
+  /// A trained parameter without a gradient at the end of backward: refused by name, or (true) taken as zero, as DDP's
+  /// UnusedParameters::find does. What no rank used has no gradient.
+  bool allow_unused = false;
+};
+
+/// Bytes that this rank holds now.
+struct FsdpMemory {
+  std::size_t shards = 0;            // parameters: shards, or with zero1 and zero2 the whole ones that hold them
+  std::size_t gradients = 0;         // shards of them, or with zero1 whole ones
+  std::size_t gathered = 0;          // whole parameters, beside the shards
+  std::size_t peak_gathered = 0;     // the most that was ever gathered at once
+  std::size_t padding = 0;           // of shards: rows that are none of the model's
+};
+
+/// Since the object was made.
+struct FsdpStats {
+  std::uint64_t gathers = 0;          // of units
+  std::uint64_t gathered_bytes = 0;   // whole size of what was gathered, padding included
+  std::uint64_t reductions = 0;       // of units
+  std::uint64_t reduced_bytes = 0;    // whole size of the gradients handed over, padding included
+  std::uint64_t padding_bytes = 0;    // in both
+  double wait_seconds = 0;            // that this thread did nothing but wait for either
+};
+
+class FullyShardedDataParallel {
+ public:
+  /// Collective over `communicator` (and options.replicas). Errors: invalid_argument, among them a parameter that
+  /// another such object or a DistributedDataParallel has.
+  FullyShardedDataParallel(torch::nn::Module& module, Communicator communicator, const FsdpOptions& options = {});
+  ~FullyShardedDataParallel();
+  FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
+  FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
+
+  /// This rank's shard of each parameter, frozen ones too, in order of registration: leaves of shape [rows, ...] whose
+  /// grad() backward sets. They keep their memory alive.
+  std::vector<torch::Tensor> parameters() const;
+  std::vector<NamedTensor> named_parameters() const;
+
+  /// Sets all gradients of the shards to zero (zero1) or to none.
+  void zero_grad();
+
+  /// While one lives, backward adds to whole gradients on this rank and communicates none (their memory is that of
+  /// DDP); the first backward without one reduces the sum. Without it, every backward adds to the gradients of the
+  /// shards: more bytes, less memory. Must not outlive its maker.
+  class NoSync {
+   public:
+    NoSync(NoSync&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
+    NoSync& operator=(NoSync&&) = delete;
+    ~NoSync() {
+      if (depth_ != nullptr) --*depth_;
+    }
+
+   private:
+    friend class FullyShardedDataParallel;
+    explicit NoSync(int* depth) : depth_(depth) { ++*depth_; }
+    int* depth_;
+  };
+  [[nodiscard]] NoSync no_sync();
+
+  /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `largest`. Returns the
+  /// norm before. Sums of squares are of f64.
+  double clip_grad_norm(double largest);
+  /// Collective. Of the whole gradient.
+  double grad_norm();
+
+  /// While one lives, the module's parameters are whole. What was written to them goes back to the shards at its end,
+  /// each rank's rows from that rank, if write_back. Not during forward or backward. Collective, its end is not.
+  class FullParameters {
+   public:
+    FullParameters(FullParameters&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
+    FullParameters& operator=(FullParameters&&) = delete;
+    ~FullParameters();
+
+   private:
+    friend class FullyShardedDataParallel;
+    FullParameters(FullyShardedDataParallel* owner, bool write_back) : owner_(owner), write_back_(write_back) {}
+    FullyShardedDataParallel* owner_;
+    bool write_back_;
+  };
+  [[nodiscard]] FullParameters summon_full_parameters(bool write_back = false);
+
+  /// Names of the units' modules, in the order in which forward used them; the root unit's is "".
+  std::vector<std::string> units() const;
+  FsdpMemory memory() const;
+  FsdpStats stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tutti::training
