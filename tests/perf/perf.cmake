@@ -2,6 +2,7 @@
 tutti_tests(perf LINK tutti_perf_driver LABELS perf)
 target_sources(test_perf_ordered_communicator PRIVATE
   ${CMAKE_SOURCE_DIR}/collectives/baseline/plugins/ordered_communicator.cc)
+target_link_libraries(test_perf_throttled_communicator PRIVATE tutti_perf_throttled)
 foreach(test programs baselines)
   foreach(collective all_reduce reduce_scatter all_gather broadcast reduce alltoall gather scatter sendrecv)
     add_dependencies(test_perf_${test} ${collective}_perf)

@@ -1,0 +1,125 @@
+#include "perf/training/throttled_communicator.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/async_queue.h"
+
+namespace tutti::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Inside = std::shared_ptr<CommunicatorInterface>;
+
+// Runs beside the thread that computes, as the communicator's own started calls do.
+Status wait_for(Result<std::shared_ptr<PendingWork>> started) {
+  if (!started.ok()) return started.status();
+  started.value()->wait_for(std::chrono::nanoseconds::max());
+  return started.value()->status();
+}
+
+class ThrottledCommunicator final : public CommunicatorInterface {
+ public:
+  ThrottledCommunicator(Inside inside, const LinkOptions& link) : inside_(std::move(inside)), link_(link) {}
+
+  int rank() const override { return inside_->rank(); }
+  int size() const override { return inside_->size(); }
+
+  Status run(const Call& call) override {
+    queue_.wait_idle();
+    return over_link(link_bytes(call, size()), [&] { return inside_->run(call); });
+  }
+  Status run_group(std::span<const Transfer> transfers) override {
+    queue_.wait_idle();
+    return over_link(link_bytes(transfers), [&] { return inside_->run_group(transfers); });
+  }
+  Result<std::shared_ptr<PendingWork>> start(const Call& call) override {
+    if (call.collective == Collective::all_to_allv) {
+      return unsupported(fmt::format("rank {}: all_to_allv over a throttled link is not supported", rank()));
+    }
+    return in_order([this, wanted = call, algorithm = std::string(call.algorithm)]() mutable {
+      wanted.algorithm = algorithm;
+      return over_link(link_bytes(wanted, size()), [&] { return wait_for(inside_->start(wanted)); });
+    });
+  }
+  Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override {
+    return in_order([this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] {
+      return over_link(link_bytes(list), [&] { return wait_for(inside_->start_group(list)); });
+    });
+  }
+
+  Result<Inside> split(int color, int key) override { return wrapped(inside_->split(color, key)); }
+  Result<Inside> shrink() override { return wrapped(inside_->shrink()); }
+  void abort(const std::string& reason) override { inside_->abort(reason); }
+
+  Explanation explain_last_call() const override { return inside_->explain_last_call(); }
+  MemoryReport memory() const override { return inside_->memory(); }
+  Traffic traffic() const override { return inside_->traffic(); }
+  std::string flight_recorder_text() const override { return inside_->flight_recorder_text(); }
+  std::string flight_recorder_json() const override { return inside_->flight_recorder_json(); }
+
+ private:
+  template <class Body>
+  Status over_link(double bytes, Body&& body) {
+    const Clock::time_point begin = Clock::now();
+    const Status status = body();
+    const auto needed = std::chrono::duration<double>(bytes / link_.bytes_per_second);
+    if (status.ok()) std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(needed));
+    return status;
+  }
+
+  Result<std::shared_ptr<PendingWork>> in_order(std::function<Status()> operation) {
+    Result<std::shared_ptr<PendingWork>> started = queue_.start(std::move(operation));
+    if (!link_.overlap) queue_.wait_idle();
+    return started;
+  }
+
+  Result<Inside> wrapped(Result<Inside> other) const {
+    if (!other.ok() || other.value() == nullptr) return other;
+    return Inside(std::make_shared<ThrottledCommunicator>(other.take(), link_));
+  }
+
+  const Inside inside_;
+  const LinkOptions link_;
+  AsyncQueue queue_;  // last: it ends before what its operations use
+};
+
+}  // namespace
+
+Communicator throttle(const Communicator& communicator, const LinkOptions& link) {
+  if (!(link.bytes_per_second > 0)) {
+    throw Error(Code::invalid_argument, fmt::format("rank {}: throttle: bytes_per_second is {}; it must be above 0",
+                                                    communicator.rank(), link.bytes_per_second));
+  }
+  return Communicator(std::make_shared<ThrottledCommunicator>(communicator.impl(), link));
+}
+
+double link_bytes(const Call& call, int ranks) {
+  const double counts = static_cast<double>(call.count * size_of(call.type));
+  switch (call.collective) {
+    case Collective::all_reduce: return 2.0 * (ranks - 1) / ranks * counts;
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
+    case Collective::all_to_all:
+    case Collective::gather:
+    case Collective::scatter: return (ranks - 1) * counts;
+    case Collective::broadcast:
+    case Collective::reduce: return ranks > 1 ? counts : 0;
+    default: return 0;
+  }
+}
+
+double link_bytes(std::span<const Transfer> transfers) {
+  double bytes = 0;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.sending) bytes += static_cast<double>(transfer.count * size_of(transfer.type));
+  }
+  return bytes;
+}
+
+}  // namespace tutti::perf
