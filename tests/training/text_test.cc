@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <numeric>
@@ -37,6 +38,10 @@ TEST(Text, AFileThatCannotBeReadIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()), "text: cannot read '/no/such/file'");
   }
+}
+
+TEST(Text, AShareThatIsNoneIsRefused) {
+  for (const double share : {-0.1, 1.1, std::nan("")}) EXPECT_THROW(ByteText(counting_bytes(8), share), Error);
 }
 
 TEST(Text, TooShortATextIsRefused) {

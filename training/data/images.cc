@@ -81,9 +81,7 @@ torch::Tensor normalised(const torch::Tensor& pixels, const ImageScale& scale) {
   const auto by_channel = [&](const std::vector<float>& values) {
     return torch::tensor(values).view({channels, 1, 1});
   };
-  return pixels.to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true)
-      .sub_(by_channel(mean))
-      .mul_(by_channel(factor));
+  return pixels.to(torch::kFloat32).sub_(by_channel(mean)).mul_(by_channel(factor));
 }
 
 ImageBatch Images::batch(std::span<const std::int64_t> indices, const ImageScale& scale) const {

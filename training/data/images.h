@@ -4,12 +4,11 @@
 //   const Images train = read_cifar10({folder + "/data_batch_1.bin", folder + "/data_batch_2.bin"});
 //   const ImageBatch batch = train.batch(step->indices, kMnistScale);       // indices of a DistributedSampler
 //
-// MNIST: a file of images is four big-endian u32 (2051, count, rows, columns), then count * rows * columns bytes; one
-// of
-//   labels two (2049, count), then count bytes (LeCun, Cortes, Burges: "The MNIST database of handwritten digits").
+// MNIST: a file of images is four big-endian u32 (2051, count, rows, columns), then count * rows * columns bytes. A
+//   file of labels is two (2049, count), then count bytes (LeCun, Cortes, Burges: "The MNIST database of handwritten
+//   digits").
 // CIFAR-10: records of 3073 bytes without any header: the label, then 32 x 32 bytes of red, of green and of blue, row
-// by
-//   row (Krizhevsky: "Learning multiple layers of features from tiny images", 2009, and the data set's page).
+//   after row (Krizhevsky: "Learning multiple layers of features from tiny images", 2009, and the data set's page).
 // Errors: tutti::Error, invalid_argument, naming the file and what is wrong with it; `system` when a file cannot be
 //   written.
 // Ownership: tensors own their memory; files are closed on return.

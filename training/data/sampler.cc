@@ -14,7 +14,9 @@ namespace tutti::training {
 namespace {
 
 constexpr std::uint64_t kMostSamples = std::uint64_t{1} << 62;
-constexpr std::uint64_t kRounds = 16;  // with 8, sets of fewer than 40 samples come in visibly unequal orders
+// Of the least mixed domain, 8 values, two neighbours then go to each pair of places with a probability that is within
+// 0.2 % of equal for all (computed over ideal round functions; 2 % with 16 rounds, 30 % with 8).
+constexpr std::uint64_t kRounds = 24;
 
 [[noreturn]] void fail(std::uint64_t rank, const std::string& what) {
   throw Error(Code::invalid_argument, fmt::format("rank {}: DistributedSampler: {}", rank, what));

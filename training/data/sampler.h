@@ -15,7 +15,7 @@
 //   process that takes ranks * rows samples sees exactly what the ranks saw together, and a position in the sequence
 //   is all that a resumed run needs, on whatever number of ranks: it goes on with exactly the samples not yet seen.
 // Order: a keyed bijection of 0..N-1, so no memory and no work beyond the samples asked for: a balanced Feistel network
-//   of 16 rounds on the smallest power of two >= N, walked until the value is below N (Black, Rogaway: "Ciphers with
+//   of 24 rounds on the smallest power of two >= N, walked until the value is below N (Black, Rogaway: "Ciphers with
 //   arbitrary finite domains", CT-RSA 2002).
 // The last step of an epoch may have fewer than ranks * rows samples left. EpochEnd says what becomes of them.
 // Errors: tutti::Error, invalid_argument, naming the rank.

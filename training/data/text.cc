@@ -11,9 +11,12 @@
 
 namespace tutti::training {
 
-ByteText::ByteText(std::vector<std::uint8_t> bytes, double validation_share)
-    : bytes_(std::move(bytes)),
-      split_(bytes_.size() - static_cast<std::size_t>(static_cast<double>(bytes_.size()) * validation_share)) {}
+ByteText::ByteText(std::vector<std::uint8_t> bytes, double validation_share) : bytes_(std::move(bytes)) {
+  if (!(validation_share >= 0 && validation_share <= 1)) {
+    throw Error(Code::invalid_argument, fmt::format("text: validation_share is {}; expected 0 to 1", validation_share));
+  }
+  split_ = bytes_.size() - static_cast<std::size_t>(static_cast<double>(bytes_.size()) * validation_share);
+}
 
 ByteText ByteText::load(const std::vector<std::string>& files, double validation_share) {
   std::vector<std::uint8_t> bytes;

@@ -17,7 +17,7 @@ namespace tutti::training {
 
 class ByteText {
  public:
-  /// The last `validation_share` of the stream is kept for validation.
+  /// The last `validation_share` (0 to 1) of the stream is kept for validation.
   explicit ByteText(std::vector<std::uint8_t> bytes, double validation_share = 0.1);
   /// Errors: invalid_argument naming the file that cannot be read.
   static ByteText load(const std::vector<std::string>& files, double validation_share = 0.1);
@@ -27,7 +27,7 @@ class ByteText {
 
  private:
   std::vector<std::uint8_t> bytes_;
-  std::size_t split_;
+  std::size_t split_ = 0;
 };
 
 struct Batch {

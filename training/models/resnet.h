@@ -5,7 +5,8 @@
 //   ResNet model({.channels = 1});
 //   torch::cross_entropy_loss(model->forward(images), labels).backward();
 //
-// Batch norm's running statistics are buffers: in training each rank's follow its own rows.
+// Batch norm: in training each rank normalises by the statistics of its own rows. The running statistics, used in
+// evaluation, are buffers: DistributedDataParallel gives all ranks rank 0's.
 #pragma once
 
 #include <torch/torch.h>
