@@ -3,8 +3,9 @@
 
 Every backend runs through the same program (build/bin/<collective>_perf). A round runs each of them once over all
 sizes, in turn, so that a slow minute of the machine hits all alike; the figure of a size is the median over rounds.
-Beside the collectives there are three sections more: `deterministic` (the price of the same bits everywhere),
-`plan_walk` (what walking a plan costs) and `training` (step times of a small GPT).
+Beside the collectives there are: `deterministic` (the price of the same bits everywhere), `plan_walk` (what walking a plan
+costs) and `training`, which stands for three: `training_steps` (step times of a small GPT beside PyTorch's own DDP and
+FSDP2), `training_overlap` (what hides behind backward over a slow link) and `training_memory` (bytes per rank).
 Writes results.md, results.json and the plots to perf/out/, and says which of the goals are met.
 """
 import argparse
@@ -21,27 +22,31 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 import compare_goals  # noqa: E402
+import compare_memory  # noqa: E402
+import compare_overlap  # noqa: E402
 import compare_plots  # noqa: E402
 import compare_tables  # noqa: E402
 import compare_training  # noqa: E402
 from compare_measure import COLLECTIVES, CONTENDERS, PEERS_AND_TUTTI, Collection, Section, measure_plan_walk  # noqa: E402
 
-OTHERS = ["deterministic", "plan_walk", "training"]
-SECTIONS = COLLECTIVES + OTHERS
+TRAINING = {"training_steps": compare_training, "training_overlap": compare_overlap, "training_memory": compare_memory}
+TABLES = COLLECTIVES + ["deterministic"]
+SECTIONS = TABLES + ["plan_walk", *TRAINING]
+GROUPS = {"training": list(TRAINING)}
 
 
 def section_list(text):
     names = [name for name in text.split(",") if name]
     for name in names:
-        if name not in SECTIONS:
-            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(SECTIONS)}")
-    return names
+        if name not in SECTIONS and name not in GROUPS:
+            raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join([*SECTIONS, *GROUPS])}")
+    return [section for name in names for section in GROUPS.get(name, [name])]
 
 
 def parse_arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", type=section_list, metavar="SECTION",
-                        help=f"what to measure [all]: {', '.join(SECTIONS)}")
+                        help=f"what to measure [all]: {', '.join([*SECTIONS, *GROUPS])}")
     parser.add_argument("--only", type=section_list, default=[], metavar="A,B", help="the same, as one word")
     parser.add_argument("--quick", action="store_true", help="2 ranks, all_reduce only: about a minute")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="where the programs are")
@@ -64,7 +69,7 @@ def parse_arguments(words=None):
     arguments.sections = [name for name in SECTIONS if name in chosen] or (["all_reduce"] if quick else SECTIONS)
     arguments.ranks = arguments.ranks or ([2] if quick else [2, 4])
     arguments.contenders = arguments.contenders or PEERS_AND_TUTTI
-    arguments.tables = [name for name in arguments.sections if name not in ("plan_walk", "training")]
+    arguments.tables = [name for name in arguments.sections if name in TABLES]
     return arguments
 
 
@@ -72,14 +77,15 @@ def measure(arguments, collection):
     sections = [Section(arguments, name, ranks) for ranks in arguments.ranks for name in arguments.tables]
     steps = sum(section.steps() for section in sections)
     steps += "plan_walk" in arguments.sections
-    steps += compare_training.steps() if "training" in arguments.sections else 0
+    steps += sum(part.steps(arguments) for name, part in TRAINING.items() if name in arguments.sections)
     progress = make_progress(steps)
     if "plan_walk" in arguments.sections:
         measure_plan_walk(arguments, collection, progress)
     for section in sections:
         section.measure(collection, progress)
-    if "training" in arguments.sections:
-        compare_training.measure(arguments, collection, progress)
+    for name, part in TRAINING.items():
+        if name in arguments.sections:
+            part.measure(arguments, collection, progress)
 
 
 def describe_machine(load_before):
@@ -131,20 +137,24 @@ def main():
     measure(arguments, collection)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    if not (collection.times or collection.plan_walk or collection.training):
+    if not (collection.times or collection.plan_walk or collection.trained):
         sys.exit(f"compare: nothing could be measured: {next(iter(collection.missing.values()), 'nothing was asked for')}")
     medians = collection.medians()
     goals = compare_goals.evaluate(medians, arguments.ranks)
+    for name, part in TRAINING.items():
+        goals += part.goals(collection.trained[name]) if name in collection.trained else []
     machine = describe_machine(load_before)
     if arguments.save:
         arguments.out = arguments.save / folder_name(machine)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    table = compare_tables.write_table(machine, arguments, collection, medians, goals)
+    training = [part.table(collection.trained[name]) for name, part in TRAINING.items() if name in collection.trained]
+    table = compare_tables.write_table(machine, arguments, collection, medians, goals, training)
     (arguments.out / "results.md").write_text(table)
     (arguments.out / "results.json").write_text(compare_tables.write_json(machine, arguments, collection, medians, goals))
     print(table)
-    if collection.times:
-        for line in compare_plots.draw(arguments, collection, medians):
+    drawings = [(part.draw, collection.trained[name]) for name, part in TRAINING.items() if name in collection.trained]
+    if collection.times or drawings:
+        for line in compare_plots.draw(arguments, collection, medians, drawings):
             print(line)
     print(f"table: {arguments.out / 'results.md'}, figures: {arguments.out / 'results.json'}")
 

@@ -63,7 +63,7 @@ class Collection:
         self.missing = {}     # what could not be measured: why
         self.notes = []       # what was measured less than the rest, and why
         self.plan_walk = None
-        self.training = []    # compare_training.measure()
+        self.trained = {}     # section of training: what its measure() found
 
     def add(self, ranks, collective, contender, report):
         for row in report["results"]:

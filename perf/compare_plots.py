@@ -35,8 +35,8 @@ def draw_panel(axis, arguments, collection, medians, ranks, collective, bandwidt
     axis.grid(True, which="major", alpha=0.3)
 
 
-def draw(arguments, collection, medians):
-    """Writes the PNG files; yields a line of text for each, or one that says why there is none."""
+def draw(arguments, collection, medians, drawings=()):
+    """Writes the PNG files; `drawings`: pairs (draw(what, pyplot, folder), what). Yields a line of text for each, or one that says why there is none."""
     try:
         import matplotlib
     except ImportError:
@@ -45,6 +45,12 @@ def draw(arguments, collection, medians):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    for draw_part, what in drawings:
+        path = draw_part(what, pyplot, arguments.out)
+        if path:
+            yield f"plot: {path}"
+    if not collection.times:
+        return
     panels = len(arguments.tables)
     columns = min(3, panels)
     rows = math.ceil(panels / columns)

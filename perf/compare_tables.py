@@ -76,21 +76,6 @@ def plan_walk_table(report):
     return lines + [""]
 
 
-def training_table(rows):
-    """One line for each size and backend, with the ratio to Tutti's step."""
-    lines = ["## Training: a small GPT with DDP, 2 ranks", "",
-             "Median step after warm-up, median over interleaved rounds; communication is what was waited for, not what "
-             "backward hid.", "",
-             "| model | backend | ms per step | communication | step / Tutti's |", "|---|---|---:|---:|---:|"]
-    tutti = {row["size"]: row["step_ms"] for row in rows if row["backend"] == "tutti"}
-    for row in rows:
-        ratio = f"{row['step_ms'] / tutti[row['size']]:.2f}" if row["size"] in tutti else "-"
-        options = f" (`{row['options']}`)" if row["options"] else ""
-        lines.append(f"| {row['size']}{options} | {row['backend']} | {row['step_ms']:.2f} | "
-                     f"{100 * row['communication_share']:.1f} % | {ratio} |")
-    return lines + [""]
-
-
 def predictions_table(rows):
     lines = ["## Predictions and outcomes (microseconds)", "", "| what | by | predicted | measured | measured / predicted |",
              "|---|---|---:|---:|---:|"]
@@ -99,7 +84,8 @@ def predictions_table(rows):
     return lines + [""]
 
 
-def write_table(machine, arguments, collection, medians, goals):
+def write_table(machine, arguments, collection, medians, goals, training=()):
+    """`training`: tables that are lines already."""
     lines = ["# Tutti and its peers", "",
              f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {machine['date']}, commit "
              f"{machine['commit']}. f32, sum, out of place; medians of interleaved rounds; "
@@ -115,8 +101,8 @@ def write_table(machine, arguments, collection, medians, goals):
         lines += predictions_table(predicted)
     if collection.plan_walk:
         lines += plan_walk_table(collection.plan_walk)
-    if collection.training:
-        lines += training_table(collection.training)
+    for part in training:
+        lines += part
     for ranks in arguments.ranks:
         for name in arguments.tables:
             if not any(key[:2] == (ranks, name) for key in medians):
@@ -141,5 +127,5 @@ def write_json(machine, arguments, collection, medians, goals):
                         "algorithm": collection.algorithms.get((ranks, collective, contender, size))})
     return json.dumps({"machine": machine, "cold": arguments.cold, "goals": goals,
                        "predictions": compare_goals.predictions(medians, collection.plan_walk),
-                       "plan_walk": collection.plan_walk, "training": collection.training, "notes": collection.notes,
+                       "plan_walk": collection.plan_walk, "training": collection.trained, "notes": collection.notes,
                        "missing": collection.missing, "results": results}, indent=1) + "\n"

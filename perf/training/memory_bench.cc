@@ -2,10 +2,10 @@
 //
 //   memory_bench [--ranks 1 2 4 8] [--layers 4] [--width 128] [-J FILE]
 //
-// Measured after a step, before gradients are given up, as the union of the memory that the tensors lie in: the
-// module's parameters and gradients, the shards and their gradients, and what the optimiser keeps. Memory that two of
-// them share counts once. The rank that needs the most counts: padding makes ranks differ. Not in it: activations, what
-// is gathered during a pass (shown beside), and the communicator's scratch, none of which these formulas are about.
+// Measured after a step, before gradients are given up: the memory in which the module's parameters and gradients lie,
+// or, when they are sharded, what FsdpMemory counts; and what the optimiser keeps. Padding makes ranks differ: shown is
+// the rank that needs the most, and the sum. Not in it: activations, what is gathered during a pass (shown beside), and
+// the communicator's scratch, none of which these formulas are about.
 // Formulas, f32, P parameters, n ranks: ddp 16 P; zero1 (8 + 8/n) P; zero2 (4 + 12/n) P; zero3 16/n P bytes
 //   (Rajbhandari et al., "ZeRO", SC 2020, for f32).
 // Ranks are threads of this process.
@@ -43,31 +43,23 @@ struct Arguments {
   std::string json_file;
 };
 
-/// Pieces of memory, each byte counted once.
-class Extent {
- public:
-  void add(const Tensors& tensors) {
-    for (const torch::Tensor& tensor : tensors) {
-      if (!tensor.defined() || tensor.storage().nbytes() == 0) continue;
-      const auto begin = reinterpret_cast<std::uintptr_t>(tensor.storage().data());
-      pieces_.emplace_back(begin, begin + tensor.storage().nbytes());
-    }
+/// Of the memory that the tensors lie in; each byte counts once.
+std::size_t bytes_of(const Tensors& tensors) {
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> pieces;
+  for (const torch::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.storage().data());
+    pieces.emplace_back(begin, begin + tensor.storage().nbytes());
   }
-  std::size_t bytes() const {
-    auto sorted = pieces_;
-    std::sort(sorted.begin(), sorted.end());
-    std::size_t sum = 0;
-    std::uintptr_t covered = 0;
-    for (const auto& [begin, end] : sorted) {
-      if (end > covered) sum += end - std::max(begin, covered);
-      covered = std::max(covered, end);
-    }
-    return sum;
+  std::sort(pieces.begin(), pieces.end());
+  std::size_t sum = 0;
+  std::uintptr_t covered = 0;
+  for (const auto& [begin, end] : pieces) {
+    if (end > covered) sum += end - std::max(begin, covered);
+    covered = std::max(covered, end);
   }
-
- private:
-  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> pieces_;
-};
+  return sum;
+}
 
 struct Measured {  // bytes
   std::size_t parameters = 0, gradients = 0, optimiser = 0, whole = 0;
@@ -88,6 +80,24 @@ Tensors state_of(const torch::optim::AdamW& optimizer) {
     tensors.insert(tensors.end(), {adam.exp_avg(), adam.exp_avg_sq(), adam.max_exp_avg_sq()});
   }
   return tensors;
+}
+
+Measured measure_tensors(const torch::nn::Module& model, const torch::optim::AdamW& optimizer,
+                         const FullyShardedDataParallel* fsdp) {
+  Measured measured;
+  measured.optimiser = bytes_of(state_of(optimizer));
+  if (fsdp == nullptr) {
+    measured.parameters = bytes_of(model.parameters());
+    measured.gradients = bytes_of(gradients_of(model.parameters()));
+  } else {
+    const training::FsdpMemory memory = fsdp->memory();
+    measured.parameters = memory.shards + memory.gathered;
+    measured.gradients = memory.gradients;
+    measured.padding = memory.padding;
+    measured.peak_gathered = memory.peak_gathered;
+  }
+  measured.whole = measured.parameters + measured.gradients + measured.optimiser;
+  return measured;
 }
 
 Measured train_and_measure(const Arguments& arguments, const std::string& strategy, Communicator comm) {
@@ -114,31 +124,17 @@ Measured train_and_measure(const Arguments& arguments, const std::string& strate
     optimizer.step();
   }
 
-  Measured measured;
-  Extent parameters, gradients, optimiser, whole;
-  for (Extent* extent : {&parameters, &whole}) {
-    extent->add(trained);
-    extent->add(model->parameters());
-  }
-  for (Extent* extent : {&gradients, &whole}) {
-    extent->add(gradients_of(trained));
-    extent->add(gradients_of(model->parameters()));
-  }
-  for (Extent* extent : {&optimiser, &whole}) extent->add(state_of(optimizer));
-  measured.parameters = parameters.bytes();
-  measured.gradients = gradients.bytes();
-  measured.optimiser = optimiser.bytes();
-  measured.whole = whole.bytes();
-  if (fsdp) {
-    measured.padding = fsdp->memory().padding;
-    measured.peak_gathered = fsdp->memory().peak_gathered;
-  }
+  const Measured measured = measure_tensors(*model, optimizer, fsdp.get());
   comm.barrier();  // nobody leaves while another still gathers
   return measured;
 }
 
-/// Of the rank that needs the most.
-Measured measure(const Arguments& arguments, const std::string& strategy, int ranks) {
+struct OfAllRanks {
+  Measured most;  // the rank that needs the most
+  std::size_t whole_sum = 0, padding_sum = 0;
+};
+
+OfAllRanks measure(const Arguments& arguments, const std::string& strategy, int ranks) {
   std::vector<Communicator> comms = Communicator::in_process(ranks);
   std::vector<Measured> measured(static_cast<std::size_t>(ranks));
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
@@ -157,8 +153,13 @@ Measured measure(const Arguments& arguments, const std::string& strategy, int ra
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
-  return *std::max_element(measured.begin(), measured.end(),
-                           [](const Measured& a, const Measured& b) { return a.whole < b.whole; });
+  OfAllRanks all{*std::max_element(measured.begin(), measured.end(),
+                                   [](const Measured& a, const Measured& b) { return a.whole < b.whole; })};
+  for (const Measured& one : measured) {
+    all.whole_sum += one.whole;
+    all.padding_sum += one.padding;
+  }
+  return all;
 }
 
 /// Bytes for each parameter.
@@ -176,7 +177,8 @@ int run(const Arguments& arguments) {
              "parameters", "gradients", "optimiser", "measured", "formula", "measured", "padding", "peak gathered");
   for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"}) {
     for (const int ranks : arguments.ranks) {
-      const Measured measured = measure(arguments, strategy, ranks);
+      const OfAllRanks all = measure(arguments, strategy, ranks);
+      const Measured& measured = all.most;
       const double predicted = formula(strategy, ranks) * static_cast<double>(count);
       const double ratio = static_cast<double>(measured.whole) / predicted;
       fmt::print("{:>8s} {:5d} {:10d} {:10d} {:10d} {:10d} {:10.0f} {:8.4f} {:8d} {:13d}\n", strategy, ranks,
@@ -189,7 +191,8 @@ int run(const Arguments& arguments) {
                       {"optimiser", measured.optimiser},
                       {"measured", measured.whole},
                       {"formula", predicted},
-                      {"padding", measured.padding},
+                      {"measured_sum", all.whole_sum},
+                      {"padding_sum", all.padding_sum},
                       {"peak_gathered", measured.peak_gathered}});
     }
   }

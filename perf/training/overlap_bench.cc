@@ -1,7 +1,7 @@
 // How much communication hides behind backward: a GPT trained over a link that is slowed down so that communication
 // takes about as long as backward (throttled_communicator.h), by bucket or unit size, with overlap and without.
 //
-//   overlap_bench [--ranks 2] [--sizes 0.1 0.4 1 4 25] [--relative 1] [--strategies ddp fsdp] [-J FILE]
+//   overlap_bench [--ranks 2] [--sizes 0.1 0.4 1 2 4 25] [--relative 1] [--strategies ddp fsdp] [-J FILE]
 //
 // Computation alone (forward and backward, no hooks), communication alone (the same calls, no computation), the two
 // with overlap and without take turns, several rounds; each step begins with a barrier and lasts as long as its slowest
@@ -47,7 +47,7 @@ struct Arguments {
   int batch = 8;
   double relative = 1;  // communication over backward
   training::GptConfig model{.layers = 8, .heads = 4, .width = 256};
-  std::vector<double> sizes{0.1, 0.4, 1, 4, 25};  // MiB
+  std::vector<double> sizes{0.1, 0.4, 1, 2, 4, 25};  // MiB
   std::vector<std::string> strategies{"ddp", "fsdp"};
   std::string json_file;
 };
@@ -95,6 +95,7 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual void zero_grad() = 0;
   virtual std::vector<PlannedCall> calls() const = 0;
+  virtual std::size_t pieces() const = 0;  // buckets or units
 };
 
 class Ddp final : public Strategy {
@@ -107,6 +108,7 @@ class Ddp final : public Strategy {
     for (const training::Bucket& bucket : ddp_.buckets()) calls.push_back({Collective::all_reduce, bucket.elements});
     return calls;
   }
+  std::size_t pieces() const override { return ddp_.buckets().size(); }
 
  private:
   DistributedDataParallel ddp_;
@@ -137,6 +139,7 @@ class Fsdp final : public Strategy {
     gathers.insert(gathers.end(), others.begin(), others.end());
     return gathers;
   }
+  std::size_t pieces() const override { return units_.size(); }
 
  private:
   static training::UnitPolicy policy(std::size_t bytes) {
@@ -158,7 +161,7 @@ class Bench {
   struct Cell {
     std::string strategy;
     double mib = 0;
-    std::size_t calls = 0;
+    std::size_t pieces = 0;
     double bytes_per_step = 0;  // on the link, per rank
     double speed = 0;
     std::vector<double> communication, overlapped, blocking;
@@ -226,7 +229,7 @@ std::vector<Bench::Cell> Bench::plan(double backward_ms) {
     for (const double mib : arguments_.sizes) {
       Workload workload(arguments_);
       const auto made = make(strategy, workload, comm_.split(0, comm_.rank()), mib);
-      Cell cell{.strategy = strategy, .mib = mib, .calls = made->calls().size()};
+      Cell cell{.strategy = strategy, .mib = mib, .pieces = made->pieces()};
       for (const PlannedCall& call : made->calls()) {
         cell.bytes_per_step +=
             link_bytes({.collective = call.collective, .count = call.count, .type = DataType::f32}, comm_.size());
@@ -305,7 +308,7 @@ nlohmann::ordered_json Bench::report(const std::vector<Cell>& cells, const Times
     const double communication = median(cell.communication), step = median(cell.overlapped);
     rows.push_back({{"strategy", cell.strategy},
                     {"mib", cell.mib},
-                    {"calls", cell.calls},
+                    {"pieces", cell.pieces},
                     {"link_bytes", cell.bytes_per_step},
                     {"bytes_per_second", cell.speed},
                     {"communication_ms", communication},
@@ -334,11 +337,11 @@ void print(const nlohmann::ordered_json& report) {
              report["parameter_bytes"].get<double>() / 1e6, report["rounds"].get<int>(), report["steps"].get<int>());
   fmt::print("# computation alone {:.1f}: forward {:.1f}, backward {:.1f}\n", report["compute_ms"].get<double>(),
              report["forward_ms"].get<double>(), report["backward_ms"].get<double>());
-  fmt::print("{:>8s} {:>7s} {:>6s} {:>9s} {:>13s} {:>8s} {:>8s}  {}\n", "strategy", "MiB", "calls", "MB/s",
+  fmt::print("{:>8s} {:>7s} {:>6s} {:>9s} {:>13s} {:>8s} {:>8s}  {}\n", "strategy", "MiB", "pieces", "MB/s",
              "communication", "overlap", "without", "overlap / max(computation, communication)");
   for (const auto& row : report["results"]) {
     fmt::print("{:>8s} {:7.2f} {:6d} {:9.1f} {:13.1f} {:8.1f} {:8.1f}  {:.2f}\n", row["strategy"].get<std::string>(),
-               row["mib"].get<double>(), row["calls"].get<int>(), row["bytes_per_second"].get<double>() / 1e6,
+               row["mib"].get<double>(), row["pieces"].get<int>(), row["bytes_per_second"].get<double>() / 1e6,
                row["communication_ms"].get<double>(), row["step_ms"].get<double>(), row["blocking_ms"].get<double>(),
                row["ratio"].get<double>());
   }

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,9 +26,32 @@ Status wait_for(Result<std::shared_ptr<PendingWork>> started) {
   return started.value()->status();
 }
 
+// What a rank and all communicators split off its own share. Any thread.
+class Link {
+ public:
+  explicit Link(const LinkOptions& options) : options_(options) {}
+  bool overlap() const { return options_.overlap; }
+  /// Until `bytes` have passed that were there at `begin`, behind those that came earlier.
+  void pass(double bytes, Clock::time_point begin) {
+    const std::chrono::duration<double> needed(bytes / options_.bytes_per_second);
+    Clock::time_point end;
+    {
+      const std::lock_guard lock(mutex_);
+      end = free_ = std::max(free_, begin) + std::chrono::duration_cast<Clock::duration>(needed);
+    }
+    std::this_thread::sleep_until(end);
+  }
+
+ private:
+  const LinkOptions options_;
+  std::mutex mutex_;
+  Clock::time_point free_{};  // guarded by mutex_
+};
+
 class ThrottledCommunicator final : public CommunicatorInterface {
  public:
-  ThrottledCommunicator(Inside inside, const LinkOptions& link) : inside_(std::move(inside)), link_(link) {}
+  ThrottledCommunicator(Inside inside, std::shared_ptr<Link> link)
+      : inside_(std::move(inside)), link_(std::move(link)) {}
 
   int rank() const override { return inside_->rank(); }
   int size() const override { return inside_->size(); }
@@ -68,14 +94,13 @@ class ThrottledCommunicator final : public CommunicatorInterface {
   Status over_link(double bytes, Body&& body) {
     const Clock::time_point begin = Clock::now();
     const Status status = body();
-    const auto needed = std::chrono::duration<double>(bytes / link_.bytes_per_second);
-    if (status.ok()) std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(needed));
+    if (status.ok() && bytes > 0) link_->pass(bytes, begin);
     return status;
   }
 
   Result<std::shared_ptr<PendingWork>> in_order(std::function<Status()> operation) {
     Result<std::shared_ptr<PendingWork>> started = queue_.start(std::move(operation));
-    if (!link_.overlap) queue_.wait_idle();
+    if (!link_->overlap()) queue_.wait_idle();
     return started;
   }
 
@@ -85,7 +110,7 @@ class ThrottledCommunicator final : public CommunicatorInterface {
   }
 
   const Inside inside_;
-  const LinkOptions link_;
+  const std::shared_ptr<Link> link_;
   AsyncQueue queue_;  // last: it ends before what its operations use
 };
 
@@ -96,7 +121,7 @@ Communicator throttle(const Communicator& communicator, const LinkOptions& link)
     throw Error(Code::invalid_argument, fmt::format("rank {}: throttle: bytes_per_second is {}; it must be above 0",
                                                     communicator.rank(), link.bytes_per_second));
   }
-  return Communicator(std::make_shared<ThrottledCommunicator>(communicator.impl(), link));
+  return Communicator(std::make_shared<ThrottledCommunicator>(communicator.impl(), std::make_shared<Link>(link)));
 }
 
 double link_bytes(const Call& call, int ranks) {

@@ -4,14 +4,14 @@
 //   Communicator slow = throttle(comm.split(0, comm.rank()), {.bytes_per_second = 100e6});
 //
 // How: each call runs on the communicator inside, then waits for what is left of bytes / bytes_per_second since it
-// began.
-//   It waits asleep, on a thread of this communicator's own, so that the cores are free for computation, as they are
-//   when a network card copies by itself. Calls go over the link one after another. One call begins when this rank has
-//   come to it; a rank that waits for another does not pay twice.
+//   began. It waits asleep, on a thread of this communicator's own, so that the cores are free for computation, as they
+//   are when a network card copies by itself. Calls go over the link one after another, those of communicators split
+//   off too: a rank has one link. A call begins when this rank has come to it: who waits for another rank does not pay
+//   twice.
 // Bytes: what each rank sends in the best known way (a ring): link_bytes().
 // Bits: those of the communicator inside.
-// Threads, order, errors: as the communicator inside. After an error nothing is waited for; an
-//   abort does not cut short the time of a call whose bytes have arrived.
+// Threads, order, errors: as the communicator inside. After an error nothing is waited for; an abort does not cut short
+//   the time of a call whose bytes have arrived.
 // Limits: all_to_allv is refused.
 #pragma once
 

@@ -1,5 +1,8 @@
 """perf/compare.py without running any benchmark: what is asked for, what is predicted, what the tables say.
 Usage: compare_test.py PERF_FOLDER"""
+import contextlib
+import io
+import json
 import pathlib
 import subprocess
 import sys
@@ -10,8 +13,11 @@ sys.path.insert(0, sys.argv.pop(1))
 import compare  # noqa: E402
 import compare_goals  # noqa: E402
 import compare_measure  # noqa: E402
+import compare_memory  # noqa: E402
+import compare_overlap  # noqa: E402
 import compare_tables  # noqa: E402
 import compare_training  # noqa: E402
+import torch_reference  # noqa: E402
 
 MIB = 1 << 20
 
@@ -20,9 +26,10 @@ class Arguments(unittest.TestCase):
     def test_sections(self):
         self.assertEqual(compare.parse_arguments([]).sections, compare.SECTIONS)
         self.assertEqual(compare.parse_arguments(["--quick"]).sections, ["all_reduce"])
-        self.assertEqual(compare.parse_arguments(["training"]).sections, ["training"])
-        both = compare.parse_arguments(["--only", "training,all_reduce"])
-        self.assertEqual(both.sections, ["all_reduce", "training"])
+        self.assertEqual(compare.parse_arguments(["training"]).sections, list(compare.TRAINING))
+        self.assertEqual(compare.parse_arguments(["training_memory"]).sections, ["training_memory"])
+        both = compare.parse_arguments(["--only", "plan_walk,all_reduce"])
+        self.assertEqual(both.sections, ["all_reduce", "plan_walk"])
         self.assertEqual(both.tables, ["all_reduce"])
 
     def test_mpich_with_more_ranks_than_cores_stays_small(self):
@@ -63,29 +70,98 @@ class Tables(unittest.TestCase):
         self.assertIn("| 1 MiB | 2.00 | 3.00 | 1.50 |", text)
         self.assertIn("geometric mean over sizes: 1.50", text)
 
-    def test_training(self):
-        rows = [{"size": "s", "options": "", "backend": backend, "step_ms": step, "communication_share": 0.25}
-                for backend, step in (("tutti", 2.0), ("gloo", 5.0))]
-        self.assertIn("| s | gloo | 5.00 | 25.0 % | 2.50 |", compare_tables.training_table(rows))
-
     def test_everything_that_lacks_is_named(self):
         arguments = compare.parse_arguments(["training", "--bin", "/no/such/folder"])
         collection = compare_measure.Collection()
-        compare.compare_training.measure(arguments, collection, lambda text: None)
+        for part in compare.TRAINING.values():
+            part.measure(arguments, collection, lambda text: None)
         machine = {"processor": "p", "cores": 2, "system": "s", "date": "d", "commit": "c", "load_before": 0}
         text = compare_tables.write_table(machine, arguments, collection, {}, [])
-        self.assertIn("- training: train_gpt was not built", text)
+        self.assertIn("- training_steps: train_gpt was not built", text)
+        self.assertIn("- training_overlap: overlap_bench was not built", text)
+        self.assertIn("- training_memory: memory_bench was not built", text)
+
+
+def training_row(contender, rounds, size="compute-bound", loss=2.0, **more):
+    return {"size": size, "options": "", "contender": contender, "ranks": 2, "communication_share": 0.25, "loss": loss,
+            "step_ms": sorted(rounds)[len(rounds) // 2], "rounds": rounds, "sent_bytes": None, "parameters": None, **more}
 
 
 class Training(unittest.TestCase):
     def test_the_warm_up_does_not_count(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "steps.csv"
-            steps = ["900,0.9"] * compare_training.WARM_UP_STEPS + ["10,0.1", "12,0.2", "30,0.3"]
-            path.write_text("\n".join(["step_ms,communication_share", *steps]) + "\n")
-            self.assertEqual(compare_training.read_steps(path), (12.0, 0.2))
-            path.write_text("step_ms,communication_share\n1,0.1\n")
+            steps = ["900,0.9,3"] * compare_training.WARM_UP_STEPS + ["10,0.1,3", "12,0.2,2", "30,0.3,1.5"]
+            path.write_text("\n".join(["step_ms,communication_share,loss", *steps]) + "\n")
+            self.assertEqual(compare_training.read_steps(path),
+                             {"step_ms": 12.0, "communication_share": 0.2, "loss": 1.5})
+            path.write_text("step_ms,communication_share,loss\n1,0.1,1\n")
             self.assertRaises(ValueError, compare_training.read_steps, path)
+
+    def test_the_reference_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "steps.jsonl"
+            summary = {"step_ms": 5.0, "communication_share": None, "sent_bytes": 8, "parameters": 2, "ranks": 2}
+            lines = [{"step": 0, "loss": 3.0, "step_ms": 6}, {"step": 1, "loss": 2.5, "step_ms": 5},
+                     {"local_step": 0, "step_ms": 1}, {"summary": summary}]
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            found = compare_training.read_reference(path)
+            self.assertEqual((found["loss"], found["step_ms"], found["sent_bytes"]), (2.5, 5.0, 8))
+
+    def test_ratios_are_of_the_same_round(self):
+        rows = [training_row("Tutti DDP", [1.0, 10.0, 2.0]), training_row("PyTorch DDP", [1.5, 15.0, 3.0])]
+        self.assertEqual(compare_training.ratio(rows, "compute-bound", 2, "Tutti DDP", "PyTorch DDP"), 1.5)
+        self.assertIsNone(compare_training.ratio(rows, "compute-bound", 4, "Tutti DDP", "PyTorch DDP"))
+        goal, = compare_training.goals(rows)
+        self.assertTrue(goal["met"])
+        rows = [training_row("Tutti DDP", [1.0], "communication-bound"),
+                training_row("PyTorch DDP", [1.29], "communication-bound")]
+        self.assertFalse(compare_training.goals(rows)[0]["met"])
+
+    def test_table(self):
+        rows = [training_row("Tutti DDP", [2.0]), training_row("PyTorch DDP", [5.0], sent_bytes=3_000_000)]
+        text = "\n".join(compare_training.table(rows))
+        self.assertIn("| compute-bound | PyTorch DDP | 5.00 | 5.0 to 5.0 | 25.0 % | 3.00 | 2.50 |", text)
+        self.assertNotIn("differ", text)
+        rows.append(training_row("Gloo DDP", [3.0], loss=2.1))
+        self.assertIn("**they differ, so this compares nothing**", "\n".join(compare_training.table(rows)))
+
+    def test_overlap(self):
+        rows = [{"strategy": "ddp", "mib": mib, "pieces": 3, "bytes_per_second": 1e8, "communication_ms": 80.0,
+                 "step_ms": 100 * ratio, "blocking_ms": 180.0, "ratio": ratio} for mib, ratio in ((1, 1.1), (25, 1.8))]
+        report = {"ranks": 2, "layers": 8, "width": 256, "parameter_bytes": 1e6, "rows": 8, "context": 64, "rounds": 3,
+                  "steps": 5, "compute_ms": 100.0, "forward_ms": 30.0, "backward_ms": 70.0, "results": rows}
+        goal, = compare_overlap.goals(report)
+        self.assertEqual((goal["measured"], goal["met"]), ("1.10 with buckets of 1 MiB", True))
+        self.assertIn("| ddp | 25 | 3 | 100 | 80.0 | 180.0 | 180.0 | 1.80 |", compare_overlap.table(report))
+
+    def test_memory_is_the_formula_to_the_byte_or_padding(self):
+        row = {"strategy": "zero3", "ranks": 3, "parameters": 4, "gradients": 4, "optimiser": 8, "measured": 18,
+               "formula": 16.0, "measured_sum": 52, "padding_sum": 2, "peak_gathered": 0}
+        report = {"parameters": 3, "results": [row]}
+        self.assertTrue(compare_memory.goals(report)[0]["met"])
+        self.assertFalse(compare_memory.goals({"results": [{**row, "measured_sum": 53}]})[0]["met"])
+        self.assertFalse(compare_memory.goals({"results": [{**row, "measured_sum": 47}]})[0]["met"])
+        self.assertIn("| zero3 | 16/n | 3 | 4 | 4 | 8 | 18 | 16 | 1.1250 | 4 | 2 | 0 |", compare_memory.table(report))
+
+
+class Reference(unittest.TestCase):
+    def test_rows_are_those_of_train_gpt(self):
+        # SplitMix64 of seed 0: the first outputs of its reference implementation.
+        self.assertEqual(torch_reference.mix64(0), 0xE220A8397B1DCDAF)
+        self.assertEqual(torch_reference.mix64(0x9E3779B97F4A7C15), 0x6E789E6AA1B965F4)
+        self.assertLess(torch_reference.row_offset(1337, 5, 3, 1000, 64), 936)
+
+    def test_sent_bytes(self):
+        sizes = [("token.weight", 100), ("blocks.0.mlp.weight", 300)]
+        self.assertEqual(torch_reference.sent_bytes("ddp", sizes, 2), 400)
+        self.assertEqual(torch_reference.sent_bytes("fsdp2", sizes, 2), 550)  # the root's 100 once less
+        self.assertEqual(torch_reference.sent_bytes("fsdp2", sizes, 1), 0)
+
+    def test_wrong_usage_is_refused(self):
+        for words in (["--width", "100", "--heads", "8"], ["--ranks", "0"], ["--parallel", "none"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                torch_reference.parse_arguments(words)
 
 
 class Failures(unittest.TestCase):

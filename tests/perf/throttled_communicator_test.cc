@@ -102,6 +102,20 @@ TEST(ThrottledCommunicator, SplitsAreAsSlow) {
   EXPECT_EQ(errors, std::vector<std::string>(4));
 }
 
+TEST(ThrottledCommunicator, ASplitSharesTheLink) {
+  const auto errors = on_link(2, {.bytes_per_second = 200e3}, [](int rank, Communicator& slow) {
+    Communicator other = slow.split(0, rank);
+    std::vector<float> one(1000, 1.0f), two(1000, 2.0f);
+    const Clock::time_point begin = Clock::now();
+    Work first = slow.all_reduce_async(one.data(), one.data(), one.size(), DataType::f32);
+    Work second = other.all_reduce_async(two.data(), two.data(), two.size(), DataType::f32);
+    first.wait();
+    second.wait();
+    EXPECT_GE(seconds_since(begin), 0.040) << "two at once need as long as two in turn";
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 // The link is so slow that the call would take an hour; the abort must not wait for it.
 TEST(ThrottledCommunicator, AnAbortEndsWhatWaitsForAPeer) {
   const auto errors = on_link(2, {.bytes_per_second = 1e-3}, [](int rank, Communicator& slow) {
