@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Checkpoint, GradientsHaveTheSameBitsDropoutIncluded) {
+TEST(Checkpoint, Claim22GradientsHaveTheSameBitsDropoutIncluded) {
   expect_same_with_and_without([](bool with) {
     std::vector<Part> parts{Part(1), Part(2), Part(3)};
     torch::manual_seed(4);
@@ -311,8 +311,8 @@ struct Chain : torch::nn::Module {
   int runs = 0;
 };
 
-// Claim 22: n layers in sqrt(n) segments keep about 2 sqrt(n) of n activations, for one more forward.
-TEST(Checkpoint, SquareRootOfTheMemoryForOneMoreForward) {
+// n layers in sqrt(n) segments keep about 2 sqrt(n) of n activations, for one more forward.
+TEST(Checkpoint, Claim22TwiceTheSquareRootOfTheActivationsForOneMoreForward) {
   constexpr int kSide = 8, kLayers = kSide * kSide;
   Chain whole(kLayers), parts(kLayers);
   const torch::Tensor input = torch::linspace(-1, 1, 64);

@@ -52,7 +52,7 @@ torch::Tensor small_gradient(const torch::Tensor& weight, GradScaler* scaler) {
 }
 
 // Claim 20: 2^-24 is the smallest number of f16 and 2^-25 rounds to 0 (a tie, to even).
-TEST(GradScaler, AGradientTooSmallForF16Survives) {
+TEST(GradScaler, Claim20AGradientTooSmallForF16Survives) {
   Fixture bare, scaled;
   EXPECT_TRUE(torch::equal(small_gradient(bare.weight, nullptr), torch::zeros({4})));
   GradScaler scaler;
@@ -61,7 +61,7 @@ TEST(GradScaler, AGradientTooSmallForF16Survives) {
   EXPECT_TRUE(torch::equal(scaled.weight, torch::full({4}, -std::ldexp(1.0, -25))));
 }
 
-TEST(GradScaler, EachOverflowHalvesTheScaleAndSkipsTheStep) {
+TEST(GradScaler, Claim20EachOverflowHalvesTheScaleAndSkipsTheStep) {
   Fixture f;
   GradScaler scaler;
   start(scaler);
@@ -76,7 +76,7 @@ TEST(GradScaler, EachOverflowHalvesTheScaleAndSkipsTheStep) {
   EXPECT_TRUE(torch::equal(f.weight, torch::zeros({4})));
 }
 
-TEST(GradScaler, TwoThousandCleanStepsInARowDoubleTheScale) {
+TEST(GradScaler, Claim20TwoThousandCleanStepsInARowDoubleTheScale) {
   Fixture f;
   GradScaler scaler;
   start(scaler);

@@ -24,7 +24,7 @@ constexpr int kUpdates = 1000;
 const double kUpdate = std::ldexp(1.0, -12);
 
 // Claim 21: 1 + 2^-12 is 1 in f16 (10 bits behind the point; 2^-12 is a quarter of the last).
-TEST(MasterWeights, ThousandSmallUpdatesAreLostWithoutAndCountWithThem) {
+TEST(MasterWeights, Claim21AThousandSmallUpdatesAreLostWithoutAndCountWithThem) {
   Weight bare(torch::kFloat16), kept(torch::kFloat16);
   MasterWeights masters(kept);
   torch::optim::SGD bare_optimizer(bare.parameters(), torch::optim::SGDOptions(1));

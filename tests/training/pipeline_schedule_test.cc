@@ -45,7 +45,7 @@ std::string refusal(const Schedule& schedule) {
   return "accepted";
 }
 
-TEST(Bubble, OfGpipeAndOf1F1BIsTheSame) {
+TEST(Bubble, Claim10OfGpipeAndOf1F1BIsPMinus1OfMPlusPMinus1) {
   for_many([](int p, int m) {
     for (const Schedule& schedule : {gpipe(p, m), one_forward_one_backward(p, m)}) {
       const Simulation s = simulate(schedule);
@@ -55,7 +55,7 @@ TEST(Bubble, OfGpipeAndOf1F1BIsTheSame) {
   });
 }
 
-TEST(Bubble, IsDividedByTheStagesPerRankWhenInterleaved) {
+TEST(Bubble, Claim10IsDividedByTheStagesPerRankWhenInterleaved) {
   for_many([](int p, int m) {
     if (m % p != 0) return;
     for (int v = 1; v <= 4; ++v) {
@@ -66,7 +66,7 @@ TEST(Bubble, IsDividedByTheStagesPerRankWhenInterleaved) {
   });
 }
 
-TEST(Bubble, OfZeroBubbleH1IsAThird) {
+TEST(Bubble, Claim12OfZeroBubbleH1IsAThird) {
   for_many([](int p, int m) {
     const Simulation s = simulate(zero_bubble_h1(p, m));
     const double ideal = m * kForwardAndBackward;
@@ -78,7 +78,7 @@ TEST(Bubble, OfZeroBubbleH1IsAThird) {
   });
 }
 
-TEST(PeakLive, IsAllOfThemForGpipeAndAtMostTheRanksElsewhere) {
+TEST(PeakLive, Claim11IsAllOfThemForGpipeAndMinOfMAndPMinusRFor1F1B) {
   for_many([](int p, int m) {
     const Simulation all = simulate(gpipe(p, m)), few = simulate(one_forward_one_backward(p, m)),
                      split = simulate(zero_bubble_h1(p, m));

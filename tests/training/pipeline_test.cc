@@ -25,7 +25,7 @@ std::vector<Schedule> all_schedules(int ranks, int micro_batches) {
 
 class Ranks : public testing::TestWithParam<int> {};
 
-TEST_P(Ranks, GiveTheGradientsOfAccumulationInOneProcess) {
+TEST_P(Ranks, Claim13GiveTheBitsOfAccumulationInOneProcess) {
   const int size = GetParam();
   const PipelineLoss loss = token_loss();
   for (int micro_batches : {1, 2 * size, 2 * size + 1}) {
@@ -184,7 +184,7 @@ TEST_P(Ranks, DrawATimeline) {
   EXPECT_THAT(texts[0], testing::Not(HasSubstr("\"SA\"")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Pipeline, Ranks, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Pipeline, Ranks, testing::Values(1, 2, 3, 4, 8));
 
 TEST(Split, GivesTheBitsOfAWholeBackward) {
   torch::set_num_threads(1);
@@ -217,6 +217,46 @@ TEST(Split, KeepsWeightGradientsOutOfTheFirstPart) {
   EXPECT_FALSE(layer->weight.grad().defined());
   split.run_weights();
   EXPECT_TRUE(torch::equal(layer->weight.grad(), torch::full({4, 4}, 2.0)));
+}
+
+/// x * w, and counts its backward passes.
+struct Counted : torch::autograd::Function<Counted> {
+  static inline int runs = 0;
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& w) {
+    context->save_for_backward({x, w});
+    return x * w;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    ++runs;
+    const Tensors saved = context->get_saved_variables();
+    return {gradients[0] * saved[1], gradients[0] * saved[0]};
+  }
+};
+
+TEST(Split, RunsAFunctionOfOnesOwnOnceAndEachHookOnce) {
+  Counted::runs = 0;
+  const torch::Tensor x = torch::full({3}, 2.0).requires_grad_(), own = torch::full({3}, 5.0).requires_grad_();
+  const torch::Tensor twice = torch::full({3}, 7.0).requires_grad_(), once = torch::full({3}, 11.0).requires_grad_();
+  int hooks = 0;
+  for (const torch::Tensor* parameter : {&own, &twice, &once}) {
+    parameter->register_hook([&hooks](const torch::Tensor& gradient) {
+      ++hooks;
+      return 10 * gradient;
+    });
+  }
+  const torch::Tensor y = Counted::apply(x * twice * once, own) * twice;
+  SplitBackward split;
+  const torch::Tensor g = split.run_input(y, x, torch::ones({3}));
+  EXPECT_EQ(hooks, 0);
+  EXPECT_FALSE(own.grad().defined());
+  split.run_weights();
+  EXPECT_EQ(Counted::runs, 1);
+  EXPECT_EQ(hooks, 3);
+  EXPECT_EQ(g[0].item<double>(), 7 * 11 * 5 * 7);
+  EXPECT_EQ(own.grad()[0].item<double>(), 10 * 2 * 7 * 11 * 7);
+  EXPECT_EQ(once.grad()[0].item<double>(), 10 * 2 * 7 * 5 * 7);
+  EXPECT_EQ(twice.grad()[0].item<double>(), 10 * 2 * (2 * 11 * 5 * 7));
 }
 
 TEST(Split, WorksAtTheEdges) {

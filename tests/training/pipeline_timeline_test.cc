@@ -20,6 +20,7 @@ constexpr double kUnitSeconds = 3e-3;
 
 /// x * w. F, I and W take a unit each.
 struct Sleep : torch::autograd::Function<Sleep> {
+  static constexpr bool is_traceable = true;  // its backward may run once for I and once for W
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
                                const torch::Tensor& w) {
     std::this_thread::sleep_for(kUnit);

@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr std::int64_t kVocabulary = 24;  // divisible by 1, 2, 3 and 4
+constexpr std::int64_t kVocabulary = 24;  // divisible by 1, 2, 3, 4 and 8
 
 struct Outcome {
   Tensors losses, gradients;  // of each rank; gradients joined
@@ -54,7 +54,7 @@ struct Reference {
 };
 Reference reference(const torch::Tensor& logits, const torch::Tensor& targets, std::int64_t ignore_index = -100) {
   const torch::Tensor leaf = logits.detach().clone().requires_grad_();
-  const torch::Tensor loss = torch::cross_entropy_loss(leaf.reshape({-1, kVocabulary}), targets.reshape(-1), {},
+  const torch::Tensor loss = torch::cross_entropy_loss(leaf.reshape({-1, logits.size(-1)}), targets.reshape(-1), {},
                                                        at::Reduction::Mean, ignore_index);
   (loss * 3).backward();
   return {loss.detach(), leaf.grad()};
@@ -166,7 +166,26 @@ TEST_P(CrossEntropyOnRanks, SumsHalfTypesInF32) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tensor, CrossEntropyOnRanks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+// The last ranks have entries that are none of the vocabulary, one of them (with 8 ranks) nothing else.
+TEST_P(CrossEntropyOnRanks, PaddingHasNoShareInTheSoftmax) {
+  const int size = GetParam();
+  torch::manual_seed(7);
+  constexpr std::int64_t kReal = 21;
+  torch::Tensor logits = torch::randn({16, kVocabulary}, torch::kFloat64);
+  logits.slice(1, kReal) = 1e30;  // whatever it holds
+  const torch::Tensor targets = torch::randint(kReal, {16}, torch::kInt64);
+  CrossEntropyOptions options;
+  options.vocabulary = kReal;
+  const Outcome outcome = run(size, logits, targets, options);
+  ASSERT_EQ(outcome.errors, nothing(size));
+  const Reference wanted = reference(logits.slice(1, 0, kReal), targets);
+  for (const torch::Tensor& loss : outcome.losses) EXPECT_LT(distance(loss, wanted.loss), kTolerance);
+  EXPECT_LT(distance(outcome.gradient.slice(1, 0, kReal), wanted.gradient), kTolerance);
+  EXPECT_TRUE((outcome.gradient.slice(1, kReal) == 0).all().item<bool>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Tensor, CrossEntropyOnRanks, testing::Values(1, 2, 3, 4, 8),
+                         testing::PrintToStringParamName());
 
 TEST(TensorCrossEntropy, NothingButIgnoredTargetsIsNotANumber) {
   const Outcome outcome = run(2, torch::zeros({3, kVocabulary}), torch::full({3}, -100, torch::kInt64));

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/on_ranks.h"
-#include "training/tensor/abort.h"
+#include "training/abort.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -135,8 +135,8 @@ TEST_P(RegionsOnRanks, SumGradientsAddsThemUpInOneCallAndAccumulates) {
   EXPECT_EQ(errors, nothing(size));
 }
 
-// Claim 14: in the same kind of algorithm (a ring), all-gather and reduce-scatter move what an all-reduce moves.
-TEST_P(RegionsOnRanks, TheSequenceFormMovesTheSameBytes) {
+// In the same kind of algorithm (a ring), all-gather and reduce-scatter move what an all-reduce moves.
+TEST_P(RegionsOnRanks, Claim14TheSequenceFormMovesTheSameBytes) {
   const int size = GetParam();
   Options options;
   options.algorithm = "ring";

@@ -16,7 +16,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "training/gradient_hooks.h"
 #include "training/hash.h"
+#include "training/tensors.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -151,24 +153,6 @@ class BufferGuard {
 
  private:
   std::vector<std::pair<torch::Tensor, torch::Tensor>> items_;
-};
-
-/// Takes the hooks off parameters while the inner pass goes by; the outer pass will run them.
-class HookGuard {
- public:
-  explicit HookGuard(const Tensors& tensors) {
-    for (const torch::Tensor& tensor : tensors) {
-      items_.emplace_back(tensor, std::exchange(torch::autograd::impl::hooks(tensor), {}));
-    }
-  }
-  ~HookGuard() {
-    for (auto& [tensor, hooks] : items_) torch::autograd::impl::hooks(tensor) = std::move(hooks);
-  }
-  HookGuard(const HookGuard&) = delete;
-  HookGuard& operator=(const HookGuard&) = delete;
-
- private:
-  std::vector<std::pair<torch::Tensor, std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>>> items_;
 };
 
 struct Output {
@@ -311,7 +295,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     if (roots.empty() || wanted.empty()) return result;
     check_graph(roots, tensors, begin);
     for (std::size_t i : wanted) leaves.push_back(tensors[i]);
-    const HookGuard hooks(leaves);
+    const WithoutGradientHooks none(leaves);  // the outer pass will run them
     Tensors found = torch::autograd::grad(roots, leaves, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
                                           /*allow_unused=*/true);
     for (std::size_t i = 0; i < wanted.size(); ++i) result[1 + wanted[i]] = std::move(found[i]);
@@ -334,10 +318,9 @@ std::vector<torch::Tensor> checkpoint(const torch::nn::Module& module, const Che
     any_gradient |= input.requires_grad();
   }
   saved->defined_count = tensors.size();
-  std::unordered_set<const void*> seen;
-  for (const torch::Tensor& parameter : module.parameters()) {
-    if (!parameter.defined() || !parameter.requires_grad()) continue;
-    if (seen.insert(parameter.unsafeGetTensorImpl()).second) tensors.push_back(parameter);
+  for (const NamedTensor& parameter : parameters_of(module)) {
+    if (!parameter.tensor.requires_grad()) continue;
+    tensors.push_back(parameter.tensor);
     any_gradient = true;
   }
   if (!any_gradient) return function(inputs);

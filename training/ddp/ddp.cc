@@ -1,7 +1,10 @@
 #include "training/ddp/ddp.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "training/abort.h"
 #include "training/ddp/reducer.h"
 #include "training/ddp/replicas.h"
 
@@ -39,6 +42,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, Comm
 DistributedDataParallel::~DistributedDataParallel() = default;
 
 DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(state_->reducer.no_sync_depth()); }
+void DistributedDataParallel::average_gradients() { state_->reducer.average_now(); }
 void DistributedDataParallel::zero_grad() { state_->reducer.zero_grad(); }
 void DistributedDataParallel::broadcast_buffers() { state_->replicas.broadcast_buffers(0); }
 void DistributedDataParallel::check_equal() { state_->replicas.check_equal(); }
@@ -62,11 +66,10 @@ std::int64_t Join::exchange(std::int64_t count) {
 double Join::weigh(std::int64_t count) {
   DistributedDataParallel::State& state = *ddp_.state_;
   if (count <= 0) {
-    const std::string message =
-        "rank " + std::to_string(state.comm.rank()) + ": Join::weigh: count is " + std::to_string(count) +
-        "; it must be the number of samples of a batch, at least 1 (a rank without another batch calls finish)";
-    state.comm.abort(message);
-    throw Error(Code::invalid_argument, message);
+    fail_on_all(state.comm,
+                fmt::format("Join::weigh: count is {}; it must be the number of samples of a batch, at least "
+                            "1 (a rank without another batch calls finish)",
+                            count));
   }
   total_ = exchange(count);
   return static_cast<double>(count) * state.comm.size() / static_cast<double>(total_);

@@ -101,6 +101,10 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync();
 
+  /// Collective. Averages what the gradients hold now. For a step all of whose backward passes ran under no_sync(), as
+  /// those of a pipeline must (pipeline.h). A parameter without a gradient counts as zero.
+  void average_gradients();
+
   /// Sets all gradients to zero and keeps them in the buckets.
   void zero_grad();
 

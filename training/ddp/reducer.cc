@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "training/abort.h"
+
 namespace tutti::training {
 namespace {
 
@@ -63,15 +65,8 @@ Reducer::~Reducer() {
   drain();
 }
 
-void Reducer::fail(const std::string& what) const {
-  throw Error(Code::invalid_argument, fmt::format("rank {}: DistributedDataParallel: {}", comm_.rank(), what));
-}
-
 // The others wait, or will, in an exchange that this rank never joins.
-void Reducer::fail_in_pass(const std::string& what) {
-  comm_.abort(fmt::format("rank {}: DistributedDataParallel: {}", comm_.rank(), what));
-  fail(what);
-}
+void Reducer::fail(const std::string& what) const { fail_on_all(comm_, "DistributedDataParallel: " + what); }
 
 void Reducer::make_buckets(const DdpOptions& options) {
   std::vector<BucketParameter> plan;
@@ -136,7 +131,7 @@ void Reducer::on_gradient(std::size_t index) {
                     parameter.item.name));
   }
   if (unused_are_known_ && parameter.unused_in_pass) {
-    fail_in_pass(
+    fail(
         fmt::format("parameter '{}' got a gradient, and got none in the first backward pass; with "
                     "UnusedParameters::fixed the same parameters must be used in every pass",
                     parameter.item.name));
@@ -221,12 +216,31 @@ void Reducer::close_pass() {
 
 void Reducer::shadow_pass() {
   zero_grad();
+  shadow_ = true;
+  pass_without_backward();
+  shadow_ = false;
+}
+
+void Reducer::average_now() {
+  torch::NoGradGuard no_grad;
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.gradient.defined()) continue;
+    torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
+    if (!gradient.defined()) {
+      parameter.gradient.zero_();
+    } else if (!gradient.is_same(parameter.gradient)) {
+      parameter.gradient.copy_(gradient);
+    }
+    gradient = parameter.gradient;
+  }
+  pass_without_backward();
+}
+
+void Reducer::pass_without_backward() {
   next_ = 0;
   for (LiveBucket& bucket : live_) bucket.pending = 0;
-  shadow_ = true;
   start_complete_buckets();
   close_pass();
-  shadow_ = false;
 }
 
 std::vector<std::string> Reducer::unused() const {
@@ -251,8 +265,8 @@ void Reducer::fail_for_missing_gradients() {
           : "every trained parameter must take part in the loss on every rank (freeze it with requires_grad_(false), "
             "or "
             "set DdpOptions::unused)";
-  fail_in_pass(fmt::format("parameter '{}'{} got no gradient in this backward pass; {}", first->item.name,
-                           missing > 1 ? fmt::format(" and {} more", missing - 1) : "", advice));
+  fail(fmt::format("parameter '{}'{} got no gradient in this backward pass; {}", first->item.name,
+                   missing > 1 ? fmt::format(" and {} more", missing - 1) : "", advice));
 }
 
 // Buckets must not be freed under an operation that still writes to them.

@@ -30,6 +30,8 @@ class Reducer {
   void zero_grad();
   /// Takes part in one pass of the others' with gradients of zero; their mean arrives here, too.
   void shadow_pass();
+  /// Exchanges what the gradients hold, as at the end of a backward pass.
+  void average_now();
   const std::vector<Bucket>& buckets() const { return layout_; }
   const DdpStats& stats() const { return stats_; }
   std::vector<std::string> unused() const;
@@ -59,10 +61,10 @@ class Reducer {
   void mark_ready(Parameter& parameter);
   void start_complete_buckets();
   void close_pass();
+  void pass_without_backward();
   void take_unused();
   void give_back_unused();
   [[noreturn]] void fail(const std::string& what) const;
-  [[noreturn]] void fail_in_pass(const std::string& what);
   [[noreturn]] void fail_for_missing_gradients();
   void drain() noexcept;
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "training/abort.h"
 #include "training/hash.h"
 
 namespace tutti::training {
@@ -33,8 +34,7 @@ Replicas::Replicas(const torch::nn::Module& module, Communicator communicator)
 
 void Replicas::check_usable(const NamedTensor& item) const {
   const auto fail = [&](const std::string& what) {
-    throw Error(Code::invalid_argument,
-                fmt::format("rank {}: DistributedDataParallel: '{}' {}", comm_.rank(), item.name, what));
+    fail_on_all(comm_, fmt::format("DistributedDataParallel: '{}' {}", item.name, what));
   };
   if (!item.tensor.device().is_cpu() || item.tensor.layout() != torch::kStrided) {
     fail(fmt::format("is on {}; only dense CPU tensors can be used", item.tensor.device().str()));

@@ -11,13 +11,13 @@
 namespace tutti::training {
 
 GptStageImpl::GptStageImpl(const GptParts& parts, std::size_t begin, std::size_t end)
-    : embeds_(begin == 0), heads_(end == parts.blocks.size() + 2) {
+    : first_block_(std::max<std::size_t>(begin, 1) - 1), embeds_(begin == 0), heads_(end == parts.blocks.size() + 2) {
   if (embeds_ || heads_) parts_.token = register_module("token", parts.token);
   if (embeds_) {
     parts_.position = register_module("position", parts.position);
     parts_.drop = register_module("drop", parts.drop);
   }
-  for (std::size_t i = std::max<std::size_t>(begin, 1) - 1; i < std::min(end - 1, parts.blocks.size()); ++i) {
+  for (std::size_t i = first_block_; i < std::min(end - 1, parts.blocks.size()); ++i) {
     parts_.blocks.push_back(register_module("block" + std::to_string(i), parts.blocks[i]));
   }
   if (heads_) parts_.norm = register_module("norm", parts.norm);
@@ -25,7 +25,10 @@ GptStageImpl::GptStageImpl(const GptParts& parts, std::size_t begin, std::size_t
 
 torch::Tensor GptStageImpl::forward(const torch::Tensor& x) {
   torch::Tensor y = embeds_ ? parts_.embed(x) : x;
-  for (GptBlock& block : parts_.blocks) y = block->forward(y);
+  for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
+    GptBlock& block = parts_.blocks[i];
+    y = run_block_ ? run_block_(block, static_cast<int>(first_block_ + i), y) : block->forward(y);
+  }
   return heads_ ? parts_.head(y) : y;
 }
 

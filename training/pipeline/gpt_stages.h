@@ -16,6 +16,7 @@
 #include <torch/torch.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "training/models/gpt.h"
@@ -32,9 +33,13 @@ class GptStageImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
   /// The embedding's, on the first and the last stage; undefined on the others.
   torch::Tensor token_weight() const;
+  /// As Gpt has it; `index` counts the blocks of the whole model.
+  void set_block_runner(GptImpl::BlockRunner runner) { run_block_ = std::move(runner); }
 
  private:
   GptParts parts_;  // this stage's; the rest is null
+  std::size_t first_block_;
+  GptImpl::BlockRunner run_block_;
   bool embeds_, heads_;
 };
 TORCH_MODULE(GptStage);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "training/abort.h"
 #include "training/hash.h"
 #include "training/pipeline/split_backward.h"
 #include "training/pipeline/transfers.h"
@@ -25,11 +26,6 @@ double now_seconds() {
 bool can_travel(const torch::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.layout() == torch::kStrided && floating_type_of(tensor).has_value() &&
          tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions);
-}
-
-std::string reason_of(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
 }
 
 }  // namespace
@@ -55,12 +51,7 @@ struct Pipeline::State {
         schedule(std::move(plan)),
         loss(std::move(loss_given)),
         transfers(comm) {
-    try {
-      check();
-    } catch (const std::exception& error) {
-      comm.abort(error.what());  // the others wait for this rank's hash
-      throw;
-    }
+    or_abort(comm, "Pipeline", [&] { check(); });  // the others wait for this rank's hash
     const std::string text =
         fmt::format("{} {} {}\n{}", schedule.ranks, schedule.stages, schedule.micro_batches, to_text(schedule));
     const std::uint64_t hash = ByteHash::of(text.data(), text.size());
@@ -287,16 +278,21 @@ struct Pipeline::State {
     result.weight = totals[1];
   }
 
-  /// The others wait for tensors that this rank will not send any more.
-  void bring_down(const std::string& message) noexcept {
+  /// In a catch block. The others wait for tensors that this rank will not send any more.
+  [[noreturn]] void bring_down() {
+    std::vector<Communicator> all{comm};
+    for (const Tied& tied : ties) all.push_back(tied.comm);
+    const std::string action = current == nullptr
+                                   ? "run"
+                                   : fmt::format("{} (stage {}, micro-batch {}) failed", to_text(*current),
+                                                 current->stage, current->micro_batch);
     try {
-      comm.abort(message);
-      for (Tied& tied : ties) tied.comm.abort(message);
-    } catch (const std::exception&) {
-      // Whoever waits then ends by its timeout.
+      rethrow_on_all(all, "Pipeline: " + action);
+    } catch (...) {
+      transfers.abandon();
+      lives.clear();
+      throw;
     }
-    transfers.abandon();
-    lives.clear();
   }
 
   Communicator comm;
@@ -354,17 +350,8 @@ PipelineRun Pipeline::run(const std::vector<torch::Tensor>& micro_batches, const
   s.result = {};
   try {
     s.run();
-  } catch (const Error& error) {
-    s.bring_down(error.what());
-    throw;
-  } catch (const std::exception& error) {
-    const std::string message =
-        s.current == nullptr
-            ? fmt::format("rank {}: Pipeline: run: {}", s.rank, reason_of(error))
-            : fmt::format("rank {}: Pipeline: {} (stage {}, micro-batch {}) failed: {}", s.rank, to_text(*s.current),
-                          s.current->stage, s.current->micro_batch, reason_of(error));
-    s.bring_down(message);
-    throw Error(Code::aborted, message);
+  } catch (const std::exception&) {
+    s.bring_down();
   }
   s.lives.clear();
   return std::exchange(s.result, {});

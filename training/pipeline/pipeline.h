@@ -10,10 +10,9 @@
 //   }
 //
 // Gradients: those of accumulation over the micro-batches in one process, d/dw of sum(value_i / sum(weight)), bit for
-// bit
-//   with every schedule of schedule.h, since each adds them in the order of the micro-batches. Two things have no order
-//   in common with one process and are equal up to rounding only: tied parameters, and a schedule of your own that runs
-//   a stage's backwards in another order.
+//   bit with every schedule of schedule.h, since each adds them in the order of the micro-batches. Two things have no
+//   order in common with one process and are equal up to rounding only: tied parameters, and a schedule of your own
+//   that runs a stage's backwards in another order.
 // Schedule: simulated before anything runs (simulator.h), and compared by hash over the ranks.
 // Shapes: the first activation from each stage to the next carries its type and shape; all later ones must have them
 //   too, in later runs as well, until forget_shapes().
@@ -21,17 +20,18 @@
 //   nothing there and W is a whole backward.
 // Random numbers: dropout draws from torch's generator in the order of this rank's list, not of one process.
 // Overlap: sends and receives run on the communicator's thread while this one calculates.
-// Data parallelism as well: run() calls backward several times, so average the gradients after run(). A hook that
-// counts
-//   one gradient for each parameter and backward (DistributedDataParallel) must be off (no_sync) meanwhile.
+// Data parallelism as well: run() calls backward several times, so the gradients are averaged behind it:
+//   DistributedDataParallel ddp(*part, mesh.dp());
+//   { const auto guard = ddp.no_sync(); pipeline.run(x, y, {.total_weight = tokens_of_all / mesh.dp().size()}); }
+//   ddp.average_gradients();
+// Activation checkpointing: part of a stage's forward (checkpoint_blocks); with every schedule one more forward.
 // Memory: the schedule's live activations, the receive buffers of as many, and with split backward each stage's graph
 //   until its W.
 // Threads: as tutti::Communicator. The communicator must not be used for anything else during run().
-// Errors: tutti::Error. When a stage or the loss throws, or a shape changes, the communicator is aborted with a
-// sentence
-//   that names rank, action and reason; all ranks fail with it and none hangs. After that the object cannot run again.
-//   No action may take longer than the communicator's timeout, as the next rank waits for it.
-// Limits: CPU tensors; one tensor from stage to stage.
+// Errors: tutti::Error. When a stage or the loss throws, or a shape changes, the communicator and those of tie() are
+//   aborted with a sentence that names rank, action and reason; all ranks fail with it and none hangs. After that the
+//   object cannot run again. No action may take longer than the communicator's timeout, as the next rank waits for it.
+// Limits: CPU tensors; one tensor from stage to stage, which arrives contiguous whatever its strides were.
 #pragma once
 
 #include <torch/torch.h>
@@ -55,7 +55,8 @@ struct PipelineRun {
 
 struct PipelineRunOptions {
   /// Divides the sum of the values in place of the run's own sum of weights, > 0: what all data-parallel replicas count
-  /// together, so that the sum of their gradients is the gradient of the mean. Read on the last stage's rank. 0: own.
+  /// together, for gradients that are then added over them (divided by their number, for gradients that are averaged).
+  /// Read on the last stage's rank. 0: own.
   double total_weight = 0;
 };
 

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "training/gradient_hooks.h"
+
 namespace tutti::training {
 namespace {
 
@@ -23,7 +25,13 @@ variable_list execute(const edge_list& roots, const variable_list& gradients, bo
                                                                /*create_graph=*/false, accumulate, outputs);
 }
 
-bool takes_gradient(const Node* node) { return dynamic_cast<const torch::autograd::AccumulateGrad*>(node) != nullptr; }
+const torch::autograd::AccumulateGrad* as_leaf(const Node* node) {
+  return dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
+}
+bool takes_gradient(const Node* node) { return as_leaf(node) != nullptr; }
+
+/// LibTorch's own operators are; an autograd function of somebody's own is not, and may do more than calculate.
+bool may_run_twice(const Node& node) { return const_cast<Node&>(node).is_traceable(); }
 
 /// All nodes from `root` on, each behind the nodes that it leads to.
 std::vector<NodePtr> nodes_from(const NodePtr& root) {
@@ -92,14 +100,16 @@ torch::Tensor SplitBackward::run_input(const torch::Tensor& output, const torch:
   }
 
   edge_list wanted_edges{goal};
-  std::vector<NodePtr> shared;  // parameters with several joints
+  std::vector<NodePtr> not_split;  // parameters
+  std::vector<torch::Tensor> without_hooks;
   for (Joint& joint : joints) {
     Branch branch;
     for (const NodePtr& leaf : joint.parameters) {
-      if (joints_of[leaf.get()] == 1) {
+      if (joints_of[leaf.get()] == 1 && may_run_twice(*joint.node)) {
         branch.parameters.emplace_back(leaf, 0);
-      } else if (joints_of[leaf.get()] > 1) {
-        shared.push_back(leaf);
+      } else if (joints_of[leaf.get()] > 0) {
+        not_split.push_back(leaf);
+        without_hooks.push_back(as_leaf(leaf.get())->variable);
         joints_of[leaf.get()] = 0;
       }
     }
@@ -108,12 +118,16 @@ torch::Tensor SplitBackward::run_input(const torch::Tensor& output, const torch:
     wanted_edges.insert(wanted_edges.end(), branch.roots.begin(), branch.roots.end());
     branches_.push_back(std::move(branch));
   }
-  for (const NodePtr& leaf : shared) {
+  for (const NodePtr& leaf : not_split) {
     wanted_edges.emplace_back(leaf, 0);
     branches_.push_back({{Edge(leaf, 0)}, {}, {Edge(leaf, 0)}});
   }
 
-  const variable_list found = execute({root}, {start}, /*accumulate=*/false, wanted_edges);
+  variable_list found;
+  {
+    const WithoutGradientHooks none(without_hooks);  // the second part runs them
+    found = execute({root}, {start}, /*accumulate=*/false, wanted_edges);
+  }
   std::size_t next = 1;
   for (Branch& branch : branches_) {
     edge_list roots;

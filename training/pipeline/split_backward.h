@@ -9,12 +9,12 @@
 // How: the first part runs autograd on the path from output to input only, and keeps the gradients that arrive at each
 //   node on this path where parameters join it; the second starts at these nodes and runs nothing but the branches to
 //   the parameters. The arithmetic is that of one backward pass, and so are the bits.
-// Not split: a parameter that joins the path at two nodes gets its gradient in the first part (it is added to .grad()
-//   in the second). When `input` is undefined or does not need a gradient (first stage), the first part does nothing
-//   and the second is a whole backward.
+// Not split: a parameter that joins the path at two nodes, or at an autograd function that is not LibTorch's own (such
+//   a function may communicate, or compute a part again as a checkpoint does, and is run once). It gets its gradient
+//   in the first part, which is added to .grad() in the second. When `input` is undefined or does not need a gradient
+//   (first stage), the first part does nothing and the second is a whole backward.
+// Hooks: those of parameters run once, in the second part.
 // Memory: the graph and the kept gradients live until run_weights() has returned.
-// Limits: a node where parameters join has its backward called once for each part, so a custom autograd function there
-//   must not have side effects; recomputation (activation checkpointing) would be done twice.
 #pragma once
 
 #include <torch/torch.h>

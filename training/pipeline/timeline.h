@@ -6,8 +6,8 @@
 //   // python3 timeline.py timeline.json timeline.png
 //
 // JSON: {"schedule": "1f1b", "ranks": p, "stages": n, "micro_batches": m,
-//        "measured": [rank 0's actions, ...], "simulated": [...]}, an action being ["F", stage, micro-batch, start,
-//        end].
+//        "measured": [rank 0's actions, ...], "simulated": [...]}
+//   with an action as ["F", stage, micro-batch, start, end].
 //   Times in seconds from the first action of the timeline. Calculations only.
 #pragma once
 

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
+#include "training/memory/pool.h"
 #include "training/tensors.h"
 
 namespace tutti::training {
@@ -20,47 +19,7 @@ std::string to_text(const TensorShape& shape) {
 
 TensorShape shape_of(const torch::Tensor& tensor) { return {tensor.scalar_type(), tensor.sizes().vec()}; }
 
-/// Tensors may be freed by any thread, and after Transfers.
-class Transfers::Memory : public std::enable_shared_from_this<Memory> {
- public:
-  ~Memory() {
-    for (auto& [bytes, pointers] : free_) {
-      for (void* pointer : pointers) deallocate(pointer);
-    }
-  }
-
-  torch::Tensor make(const TensorShape& shape) {
-    std::size_t bytes = c10::elementSize(shape.type);
-    for (std::int64_t size : shape.sizes) bytes *= static_cast<std::size_t>(size);
-    void* pointer = bytes == 0 ? nullptr : take(bytes);
-    const auto give_back = [self = shared_from_this(), bytes](void* p) { self->put(p, bytes); };
-    return torch::from_blob(pointer, shape.sizes, give_back, shape.type);
-  }
-
- private:
-  void* take(std::size_t bytes) {
-    {
-      const std::scoped_lock lock(mutex_);
-      std::vector<void*>& pointers = free_[bytes];
-      if (!pointers.empty()) {
-        void* pointer = pointers.back();
-        pointers.pop_back();
-        return pointer;
-      }
-    }
-    return allocate(bytes);
-  }
-  void put(void* pointer, std::size_t bytes) {
-    if (pointer == nullptr) return;
-    const std::scoped_lock lock(mutex_);
-    free_[bytes].push_back(pointer);
-  }
-
-  std::mutex mutex_;
-  std::unordered_map<std::size_t, std::vector<void*>> free_;
-};
-
-Transfers::Transfers(Communicator communicator) : comm_(std::move(communicator)), memory_(std::make_shared<Memory>()) {}
+Transfers::Transfers(Communicator communicator) : comm_(std::move(communicator)) {}
 
 const TensorShape* Transfers::shape(int edge) const {
   const auto found = shapes_.find(edge);
@@ -131,7 +90,10 @@ void Transfers::begin(Transfer& transfer) {
   if (transfer.send && transfer.with_header) {
     transfer.header_work = comm_.send_async(transfer.header.data(), kHeader, DataType::i64, transfer.peer);
   }
-  if (!transfer.send) transfer.tensor = memory_->make(shapes_.at(transfer.edge));
+  if (!transfer.send) {
+    const TensorShape& agreed = shapes_.at(transfer.edge);
+    transfer.tensor = RegisteredPool::process()->empty(agreed.sizes, agreed.type);
+  }
   const auto count = static_cast<std::size_t>(transfer.tensor.numel());
   if (count == 0) return;  // both sides know
   const DataType type = *floating_type_of(transfer.tensor);

@@ -4,9 +4,8 @@
 // The first activation on each edge (from stage s to s + 1) is preceded by a header with type and shape; later
 // activations and all gradients of that edge must have them, too. Until the header has come, later transfers wait in
 // this object and are started by the next call.
-// Memory: what is sent is kept until it has gone. What is received lies in memory that peers reach without a copy; it
-// is used again once the tensor is gone, so the most that was ever in use stays allocated. Errors: those of the
-// communicator.
+// Memory: what is sent is kept until it has gone. What is received lies in blocks of RegisteredPool::process().
+// Errors: those of the communicator.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,7 +64,6 @@ class Transfers {
     Work header_work, work;
     bool taken = false;
   };
-  class Memory;
 
   /// Starts what can be started, in order; with `wait`, waits for headers until the transfer at `place` has started.
   void start(bool wait, std::size_t place);
@@ -74,7 +71,6 @@ class Transfers {
   void drop_finished();
 
   Communicator comm_;
-  std::shared_ptr<Memory> memory_;
   std::map<int, TensorShape> shapes_;
   std::deque<Transfer> transfers_;  // handed over and not yet done, in order
   Ticket first_ = 0;                // of transfers_[0]

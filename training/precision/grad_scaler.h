@@ -7,9 +7,9 @@
 //     optimizer.zero_grad();
 //     { Autocast autocast(torch::kFloat16); loss = model->loss(x, y); }
 //     scaler.scale(loss).backward();
-//     scaler.unscale_(optimizer);                  // only when gradients are looked at before the step, as for
-//     clipping scaler.step(optimizer);                      // false: left out scaler.update(); // once, after the
-//     steps of all optimizers
+//     scaler.unscale_(optimizer);                  // only when gradients are looked at before the step (clipping)
+//     scaler.step(optimizer);                      // false: left out
+//     scaler.update();                             // once, after the steps of all optimizers
 //   }
 //
 // Ranks: give the communicators over which ranks share parameters or must step together (data parallel, tensor

@@ -2,30 +2,26 @@
 
 #include <fmt/format.h>
 
-#include <unordered_set>
-
+#include "training/tensors.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
 
 MasterWeights::MasterWeights(const torch::nn::Module& module) {
-  std::unordered_set<const void*> seen;
-  for (const auto& item : module.named_parameters()) {
-    const torch::Tensor& parameter = item.value();
-    if (!parameter.defined() || !parameter.requires_grad()) continue;
-    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+  for (const auto& [name, parameter] : parameters_of(module)) {
+    if (!parameter.requires_grad()) continue;
     switch (parameter.scalar_type()) {
       case torch::kFloat32:
       case torch::kFloat64: masters_.push_back(parameter); break;
       case torch::kBFloat16:
       case torch::kFloat16:
         masters_.push_back(parameter.detach().to(torch::kFloat32).requires_grad_());
-        shorts_.push_back({item.key(), parameter, masters_.back()});
+        shorts_.push_back({name, parameter, masters_.back()});
         break;
       default:
         throw Error(Code::invalid_argument,
-                    fmt::format("MasterWeights: parameter '{}' is of type {}; it can be f32, f64, f16 or bf16",
-                                item.key(), c10::toString(parameter.scalar_type())));
+                    fmt::format("MasterWeights: parameter '{}' is of type {}; it can be f32, f64, f16 or bf16", name,
+                                c10::toString(parameter.scalar_type())));
     }
   }
 }

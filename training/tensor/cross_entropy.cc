@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "training/tensor/abort.h"
+#include "training/abort.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -18,16 +19,22 @@ using torch::autograd::variable_list;
 constexpr const char* kName = "vocabulary_parallel_cross_entropy";
 
 /// Sum over tokens of -log softmax(logits)[target]. `mine`: the target is one of this rank's entries; `local`: which (0
-/// where it is not); `counts`: it is not ignored.
+/// where it is not); `counts`: it is not ignored; `valid`: how many of this rank's entries are no padding.
 struct CrossEntropySum : torch::autograd::Function<CrossEntropySum> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& logits, const torch::Tensor& local,
-                               const torch::Tensor& mine, const torch::Tensor& counts, Communicator comm) {
+                               const torch::Tensor& mine, const torch::Tensor& counts, std::int64_t valid,
+                               Communicator comm) {
     const torch::ScalarType wide = logits.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     // The floor is for ranks all of whose entries are impossible (-inf): their sum is then 0 rather than not a number.
     const double floor =
         wide == torch::kFloat64 ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
-    const torch::Tensor largest = logits.amax(1).to(wide).clamp_min(floor);
-    const torch::Tensor sum = (logits.to(wide) - largest.unsqueeze(1)).exp_().sum(1);
+    const auto options = logits.options().dtype(wide).requires_grad(false);
+    torch::Tensor largest = torch::full({logits.size(0)}, floor, options), sum = torch::zeros_like(largest);
+    if (valid > 0) {
+      const torch::Tensor own = logits.narrow(1, 0, valid);
+      largest = own.amax(1).to(wide).clamp_min(floor);
+      sum = (own.to(wide) - largest.unsqueeze(1)).exp_().sum(1);
+    }
     const torch::Tensor target =
         logits.gather(1, local.unsqueeze(1)).squeeze(1).to(wide).masked_fill(mine.logical_not(), 0);
     const torch::Tensor own = torch::stack({largest, sum, target});
@@ -40,6 +47,7 @@ struct CrossEntropySum : torch::autograd::Function<CrossEntropySum> {
     const torch::Tensor top = all.select(1, 0).amax(0);
     const torch::Tensor total = (all.select(1, 1) * (all.select(1, 0) - top).exp_()).sum(0);
     context->save_for_backward({logits, local, mine, counts, top, total});
+    context->saved_data["valid"] = valid;
     return (total.log() - (all.select(1, 2).sum(0) - top)).masked_select(counts).sum();
   }
 
@@ -50,7 +58,8 @@ struct CrossEntropySum : torch::autograd::Function<CrossEntropySum> {
     torch::Tensor result = (logits.to(top.scalar_type()) - top.unsqueeze(1)).exp_().div_(total.unsqueeze(1));
     result.scatter_add_(1, local.unsqueeze(1), mine.to(result.scalar_type()).neg().unsqueeze(1));
     result.mul_(gradients[0]).masked_fill_(counts.logical_not().unsqueeze(1), 0);  // an ignored row may hold anything
-    return {result.to(logits.scalar_type()), {}, {}, {}, {}};
+    result.slice(1, context->saved_data["valid"].toInt()).zero_();
+    return {result.to(logits.scalar_type()), {}, {}, {}, {}, {}};
   }
 };
 
@@ -67,19 +76,24 @@ torch::Tensor vocabulary_parallel_cross_entropy(const torch::Tensor& logits, con
                                   c10::toString(targets.scalar_type())));
   }
   const std::int64_t part = logits.size(-1);
+  const std::int64_t vocabulary = options.vocabulary > 0 ? options.vocabulary : part * comm.size();
+  if (vocabulary > part * comm.size()) {
+    fail_on_all(comm, fmt::format("{}: {} entries on each of {} ranks are fewer than the vocabulary of {}", kName, part,
+                                  comm.size(), vocabulary));
+  }
   const torch::Tensor flat = targets.reshape(-1);
   const torch::Tensor counts = flat != options.ignore_index;
-  const torch::Tensor bad = counts & ((flat < 0) | (flat >= part * comm.size()));
+  const torch::Tensor bad = counts & ((flat < 0) | (flat >= vocabulary));
   if (bad.any().item<bool>()) {
     const auto index = bad.to(torch::kInt64).argmax().item<std::int64_t>();
-    fail_on_all(comm,
-                fmt::format("{}: target {} of token {} is neither in a vocabulary of {} nor ignore_index {}", kName,
-                            flat[index].item<std::int64_t>(), index, part * comm.size(), options.ignore_index));
+    fail_on_all(comm, fmt::format("{}: target {} of token {} is neither in a vocabulary of {} nor ignore_index {}",
+                                  kName, flat[index].item<std::int64_t>(), index, vocabulary, options.ignore_index));
   }
   const torch::Tensor shifted = flat - comm.rank() * part;
   const torch::Tensor mine = counts & (shifted >= 0) & (shifted < part);
   const torch::Tensor local = shifted.masked_fill(mine.logical_not(), 0);
-  const torch::Tensor sum = CrossEntropySum::apply(logits.reshape({-1, part}), local, mine, counts, comm);
+  const std::int64_t valid = std::clamp<std::int64_t>(vocabulary - comm.rank() * part, 0, part);
+  const torch::Tensor sum = CrossEntropySum::apply(logits.reshape({-1, part}), local, mine, counts, valid, comm);
   return sum / options.divisor.value_or(counts.sum().item<double>());
 }
 

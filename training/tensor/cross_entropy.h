@@ -1,14 +1,12 @@
 // Cross entropy of logits whose vocabulary is cut over the ranks. The logits are never gathered.
 //
-//   torch::Tensor logits = torch::linear(copy_to_region(x, comm), my_rows_of_the_vocabulary);   // [..., vocabulary /
-//   N] torch::Tensor loss = vocabulary_parallel_cross_entropy(logits, targets, comm);               // a number, on all
-//   ranks
+//   torch::Tensor logits = torch::linear(copy_to_region(x, comm), my_rows);                 // [..., vocabulary / N]
+//   torch::Tensor loss = vocabulary_parallel_cross_entropy(logits, targets, comm);          // one number, on all ranks
 //
 // How: each rank takes its largest logit, its sum of exponentials below that, and its target's logit (0 when another
-// rank
-//   has it); one all-gather of these three numbers per token; every rank puts them together in rank order, so that all
-//   have the same bits. Backward is local: softmax minus one hot. After Shoeybi et al., "Megatron-LM", 2019, section 3,
-//   which takes three all-reduces for it.
+//   rank has it); one all-gather of these three numbers per token; every rank puts them together in rank order, so that
+//   all have the same bits. Backward is local: softmax minus one hot. After Shoeybi et al., "Megatron-LM", 2019,
+//   section 3, which takes three all-reduces for it.
 // Shapes: logits [..., vocabulary / N], targets [...] i64, the same on every rank; rank r has entries from
 //   r * vocabulary / N on. Types: f32, f64, bf16, f16; sums are formed in f32 (f64 for f64), which is the loss's type.
 // Bytes: 3 numbers per token to each other rank. Kept for backward: the logits, as they are.
@@ -32,6 +30,8 @@ struct CrossEntropyOptions {
   /// What the sum is divided by; without it, the number of targets that are not ignored. Give the count over all ranks
   /// of a data parallel step here, where those differ.
   std::optional<double> divisor;
+  /// Entries from here on are padding: they have no share in the softmax, and no gradient. 0: none are.
+  std::int64_t vocabulary = 0;
 };
 
 /// The mean in nats per token. Without any token that counts: not a number, as in torch.

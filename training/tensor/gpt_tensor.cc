@@ -4,8 +4,9 @@
 
 #include <utility>
 
-#include "training/tensor/abort.h"
+#include "training/abort.h"
 #include "training/tensor/cross_entropy.h"
+#include "training/tensor/gathered_linear.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -75,13 +76,16 @@ torch::Tensor SharedNorm::operator()(const torch::Tensor& x, const torch::Tensor
 
 TensorParallelGptBlockImpl::TensorParallelGptBlockImpl(nn::Module& whole, const std::string& name,
                                                        const GptConfig& config, Communicator comm,
-                                                       bool sequence_parallel, std::shared_ptr<RandomStates> random)
+                                                       const TensorParallelOptions& wanted,
+                                                       std::shared_ptr<RandomStates> random)
     : name_(name),
       dropout_(config.dropout),
-      sequence_parallel_(sequence_parallel),
+      sequence_parallel_(wanted.sequence_parallel),
       comm_(std::move(comm)),
       random_(std::move(random)) {
-  const auto options = [&](const char* part) { return ParallelOptions{name + "." + part, sequence_parallel}; };
+  const auto options = [&](const char* part) {
+    return ParallelOptions{name + "." + part, wanted.sequence_parallel, wanted.keep_gathered};
+  };
   norm_attention_ =
       shared_norm(*this, "norm_attention", *find<nn::LayerNormImpl>(whole, name + ".norm_attention"), comm_);
   attention_ = register_module(
@@ -124,8 +128,7 @@ TensorParallelGptImpl::TensorParallelGptImpl(Gpt whole, Communicator comm, const
   position_ = shared_parameter(*this, "position", find<nn::EmbeddingImpl>(*whole, "position")->weight, comm_);
   for (int i = 0; i < config_.layers; ++i) {
     const std::string name = fmt::format("block{}", i);
-    blocks_.push_back(register_module(
-        name, TensorParallelGptBlock(*whole, name, config_, comm_, options_.sequence_parallel, random_)));
+    blocks_.push_back(register_module(name, TensorParallelGptBlock(*whole, name, config_, comm_, options_, random_)));
   }
   norm_ = shared_norm(*this, "norm", *find<nn::LayerNormImpl>(*whole, "norm"), comm_);
   train(whole->is_training());
@@ -147,8 +150,11 @@ torch::Tensor TensorParallelGptImpl::logits(const torch::Tensor& tokens) {
 
   torch::Tensor x = token_->forward(tokens.t()) + own[0].narrow(0, first, part).unsqueeze(1);
   x = drop(x, config_.dropout, is_training(), sequence, *random_);
-  for (TensorParallelGptBlock& block : blocks_) x = block->forward(x);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    x = run_block_ ? run_block_(blocks_[i], static_cast<int>(i), x) : blocks_[i]->forward(x);
+  }
   x = norm_(x, own[1], own[2]);
+  if (sequence && !options_.keep_gathered) return gathered_linear(x, token_->weight, {}, comm_, "head");
   x = sequence ? gather_sequence(x, comm_, "head") : copy_to_region(x, comm_, "head");
   return torch::linear(x, token_->weight);
 }
@@ -158,8 +164,9 @@ torch::Tensor TensorParallelGptImpl::forward(const torch::Tensor& tokens) {
 }
 
 torch::Tensor TensorParallelGptImpl::loss(const torch::Tensor& tokens, const torch::Tensor& targets) {
-  return or_abort(comm_, "TensorParallelGpt::loss",
-                  [&] { return vocabulary_parallel_cross_entropy(logits(tokens), targets.t(), comm_); });
+  return or_abort(comm_, "TensorParallelGpt::loss", [&] {
+    return vocabulary_parallel_cross_entropy(logits(tokens), targets.t(), comm_, {.vocabulary = config_.vocabulary});
+  });
 }
 
 void TensorParallelGptImpl::store(Gpt whole) const {

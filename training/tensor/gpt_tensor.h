@@ -7,28 +7,34 @@
 //   model->store(whole);                                                     // collective: the weights back
 //
 // What is cut: heads, hidden units of the mlp, and the vocabulary of embedding and output layer, whose weights stay one
-//   parameter. Heads, 4 * width and vocabulary must be divisible by the ranks. Layer norms, positions and the biases
-//   behind a reduction are whole on every rank, with the same gradients and so the same values (to the bit).
+//   parameter. Heads and 4 * width must be divisible by the ranks; the vocabulary is padded with zeros. Layer norms,
+//   positions and the biases behind a reduction are whole on every rank, with the same gradients and so the same values
+//   (to the bit).
 // Communication per block: 2 all-reduces forward, 2 backward. With sequence_parallel 2 all-gathers and 2
 //   reduce-scatters each way, which move the same bytes, and what lies between is cut by the sequence (1/N of the
-//   activations); the time must be divisible by the ranks then. Parameters outside the regions are used on a part of
+//   activations); the time must be divisible by the ranks then. Backward has 2 all-gathers more, of inputs that it did
+//   not keep (keep_gathered: none more, but they stay whole). Parameters outside the regions are used on a part of
 //   the sequence only, so their gradients are summed: one small all-reduce (6 * width elements) per block backward,
 //   and one for positions and the last layer norm.
 // Dropout: heads draw by rank; what all ranks hold is dropped alike (by rank under sequence_parallel): random.h.
+// Checkpointing: checkpoint_blocks(model, every); a block's collectives of forward then run once more in backward.
 // Result: loss and gradients equal the whole model's but for rounding (sums in another order); without dropout, that
 // is. Source: Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation Recomputation in Large
 //   Transformer Models", 2022.
 // Errors: tutti::Error that names rank, layer and sizes; the communicator is aborted with it. Any other exception in
-//   forward() and loss() brings the other ranks down, too; put backward under or_abort() (abort.h) for the same.
+//   forward() and loss() brings the other ranks down, too; put backward under or_abort() (training/abort.h) for the
+//   same.
 // Threads: as tutti::Communicator; backward counts as use. Ownership: shares nothing with the whole model, which may
-// go.
+//   go.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "training/models/gpt.h"
@@ -40,7 +46,8 @@ namespace tutti::training {
 
 struct TensorParallelOptions {
   bool sequence_parallel = false;
-  std::uint64_t seed = 0;  // of dropout; the same on every rank
+  bool keep_gathered = false;  // layers.h
+  std::uint64_t seed = 0;      // of dropout; the same on every rank
 };
 
 /// A layer norm that every rank holds whole.
@@ -56,7 +63,8 @@ class TensorParallelGptBlockImpl : public torch::nn::Module {
  public:
   /// `name`: of the block in `whole`.
   TensorParallelGptBlockImpl(torch::nn::Module& whole, const std::string& name, const GptConfig& config,
-                             Communicator comm, bool sequence_parallel, std::shared_ptr<RandomStates> random);
+                             Communicator comm, const TensorParallelOptions& options,
+                             std::shared_ptr<RandomStates> random);
   torch::Tensor forward(torch::Tensor x);
   void store(torch::nn::Module& whole) const;
 
@@ -77,7 +85,7 @@ class TensorParallelGptImpl : public torch::nn::Module {
   /// Collective.
   TensorParallelGptImpl(Gpt whole, Communicator comm, const TensorParallelOptions& options = {});
   /// Tokens [rows, time <= context] i64, the same on every rank, to this rank's part of the logits:
-  /// [rows, time, vocabulary / N].
+  /// [rows, time, ceil(vocabulary / N)], zero past the vocabulary.
   torch::Tensor forward(const torch::Tensor& tokens);
   /// Mean cross entropy in nats per token: one number, the same on every rank.
   torch::Tensor loss(const torch::Tensor& tokens, const torch::Tensor& targets);
@@ -86,9 +94,12 @@ class TensorParallelGptImpl : public torch::nn::Module {
   const GptConfig& config() const { return config_; }
   std::vector<TensorParallelGptBlock>& blocks() { return blocks_; }
   RandomStates& random() { return *random_; }
+  /// How forward runs its blocks, as Gpt has it; empty: it calls them.
+  using BlockRunner = std::function<torch::Tensor(TensorParallelGptBlock& block, int index, const torch::Tensor& x)>;
+  void set_block_runner(BlockRunner runner) { run_block_ = std::move(runner); }
 
  private:
-  torch::Tensor logits(const torch::Tensor& tokens);  // [time, rows, vocabulary / N]
+  torch::Tensor logits(const torch::Tensor& tokens);  // [time, rows, ceil(vocabulary / N)]
 
   GptConfig config_;
   TensorParallelOptions options_;
@@ -97,6 +108,7 @@ class TensorParallelGptImpl : public torch::nn::Module {
   VocabularyParallelEmbedding token_ = nullptr;
   torch::Tensor position_;
   std::vector<TensorParallelGptBlock> blocks_;
+  BlockRunner run_block_;
   SharedNorm norm_;
 };
 TORCH_MODULE(TensorParallelGpt);

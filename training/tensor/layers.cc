@@ -5,7 +5,8 @@
 
 #include <utility>
 
-#include "training/tensor/abort.h"
+#include "training/abort.h"
+#include "training/tensor/gathered_linear.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -20,7 +21,9 @@ ParallelOptions named(ParallelOptions options, const char* type) {
 
 /// The options of a part of a layer.
 ParallelOptions part_of(const ParallelOptions& options, const char* part) {
-  return {options.name.empty() ? part : fmt::format("{}.{}", options.name, part), options.sequence_parallel};
+  ParallelOptions result = options;
+  result.name = options.name.empty() ? part : fmt::format("{}.{}", options.name, part);
+  return result;
 }
 
 /// A parameter joined again, with its gradient if there is one.
@@ -50,9 +53,11 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const nn::Linear& whole, Comm
 }
 
 torch::Tensor ColumnParallelLinearImpl::forward(const torch::Tensor& x) {
-  return torch::linear(
-      options_.sequence_parallel ? gather_sequence(x, comm_, options_.name) : copy_to_region(x, comm_, options_.name),
-      weight, bias);
+  const std::string& name = options_.name;
+  if (options_.sequence_parallel && !options_.keep_gathered) return gathered_linear(x, weight, bias, comm_, name);
+  const torch::Tensor whole =
+      options_.sequence_parallel ? gather_sequence(x, comm_, name) : copy_to_region(x, comm_, name);
+  return torch::linear(whole, weight, bias);
 }
 
 WholeParameters ColumnParallelLinearImpl::whole() const {
@@ -87,18 +92,20 @@ WholeParameters RowParallelLinearImpl::whole() const {
 
 VocabularyParallelEmbeddingImpl::VocabularyParallelEmbeddingImpl(const nn::Embedding& whole, Communicator comm,
                                                                  const ParallelOptions& options)
-    : comm_(std::move(comm)), options_(named(options, "VocabularyParallelEmbedding")) {
+    : comm_(std::move(comm)),
+      options_(named(options, "VocabularyParallelEmbedding")),
+      cut_{.dim = 0, .extent = whole->weight.size(0)} {
   const auto& wanted = whole->options;
   if (wanted.padding_idx() || wanted.max_norm() || wanted.scale_grad_by_freq() || wanted.sparse()) {
     fail_on_all(comm_,
                 fmt::format("{}: padding_idx, max_norm, scale_grad_by_freq and sparse cannot be used", options_.name));
   }
-  weight = register_parameter("weight", take_slice(whole->weight, Cut{0}, comm_, options_.name),
+  weight = register_parameter("weight", take_slice(whole->weight, cut_, comm_, options_.name),
                               whole->weight.requires_grad());
 }
 
 torch::Tensor VocabularyParallelEmbeddingImpl::forward(const torch::Tensor& indices) {
-  const std::int64_t part = weight.size(0), vocabulary = part * comm_.size();
+  const std::int64_t part = weight.size(0), vocabulary = cut_.extent;
   const torch::Tensor bad = (indices < 0) | (indices >= vocabulary);
   if (bad.any().item<bool>()) {
     fail_on_all(comm_, fmt::format("{}: index {} is not in a vocabulary of {}", options_.name,
@@ -114,7 +121,7 @@ torch::Tensor VocabularyParallelEmbeddingImpl::forward(const torch::Tensor& indi
 }
 
 WholeParameters VocabularyParallelEmbeddingImpl::whole() const {
-  return {join(weight, Cut{0}, comm_, options_.name), {}};
+  return {join(weight, cut_, comm_, options_.name), {}};
 }
 
 ParallelAttentionImpl::ParallelAttentionImpl(const nn::Linear& query_key_value_whole, const nn::Linear& out_whole,

@@ -17,7 +17,9 @@
 //   Recomputation in Large Transformer Models", 2022, section 4.2.2.
 // Errors: tutti::Error that names rank, layer and sizes (not divisible by the ranks; indices out of range); the
 //   communicator is aborted with it.
-// Limits: dense CPU tensors. Backward keeps a column parallel layer's gathered input under sequence_parallel.
+// Memory under sequence_parallel: backward gathers a column parallel layer's input again, so what is kept of it is 1/N
+//   (gathered_linear.h); with `keep_gathered` it keeps the whole, and the bytes are those of the all-reduce form.
+// Limits: dense CPU tensors.
 // Threads: as tutti::Communicator.
 #pragma once
 
@@ -36,6 +38,7 @@ namespace tutti::training {
 struct ParallelOptions {
   std::string name;  // who errors say it was; empty: the layer's type
   bool sequence_parallel = false;
+  bool keep_gathered = false;  // under sequence_parallel: more memory, one all-gather less in backward
 };
 
 struct WholeParameters {
@@ -81,7 +84,8 @@ class RowParallelLinearImpl : public torch::nn::Module {
 TORCH_MODULE(RowParallelLinear);
 
 /// An embedding whose rows, the vocabulary, are cut over the ranks. Indices i64 [time, ...] to [time, ..., width], or
-/// to [time / N, ..., width] with sequence_parallel.
+/// to [time / N, ..., width] with sequence_parallel. A vocabulary that the ranks do not divide is padded: each rank has
+/// ceil(vocabulary / N) rows, those past the vocabulary (on the last ranks) are zero and no part of whole().
 class VocabularyParallelEmbeddingImpl : public torch::nn::Module {
  public:
   VocabularyParallelEmbeddingImpl(const torch::nn::Embedding& whole, Communicator comm,
@@ -89,11 +93,12 @@ class VocabularyParallelEmbeddingImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& indices);
   WholeParameters whole() const;
 
-  torch::Tensor weight;  // [vocabulary / N, width]
+  torch::Tensor weight;  // [ceil(vocabulary / N), width]
 
  private:
   Communicator comm_;
   ParallelOptions options_;
+  Cut cut_;
 };
 TORCH_MODULE(VocabularyParallelEmbedding);
 

@@ -2,6 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <utility>
+
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -10,15 +12,17 @@ namespace {
 std::mutex guard_mutex;  // of the default generator's guards, all threads
 thread_local bool holds_guard = false;
 
-torch::Tensor exchange_default_state(const torch::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+torch::Tensor state_of(at::Generator& generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+torch::Tensor exchange_state(at::Generator generator, const torch::Tensor& state) {
   const std::lock_guard<std::mutex> lock(generator.mutex());
   torch::Tensor before = generator.get_state();
   generator.set_state(state);
   return before;
 }
-
-torch::Tensor seeded(std::uint64_t seed) { return at::detail::createCPUGenerator(seed).get_state(); }
 
 std::unique_lock<std::mutex> lock_guards() {
   if (holds_guard) {
@@ -30,27 +34,23 @@ std::unique_lock<std::mutex> lock_guards() {
 }  // namespace
 
 RandomStates::RandomStates(std::uint64_t seed, int rank)
-    : outside_(seeded(seed)), inside_(seeded(seed + kInsideOffset + static_cast<std::uint64_t>(rank))) {}
+    : outside_(at::detail::createCPUGenerator(seed)),
+      inside_(at::detail::createCPUGenerator(seed + kInsideOffset + static_cast<std::uint64_t>(rank))) {}
 
-RandomStates::Guard::Guard(torch::Tensor* state)
-    : lock_(lock_guards()), state_(state), before_(exchange_default_state(*state)) {
+RandomStates::Guard::Guard(at::Generator generator)
+    : lock_(lock_guards()),
+      generator_(std::move(generator)),
+      before_(exchange_state(at::detail::getDefaultCPUGenerator(), state_of(generator_))) {
   holds_guard = true;
 }
 
 RandomStates::Guard::~Guard() {
-  *state_ = exchange_default_state(before_);
+  exchange_state(generator_, exchange_state(at::detail::getDefaultCPUGenerator(), before_));
   holds_guard = false;
 }
 
 RandomStates::Guard RandomStates::use(RandomRegion region) {
-  return Guard(region == RandomRegion::inside ? &inside_ : &outside_);
-}
-
-RandomStates::Snapshot RandomStates::snapshot() const { return {outside_.clone(), inside_.clone()}; }
-
-void RandomStates::restore(const Snapshot& snapshot) {
-  outside_ = snapshot.outside.clone();
-  inside_ = snapshot.inside.clone();
+  return Guard(region == RandomRegion::inside ? inside_ : outside_);
 }
 
 }  // namespace tutti::training

@@ -8,14 +8,15 @@
 //   }
 //   { const auto guard = states.use(RandomRegion::outside); ... }   // the same on every rank
 //
-// How: the object keeps two states of torch's default CPU generator, seeded with `seed` (outside) and with
-//   `seed + 2718 + rank` (inside), the constant of Megatron-LM (megatron/core/tensor_parallel/random.py). While a guard
-//   lives, the default generator has one of them; then the state is kept for the next guard, and the generator gets
-//   back what it had.
+// How: the object keeps two generators, seeded with `seed` (outside) and with `seed + 2718 + rank` (inside), the
+//   constant of Megatron-LM (megatron/core/tensor_parallel/random.py). While a guard lives, torch's default CPU
+//   generator has the state of one of them; then that one goes on from where the default one stopped, which gets back
+//   what it had.
+// Computing a part again with the same numbers (checkpoint.h): CheckpointOptions{.default_generators = false,
+//   .generators = states.generators()}.
 // Threads: the default generator is one for the whole process. Guards of all threads exclude each other, so ranks may
-// be
-//   threads of one process; a guard must hence not live across a collective call (the others might wait for the guard
-//   while it waits for them). A thread that draws without a guard takes its numbers from whatever is in place.
+//   be threads of one process; a guard must hence not live across a collective call (the others might wait for the
+//   guard while it waits for them). A thread that draws without a guard takes its numbers from whatever is in place.
 // Errors: invalid_argument when a thread that holds a guard asks for another.
 // Limits: CPU. A CUDA generator is not touched: ranks on CUDA are processes, where each seeds its own device.
 #pragma once
@@ -24,6 +25,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 namespace tutti::training {
 
@@ -39,28 +41,22 @@ class RandomStates {
 
   class Guard {
    public:
-    explicit Guard(torch::Tensor* state);
+    explicit Guard(at::Generator generator);
     ~Guard();
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
    private:
     std::unique_lock<std::mutex> lock_;
-    torch::Tensor* state_;
+    at::Generator generator_;
     torch::Tensor before_;
   };
-  /// Must not outlive this object.
   [[nodiscard]] Guard use(RandomRegion region);
-
-  /// For checkpoints, and for computing a part again with the same numbers. Not while a guard lives.
-  struct Snapshot {
-    torch::Tensor outside, inside;
-  };
-  Snapshot snapshot() const;
-  void restore(const Snapshot& snapshot);
+  /// Outside, inside. Their states may be read and set while no guard lives.
+  std::vector<at::Generator> generators() const { return {outside_, inside_}; }
 
  private:
-  torch::Tensor outside_, inside_;
+  at::Generator outside_, inside_;
 };
 
 }  // namespace tutti::training

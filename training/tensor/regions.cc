@@ -5,7 +5,10 @@
 
 #include <utility>
 
-#include "training/tensor/abort.h"
+#include "training/abort.h"
+#include "training/memory/pool.h"
+#include "training/tensor/region_group.h"
+#include "training/tensors.h"
 
 namespace tutti::training {
 namespace {
@@ -39,47 +42,36 @@ constexpr const char* name_of(Kind kind) {
   return "?";
 }
 
-/// The ranks of a region, in a form that autograd can keep between forward and backward.
-struct Group : torch::CustomClassHolder {
-  Group(Communicator communicator, std::string layer_name)
-      : comm(std::move(communicator)), layer(std::move(layer_name)) {}
-  std::string named(const char* call) const {
-    return layer.empty() ? std::string(call) : fmt::format("{}: {}", layer, call);
-  }
-  Communicator comm;
-  std::string layer;
-};
-using GroupPointer = c10::intrusive_ptr<Group>;
-
-GroupPointer group_of(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<Group>(context->saved_data["group"].toCapsule());
-}
-
 std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
-void check_divisible(const torch::Tensor& x, std::int64_t dim, Kind kind, Group& group) {
+void check_divisible(const torch::Tensor& x, std::int64_t dim, Kind kind, RegionGroup& group) {
   if (x.size(dim) % group.comm.size() == 0) return;
   fail_on_all(group.comm, fmt::format("{}: dimension {} of the input of sizes [{}] cannot be divided by {} ranks",
                                       group.named(name_of(kind)), dim, fmt::join(x.sizes(), ", "), group.comm.size()));
 }
 
-torch::Tensor all_reduce(const torch::Tensor& x, Group& group, DataType type) {
-  const torch::Tensor in = x.contiguous();
-  const torch::Tensor out = in.is_same(x) ? torch::empty_like(in) : in;  // a copy made here may be overwritten
-  group.comm.all_reduce(in.data_ptr(), out.data_ptr(), count_of(in), type);
+/// Memory that peers reach without a copy, for results.
+torch::Tensor empty(at::IntArrayRef sizes, const torch::Tensor& like) {
+  return RegisteredPool::process()->empty(sizes, like.scalar_type());
+}
+
+torch::Tensor all_reduce(const torch::Tensor& x, RegionGroup& group, DataType type) {
+  const torch::Tensor out = empty(x.sizes(), x);
+  out.copy_(x);  // and in place: both ends of the call are registered then
+  group.comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type);
   return out;
 }
 
-torch::Tensor all_gather(const torch::Tensor& x, Group& group, DataType type) {  // [...] to [ranks, ...]
+torch::Tensor all_gather(const torch::Tensor& x, RegionGroup& group, DataType type) {  // [...] to [ranks, ...]
   const torch::Tensor in = x.contiguous();
   std::vector<std::int64_t> sizes = in.sizes().vec();
   sizes.insert(sizes.begin(), group.comm.size());
-  torch::Tensor out = torch::empty(sizes, in.options());
+  torch::Tensor out = empty(sizes, in);
   group.comm.all_gather(in.data_ptr(), out.data_ptr(), count_of(in), type);
   return out;
 }
 
-torch::Tensor run(Kind kind, const torch::Tensor& x, Group& group) {
+torch::Tensor run(Kind kind, const torch::Tensor& x, RegionGroup& group) {
   const std::int64_t size = group.comm.size();
   const DataType type = data_type_of(x, group.comm, group.named(name_of(kind)));
   const bool whole = kind == Kind::copy || kind == Kind::reduce;
@@ -105,7 +97,7 @@ torch::Tensor run(Kind kind, const torch::Tensor& x, Group& group) {
       const torch::Tensor in = x.contiguous();
       std::vector<std::int64_t> sizes = x.sizes().vec();
       sizes[0] /= size;
-      torch::Tensor out = torch::empty(sizes, in.options());
+      torch::Tensor out = empty(sizes, in);
       group.comm.reduce_scatter(in.data_ptr(), out.data_ptr(), count_of(out), type);
       return out;
     }
@@ -114,29 +106,30 @@ torch::Tensor run(Kind kind, const torch::Tensor& x, Group& group) {
 }
 
 struct Region : torch::autograd::Function<Region> {
-  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, const GroupPointer& group, Kind kind) {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, const RegionGroupPointer& group,
+                               Kind kind) {
     context->saved_data["group"] = c10::IValue::make_capsule(group);
     context->saved_data["kind"] = static_cast<std::int64_t>(kind);
     return run(kind, x, *group);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto kind = static_cast<Kind>(context->saved_data["kind"].toInt());
-    return {Region::apply(gradients[0], group_of(context), transpose(kind)), {}, {}};
+    return {Region::apply(gradients[0], region_group_of(context), transpose(kind)), {}, {}};
   }
 };
 
 torch::Tensor cross(Kind kind, const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
   if (comm.size() == 1) return x;
-  return Region::apply(x, c10::make_intrusive<Group>(comm, layer), kind);
+  return Region::apply(x, c10::make_intrusive<RegionGroup>(comm, layer), kind);
 }
 
 struct SumGradients : torch::autograd::Function<SumGradients> {
-  static variable_list forward(AutogradContext* context, at::TensorList parameters, const GroupPointer& group) {
+  static variable_list forward(AutogradContext* context, at::TensorList parameters, const RegionGroupPointer& group) {
     context->saved_data["group"] = c10::IValue::make_capsule(group);
     return parameters.vec();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const GroupPointer group = group_of(context);
+    const RegionGroupPointer group = region_group_of(context);
     const DataType type = data_type_of(gradients[0], group->comm, group->named("sum_gradients"));
     std::vector<torch::Tensor> flat;
     for (const torch::Tensor& gradient : gradients) flat.push_back(gradient.reshape(-1));
@@ -161,15 +154,9 @@ DataType data_type_of(const torch::Tensor& tensor, const Communicator& comm, con
     fail_on_all(comm,
                 fmt::format("{}: the tensor is on {}; only dense CPU tensors can be used", who, tensor.device().str()));
   }
-  switch (tensor.scalar_type()) {
-    case torch::kFloat32: return DataType::f32;
-    case torch::kFloat64: return DataType::f64;
-    case torch::kFloat16: return DataType::f16;
-    case torch::kBFloat16: return DataType::bf16;
-    default:
-      fail_on_all(comm, fmt::format("{}: the tensor is of type {}; it can be f32, f64, f16 or bf16", who,
-                                    c10::toString(tensor.scalar_type())));
-  }
+  if (const std::optional<DataType> type = floating_type_of(tensor)) return *type;
+  fail_on_all(comm, fmt::format("{}: the tensor is of type {}; it can be f32, f64, f16 or bf16", who,
+                                c10::toString(tensor.scalar_type())));
 }
 
 torch::Tensor copy_to_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
@@ -205,7 +192,8 @@ std::vector<torch::Tensor> sum_gradients(const std::vector<torch::Tensor>& param
     trained.push_back(parameter);
   }
   if (trained.empty()) return parameters;
-  const variable_list passed = SumGradients::apply(at::TensorList(trained), c10::make_intrusive<Group>(comm, layer));
+  const variable_list passed =
+      SumGradients::apply(at::TensorList(trained), c10::make_intrusive<RegionGroup>(comm, layer));
   std::vector<torch::Tensor> result;
   auto next = passed.begin();
   for (const torch::Tensor& parameter : parameters) {

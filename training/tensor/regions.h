@@ -15,19 +15,20 @@
 //   scatter_sequence     reduce-scatter on dimension 0        all-gather on dimension 0
 //
 // Source: the first four are f, g and their kin in Shoeybi et al., "Megatron-LM", 2019, section 3; the last two are g
-// and
-//   g-bar in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, section 4.2.2.
+//   and g-bar in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022,
+//   section 4.2.2.
 // Meaning: behind reduce_from_region and gather_from_region every rank must compute the same, and the loss is that one
 //   value, not the sum of the ranks' copies. An input of copy_to_region and scatter_to_region must be the same on all.
 // Shapes: any, the same on all ranks. Sequences lie on dimension 0 ([time, rows, width]) because a rank's part is one
 //   piece of memory then: no copies around the collective. On the last dimension a gather costs one copy.
 // Bytes per element of the whole: all-reduce = all-gather + reduce-scatter, so the sequence form moves no more.
-// Types: f32, f64, bf16, f16; any strides (an input that is not contiguous is copied first). Results are contiguous.
+// Types: f32, f64, bf16, f16; any strides (an input that is not contiguous is copied first). Results are contiguous, in
+//   blocks of RegisteredPool::process().
 // One rank: every function returns its input.
 // Gradients of gradients work. Threads: as tutti::Communicator; backward counts as use.
 // Errors: tutti::Error that names rank, function, layer and sizes; the communicator is aborted with it, since the
 //   others may be waiting in the collective. Whatever the collective throws.
-// Limits: dense CPU tensors, in torch's memory: between processes the collectives stage them (tutti::allocate).
+// Limits: dense CPU tensors.
 #pragma once
 
 #include <torch/torch.h>

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "training/tensor/abort.h"
+#include "training/abort.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -38,21 +38,27 @@ torch::Tensor take_slice(const torch::Tensor& whole, const Cut& cut, const Commu
   Communicator ranks = comm;
   const std::int64_t size = ranks.size();
   const std::int64_t extent = whole.size(cut.dim);
-  if (extent % (size * cut.groups) != 0) {
+  const std::int64_t padding = cut.extent > 0 ? (size - extent % size) % size : 0;
+  if ((extent + padding) % (size * cut.groups) != 0) {
     fail_on_all(comm, fmt::format("{}: dimension {} of sizes [{}]{} cannot be divided by {} ranks", layer, cut.dim,
                                   fmt::join(whole.sizes(), ", "),
                                   cut.groups > 1 ? fmt::format(", {} groups in it,", cut.groups) : "", size));
   }
   const DataType type = data_type_of(whole, comm, layer);
   const torch::NoGradGuard no_grad;
-  const Extents e = extents_of(whole.sizes(), extent, cut, size);
+  const Extents e = extents_of(whole.sizes(), extent + padding, cut, size);
   torch::Tensor packed;  // on rank 0: all slices, back to back
   if (ranks.rank() == 0) {
-    packed = whole.detach().contiguous().view({e.before, e.groups, e.ranks, e.part, e.after}).permute({2, 0, 1, 3, 4});
+    packed = whole.detach().contiguous();
+    if (padding > 0) {
+      packed =
+          torch::cat({packed, torch::zeros(sizes_with(whole.sizes(), cut.dim, padding), packed.options())}, cut.dim);
+    }
+    packed = packed.view({e.before, e.groups, e.ranks, e.part, e.after}).permute({2, 0, 1, 3, 4});
     packed = packed.contiguous();
   }
   torch::Tensor slice =
-      torch::empty(sizes_with(whole.sizes(), cut.dim, extent / size), whole.options().requires_grad(false));
+      torch::empty(sizes_with(whole.sizes(), cut.dim, (extent + padding) / size), whole.options().requires_grad(false));
   ranks.scatter(packed.defined() ? packed.data_ptr() : nullptr, slice.data_ptr(), count_of(slice), type, 0);
   return slice;
 }
@@ -68,7 +74,9 @@ torch::Tensor join_slices(const torch::Tensor& slice, const Cut& cut, const Comm
   const torch::Tensor packed =
       torch::empty({e.ranks, e.before, e.groups, e.part, e.after}, in.options().requires_grad(false));
   ranks.all_gather(in.data_ptr(), packed.data_ptr(), count_of(in), type);
-  return packed.permute({1, 2, 0, 3, 4}).contiguous().view(sizes_with(slice.sizes(), cut.dim, extent));
+  const torch::Tensor whole =
+      packed.permute({1, 2, 0, 3, 4}).contiguous().view(sizes_with(slice.sizes(), cut.dim, extent));
+  return cut.extent > 0 && cut.extent < extent ? whole.narrow(cut.dim, 0, cut.extent).contiguous() : whole;
 }
 
 torch::Tensor take_copy(const torch::Tensor& whole, const Communicator& comm, const std::string& layer) {
