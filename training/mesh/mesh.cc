@@ -146,22 +146,33 @@ Mesh::Mesh(Communicator world, const MeshShape& shape, const MeshOptions& option
     }
   }
 
+  Options alone;
+  alone.backend = "tutti";  // one rank needs no other
   // Equal colours are those of equal places, the dimension itself set to 0; ranks are in its order already.
-  const auto along = [&](const std::function<void(MeshPlace&)>& forget) {
+  const auto along = [&](int size, const std::function<void(MeshPlace&)>& forget) {
+    if (size == ranks) return world_;
+    if (size == 1) return Communicator::in_process(1, alone).front();
     MeshPlace place = place_;
     forget(place);
     return world_.split(rank_at(shape_, place), rank);
   };
-  dp_ = along([](MeshPlace& place) { place.dp = 0; });
-  fsdp_ = along([](MeshPlace& place) { place.fsdp = 0; });
-  tp_ = along([](MeshPlace& place) { place.tp = 0; });
-  pp_ = along([](MeshPlace& place) { place.pp = 0; });
-  data_ = along([](MeshPlace& place) { place.dp = place.fsdp = 0; });
+  dp_ = along(shape_.dp, [](MeshPlace& place) { place.dp = 0; });
+  fsdp_ = along(shape_.fsdp, [](MeshPlace& place) { place.fsdp = 0; });
+  tp_ = along(shape_.tp, [](MeshPlace& place) { place.tp = 0; });
+  pp_ = along(shape_.pp, [](MeshPlace& place) { place.pp = 0; });
+  if (shape_.fsdp == 1 || shape_.dp == 1) {
+    data_ = shape_.fsdp == 1 ? dp_ : fsdp_;
+  } else {
+    data_ = along(shape_.data_ranks(), [](MeshPlace& place) { place.dp = place.fsdp = 0; });
+  }
 }
 
 Traffic Mesh::traffic() const {
   Traffic sum;
+  std::vector<const CommunicatorInterface*> counted;
   for (const Communicator* comm : {&dp_, &fsdp_, &tp_, &pp_, &data_}) {
+    if (std::find(counted.begin(), counted.end(), comm->impl().get()) != counted.end()) continue;
+    counted.push_back(comm->impl().get());
     const Traffic one = comm->traffic();
     sum.calls += one.calls;
     sum.bytes_put += one.bytes_put;

@@ -15,8 +15,10 @@
 //   each rank gives a hash of its host name and the kernel's boot number, and equal hashes are one host. Containers
 //   with host names of their own count as hosts of their own. A tp group that is spread over hosts is refused, unless
 //   MeshOptions::tp_across_hosts.
-// Communicators: made by Communicator::split; those of one rank are still there, and cost nothing. They own nothing of
-//   the world's communicator and may be used at the same time, each by one thread.
+// Communicators: a dimension that has all ranks is the world's communicator itself, one that has one rank costs
+// nothing,
+//   the others come from Communicator::split (which the backend "gloo" has not). Different ones may be used at the same
+//   time, each by one thread.
 // Errors: tutti::Error, invalid_argument: text that cannot be read, a product that is not the number of ranks, another
 //   shape on another rank, a tp group that no host holds.
 // Threads: as tutti::Communicator. A Mesh is cheap to copy (copies share the communicators).
@@ -78,8 +80,8 @@ class Mesh {
   const Communicator& data() const { return data_; }
 
   int hosts() const { return hosts_; }
-  /// Bytes that this rank put on links, in all communicators but the world's, since the mesh was made. What was split
-  /// from these communicators later is not in it.
+  /// Of this rank, in all dimensions (and in data()), each communicator once; since they were made. What is split from
+  /// them later is not in it.
   Traffic traffic() const;
   /// A picture: a line for each stage and replica; a bracket is a tp group, brackets side by side are shards.
   ///   mesh of 8 ranks on 1 host: fsdp=2,tp=2,pp=2

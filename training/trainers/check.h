@@ -1,7 +1,6 @@
 // train_gpt --check: was the run of N ranks the same training as that of one process?
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "training/trainers/gpt_run.h"
@@ -13,13 +12,17 @@ struct CheckResult {
   std::string sentence;  // "check: ..."
 };
 
-/// Against one process that computes each rank's gradients in turn, adds them in rank order and divides.
-/// 2 ranks (one addition has no order) or deterministic: losses and parameters must be equal to the bit.
-/// Else the ranks added in an order of their own: losses must agree within the tolerance below.
-CheckResult check_against_shards(const GptRunOptions& options, const ByteText& text, const GptResult& run);
+/// Against one process that does what the ranks did, one after the other (twin.h).
+///
+/// To the bit, losses and parameters, where the contracts promise bits: DDP with 1 or 2 data ranks (one addition has no
+/// order) or deterministic, pipelines the same, FSDP deterministic without replicas; gradients exchanged once per step,
+/// or no accumulation. Else within the tolerance below.
+/// (The factor of clipping comes from f64 sums in an order of the ranks' own. Where gradients are cut over ranks, that
+/// can move the f32 factor by a bit in about one case of 10^8.)
+CheckResult check_against_ranks(const GptRunOptions& options, const ByteText& text, const GptResult& run);
 
-/// Against one process with one batch of all ranks' rows: the same mathematics, rounded elsewhere, so within a
-/// tolerance.
+/// Against one process with one batch of all data ranks' rows: the same mathematics, rounded elsewhere, so within a
+/// tolerance. Errors: invalid_argument for a pipeline.
 ///
 /// The tolerance of step s has two parts.
 /// - Rounding of the loss itself: a mean of n f32 terms, added in any order, is off by at most n u of the mean of their
@@ -27,7 +30,9 @@ CheckResult check_against_shards(const GptRunOptions& options, const ByteText& t
 /// - Training amplifies rounding (Adam divides by the gradient's own size), at a rate that depends on model and data
 /// and
 ///   that no formula gives. So it is measured: the twin runs a second time with its additions in the opposite order,
-///   and the largest difference between the two up to step s is one sample of the noise. 8 times that is allowed.
+///   and the largest difference between the two up to step s is one sample of the noise. 8 times that is allowed. With
+///   tensor parallelism under autocast the sums that are cut are of rounded products; there the sample is the
+///   difference from the twin in f32.
 CheckResult check_against_batch(const GptRunOptions& options, const ByteText& text, const GptResult& run);
 
 }  // namespace tutti::training

@@ -2,198 +2,179 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <optional>
+#include <memory>
 #include <utility>
+
+#include "training/abort.h"
+#include "training/trainers/allocation_peak.h"
+#include "training/trainers/recipe.h"
+#include "training/trainers/report.h"
+#include "training/trainers/strategy.h"
 
 namespace tutti::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Tensors = std::vector<torch::Tensor>;
 
-constexpr double kFinalShare = 0.1;   // of the learning rate, where the cosine ends
-constexpr double kWeightDecay = 0.1;  // of matrices; biases and norms have none
-constexpr int kReportEvery = 10;      // steps between two exchanges of losses
+constexpr int kReportEvery = 10;  // steps between two exchanges of losses
 constexpr int kValidationBatches = 16;
+constexpr int kMemoryStep = 2;  // whose activations are measured: after the first ones, which make what stays
 
-/// Rises over the first tenth (100 steps at most), then falls along a cosine.
-double learning_rate_at(const GptRunOptions& options, int step) {
-  const int warm_up = std::min(100, options.steps / 10);
-  if (step < warm_up) return options.learning_rate * (step + 1) / (warm_up + 1);
-  const double done = static_cast<double>(step - warm_up) / std::max(1, options.steps - warm_up);
-  return options.learning_rate * (kFinalShare + (1 - kFinalShare) * 0.5 * (1 + std::cos(M_PI * done)));
-}
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-torch::optim::AdamW make_optimizer(const Gpt& model) {
-  Tensors matrices, others;
-  for (const torch::Tensor& parameter : model->parameters()) {
-    if (parameter.requires_grad()) (parameter.dim() >= 2 ? matrices : others).push_back(parameter);
+double optimizer_bytes(torch::optim::Optimizer& optimizer) {
+  double bytes = 0;
+  for (const auto& item : optimizer.state()) {
+    const auto& state = static_cast<const torch::optim::AdamWParamState&>(*item.second);
+    bytes += static_cast<double>(state.exp_avg().nbytes() + state.exp_avg_sq().nbytes());
   }
-  const auto with_decay = [](double decay) {
-    return std::make_unique<torch::optim::AdamWOptions>(
-        torch::optim::AdamWOptions().betas({0.9, 0.99}).weight_decay(decay));
-  };
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(matrices, with_decay(kWeightDecay));
-  groups.emplace_back(others, with_decay(0));
-  return torch::optim::AdamW(std::move(groups), torch::optim::AdamWOptions());
+  return bytes;
 }
 
-/// One model with its optimiser and its rows; the same object on a rank and in the twin.
-class Training {
+/// The loop of one rank.
+class Run {
  public:
-  Training(const GptRunOptions& options, const ByteText& text)
+  Run(const GptRunOptions& options, const ByteText& text, const Mesh& mesh,
+      const std::function<void(const StepMetrics&)>& report)
       : options_(options),
-        model_((torch::manual_seed(options.seed), Gpt(options.model))),
-        optimizer_(make_optimizer(model_)),
-        sampler_(text.train(), options.model.context, options.seed) {}
-
-  Gpt& model() { return model_; }
-
-  /// Adds the gradients of `rows` rows from `first_row` of the step. Returns their loss.
-  float backward(int step, int first_row, int rows, bool reversed = false) {
-    Batch batch = sampler_.batch(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(first_row), rows);
-    if (reversed) batch = {batch.input.flip(0), batch.target.flip(0)};
-    const torch::Tensor loss = model_->loss(batch.input, batch.target);
-    (loss / options_.accumulate).backward();
-    return loss.item<float>();
+        mesh_(mesh),
+        report_(report),
+        sampler_(text.train(), options.model.context, options.seed),
+        strategy_(make_strategy(options, mesh)),
+        optimizer_(make_optimizer(strategy_->trained())),
+        scaler_(make_scaler(options, {mesh.dp(), mesh.fsdp(), mesh.tp(), mesh.pp()})) {
+    result_.data_ranks = options.mesh.data_ranks();
   }
 
-  /// Clips and takes the step. Returns the norm before clipping.
-  double update(int step) {
-    const double norm =
-        options_.clip > 0 ? torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip) : 0.0;
-    for (torch::optim::OptimizerParamGroup& group : optimizer_.param_groups()) {
-      group.options().set_lr(learning_rate_at(options_, step));
+  GptResult go() {
+    for (int step = 0; step < options_.steps; ++step) {
+      pending_.push_back(train(step));
+      if ((step + 1) % kReportEvery == 0 || step + 1 == options_.steps) exchange_losses();
     }
-    optimizer_.step();
-    return norm;
-  }
-
-  Tensors parameters() const {
-    Tensors copies;
-    for (const torch::Tensor& parameter : model_->parameters()) copies.push_back(parameter.detach().clone());
-    return copies;
+    strategy_->check_equal();
+    make_report();
+    const Gpt whole = make_gpt(options_);
+    strategy_->store(whole);
+    for (const torch::Tensor& parameter : whole->parameters()) {
+      result_.parameters.push_back(parameter.detach().clone());
+    }
+    Communicator world = mesh_.world();
+    world.barrier();  // nobody leaves while another still checks
+    return std::move(result_);
   }
 
  private:
-  GptRunOptions options_;
-  Gpt model_;
-  torch::optim::AdamW optimizer_;
-  BatchSampler sampler_;
-};
-
-void set_gradients_to_zero(const Gpt& model) {
-  for (torch::Tensor& parameter : model->parameters()) {
-    if (parameter.requires_grad()) parameter.mutable_grad() = torch::zeros_like(parameter);
+  StepMetrics train(int step) {
+    const Clock::time_point begin = Clock::now();
+    const double waited = strategy_->wait_seconds();
+    const std::uint64_t sent = strategy_->bytes_sent();
+    const auto rows = [&](int micro) { return rows_of(options_, sampler_, step, micro, mesh_.data_rank()); };
+    if (step == std::min(kMemoryStep, options_.steps - 1)) {
+      const AllocationPeak peak;
+      local_.push_back(strategy_->backward(rows, scaler_));
+      cost_.activations = static_cast<double>(peak.bytes());
+    } else {
+      local_.push_back(strategy_->backward(rows, scaler_));
+    }
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.bytes_sent = strategy_->bytes_sent() - sent;
+    scaler_.unscale_(optimizer_);
+    if (options_.clip > 0) {
+      metrics.gradient_norm =
+          clip_grad_norm(strategy_->clipped(), {mesh_.fsdp(), mesh_.tp(), mesh_.pp()}, options_.clip);
+    }
+    metrics.learning_rate = learning_rate_at(options_, step);
+    set_learning_rate(optimizer_, metrics.learning_rate);
+    scaler_.step(optimizer_);
+    scaler_.update();
+    metrics.units =
+        static_cast<double>(result_.data_ranks) * options_.passes() * options_.batch * options_.model.context;
+    metrics.seconds = seconds_since(begin);
+    metrics.wait_seconds = strategy_->wait_seconds() - waited;
+    // The first step agrees on shapes and the like; the last one is as all the others.
+    cost_.sent = static_cast<double>(metrics.bytes_sent);
+    total_seconds_ += metrics.seconds;
+    total_wait_ += metrics.wait_seconds;
+    return metrics;
   }
-}
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+  /// Every rank of a tp group and of a pipeline has its data rank's loss; the first of them counts.
+  void exchange_losses() {
+    Communicator world = mesh_.world();
+    std::vector<float> all(local_.size() * static_cast<std::size_t>(world.size()));
+    world.all_gather(local_.data(), all.data(), local_.size(), DataType::f32);
+    for (std::size_t i = 0; i < local_.size(); ++i) {
+      for (int d = 0; d < result_.data_ranks; ++d) {
+        const int rank = rank_at(options_.mesh, {d / options_.mesh.fsdp, d % options_.mesh.fsdp, 0, 0});
+        result_.losses.push_back(all[static_cast<std::size_t>(rank) * local_.size() + i]);
+      }
+      pending_[i].loss = result_.loss(pending_[i].step);
+      if (world.rank() == 0) report_(pending_[i]);
+    }
+    local_.clear();
+    pending_.clear();
+  }
+
+  void make_report() {
+    const HeldBytes held = strategy_->held();
+    const StrategyTheory theory = strategy_->theory();
+    cost_.parameters = static_cast<double>(held.parameters);
+    cost_.gradients = static_cast<double>(held.gradients);
+    cost_.gathered = static_cast<double>(held.gathered);
+    cost_.padding = static_cast<double>(held.padding);
+    cost_.optimizer = optimizer_bytes(optimizer_);
+    cost_.expected_state = theory.state.total();
+    cost_.expected_sent = theory.bytes_sent;
+    CostReport report;
+    report.ranks = gather_costs(cost_, mesh_.world());
+    report.step_seconds = total_seconds_ / options_.steps;
+    report.wait_seconds = total_wait_ / options_.steps;
+    const std::vector<RepeatedCall> calls = strategy_->communication();
+    if (!calls.empty()) report.alone_seconds = time_alone(calls, mesh_.world());
+    for (const RepeatedCall& call : calls) {
+      if (!call.overlapped) report.wait_seconds += time_alone({call}, mesh_.world());
+    }
+    report.counts_bytes = Options().backend == "tutti" || cost_.sent > 0;
+    report.pipeline = strategy_->pipeline();
+    result_.report = to_text(report);
+  }
+
+  GptRunOptions options_;
+  const Mesh& mesh_;
+  const std::function<void(const StepMetrics&)>& report_;
+  BatchSampler sampler_;
+  std::unique_ptr<Strategy> strategy_;
+  torch::optim::AdamW optimizer_;
+  GradScaler scaler_;
+  GptResult result_;
+  std::vector<float> local_;  // losses that were not exchanged yet, as are the next
+  std::vector<StepMetrics> pending_;
+  RankCost cost_;
+  double total_seconds_ = 0, total_wait_ = 0;
+};
 
 }  // namespace
 
 double GptResult::loss(int step) const {
   double sum = 0;
-  for (int rank = 0; rank < ranks; ++rank) sum += losses[static_cast<std::size_t>(step * ranks + rank)];
-  return sum / ranks;
+  for (int rank = 0; rank < data_ranks; ++rank) sum += losses[static_cast<std::size_t>(step * data_ranks + rank)];
+  return sum / data_ranks;
 }
 
-GptResult train_with_ddp(const GptRunOptions& options, const ByteText& text, Communicator comm,
-                         const std::function<void(const GptStep&)>& report) {
-  const int rank = comm.rank(), ranks = comm.size();
-  Training training(options, text);
-  DistributedDataParallel ddp(*training.model(), comm, options.ddp);
-
-  GptResult result{ranks, {}, {}};
-  std::vector<float> local, gathered;
-  std::vector<GptStep> pending;
-  for (int step = 0; step < options.steps; ++step) {
-    const Clock::time_point begin = Clock::now();
-    const double waited = ddp.stats().wait_seconds;
-    ddp.zero_grad();
-    double loss = 0;
-    for (int micro = 0; micro < options.accumulate; ++micro) {
-      std::optional<DistributedDataParallel::NoSync> guard;
-      if (micro + 1 < options.accumulate) guard.emplace(ddp.no_sync());
-      loss += training.backward(step, (micro * ranks + rank) * options.batch, options.batch);
-    }
-    const double norm = training.update(step);
-    local.push_back(static_cast<float>(loss / options.accumulate));
-    pending.push_back(
-        {step, 0, learning_rate_at(options, step), norm, seconds_since(begin), ddp.stats().wait_seconds - waited});
-
-    if ((step + 1) % kReportEvery != 0 && step + 1 != options.steps) continue;
-    gathered.resize(local.size() * static_cast<std::size_t>(ranks));
-    comm.all_gather(local.data(), gathered.data(), local.size(), DataType::f32);
-    for (std::size_t i = 0; i < local.size(); ++i) {
-      for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
-        result.losses.push_back(gathered[r * local.size() + i]);
-      }
-      pending[i].loss = result.loss(pending[i].step);
-      if (rank == 0) report(pending[i]);
-    }
-    local.clear();
-    pending.clear();
-  }
-  ddp.check_equal();
-  comm.barrier();  // nobody leaves while another still checks
-  result.parameters = training.parameters();
-  return result;
+GptResult train_gpt(const GptRunOptions& options, const ByteText& text, Communicator comm,
+                    const std::function<void(const StepMetrics&)>& report) {
+  check_options(options);
+  const Mesh mesh(std::move(comm), options.mesh);
+  return or_abort({mesh.world(), mesh.dp(), mesh.fsdp(), mesh.tp(), mesh.pp(), mesh.data()}, "train_gpt",
+                  [&] { return Run(options, text, mesh, report).go(); });
 }
 
-GptResult train_twin(const GptRunOptions& options, const ByteText& text, int ranks, Twin twin) {
-  const bool one_batch = twin == Twin::batch || twin == Twin::batch_reversed;
-  const bool reversed = twin == Twin::shards_reversed || twin == Twin::batch_reversed;
-  Training training(options, text);
-  GptResult result{ranks, {}, {}};
-  for (int step = 0; step < options.steps; ++step) {
-    std::vector<float> losses(static_cast<std::size_t>(ranks));
-    if (one_batch) {
-      set_gradients_to_zero(training.model());
-      double loss = 0;
-      for (int micro = 0; micro < options.accumulate; ++micro) {
-        const int rows = ranks * options.batch;
-        loss += training.backward(step, micro * rows, rows, reversed);
-      }
-      std::fill(losses.begin(), losses.end(), static_cast<float>(loss / options.accumulate));
-    } else {
-      Tensors sum;
-      for (int turn = 0; turn < ranks; ++turn) {
-        const int rank = reversed ? ranks - 1 - turn : turn;
-        set_gradients_to_zero(training.model());
-        double loss = 0;
-        for (int micro = 0; micro < options.accumulate; ++micro) {
-          loss += training.backward(step, (micro * ranks + rank) * options.batch, options.batch);
-        }
-        losses[static_cast<std::size_t>(rank)] = static_cast<float>(loss / options.accumulate);
-        std::size_t i = 0;
-        for (const torch::Tensor& parameter : training.model()->parameters()) {
-          if (!parameter.requires_grad()) continue;
-          if (turn == 0)
-            sum.push_back(parameter.grad());
-          else
-            sum[i].add_(parameter.grad());
-          ++i;
-        }
-      }
-      std::size_t i = 0;
-      for (torch::Tensor& parameter : training.model()->parameters()) {
-        if (parameter.requires_grad()) parameter.mutable_grad() = sum[i++].div_(static_cast<double>(ranks));
-      }
-    }
-    training.update(step);
-    result.losses.insert(result.losses.end(), losses.begin(), losses.end());
-  }
-  result.parameters = training.parameters();
-  return result;
-}
-
-double validation_loss(const GptRunOptions& options, const ByteText& text, const Tensors& parameters) {
+double validation_loss(const GptRunOptions& options, const ByteText& text,
+                       const std::vector<torch::Tensor>& parameters) {
   torch::NoGradGuard no_grad;
   Gpt model(options.model);
-  Tensors own = model->parameters();
+  std::vector<torch::Tensor> own = model->parameters();
   for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(parameters[i]);
   model->eval();
   const BatchSampler sampler(text.validation(), options.model.context, options.seed);

@@ -1,61 +1,44 @@
-// What train_gpt runs: a GPT trained by N ranks with DDP, and the same training done by one process (the twin).
+// What train_gpt runs: a GPT trained by a mesh of ranks.
+//
+//   GptRunOptions options;
+//   options.mesh = parse_mesh("fsdp=2,tp=2", comm.size());
+//   GptResult result = train_gpt(options, text, comm, [&](const StepMetrics& step) { progress.show(step); });
+//
+// Every strategy is a strategy.h; the same training by one process is twin.h; check.h compares the two.
+// Rows: data rank d (mesh.h) takes rows (m D + d) B to (m D + d + 1) B - 1 of micro-batch m, of D data ranks and B rows
+//   each. Ranks of a tp group and of a pipeline share their data rank's rows.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "training/data/text.h"
-#include "training/ddp/ddp.h"
+#include "training/fsdp/fsdp.h"
+#include "training/mesh/mesh.h"
 #include "training/models/gpt.h"
+#include "training/trainers/progress.h"
+#include "training/trainers/strategy.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
 
-struct GptRunOptions {
-  GptConfig model;
-  int steps = 200;
-  int batch = 12;      // rows per rank and micro-batch
-  int accumulate = 1;  // micro-batches per step
-  double learning_rate = 1e-3;
-  double clip = 1.0;  // norm of the whole gradient; 0: no clipping
-  std::uint64_t seed = 1337;
-  DdpOptions ddp;
-};
-
-struct GptStep {
-  int step = 0;
-  double loss = 0;  // mean over the ranks, nats per token
-  double learning_rate = 0;
-  double gradient_norm = 0;
-  double seconds = 0;
-  double wait_seconds = 0;  // of rank 0, in backward, for communication alone
-};
-
 struct GptResult {
-  int ranks = 1;
-  std::vector<float> losses;  // [step * ranks + rank]: the loss of that rank's rows
-  std::vector<torch::Tensor> parameters;
-  /// Mean over the ranks, added in rank order.
+  int data_ranks = 1;
+  std::vector<float> losses;              // [step * data_ranks + data rank]: mean over that one's rows
+  std::vector<torch::Tensor> parameters;  // of the whole model
+  std::string report;                     // what the run cost beside what theory says (report.h)
+  /// Mean over the data ranks, added in their order.
   double loss(int step) const;
 };
 
 /// Collective. Every rank gets all losses. `report` is called on rank 0, for every step, some steps late.
-GptResult train_with_ddp(const GptRunOptions& options, const ByteText& text, Communicator comm,
-                         const std::function<void(const GptStep&)>& report);
-
-/// How the twin adds what the ranks added between them.
-enum class Twin {
-  shards,           // one backward pass per rank, gradients added in rank order, then divided: the same bits
-  shards_reversed,  // the same sum in the opposite order
-  batch,            // all ranks' rows in one large batch; only one loss per micro-batch, noted for each rank alike
-  batch_reversed,   // the same rows in the opposite order
-};
-
-/// In this process alone, with as many torch threads as a rank has: MKL's bits depend on it.
-GptResult train_twin(const GptRunOptions& options, const ByteText& text, int ranks, Twin twin);
+/// Errors: tutti::Error, invalid_argument among them for options that do not go together (strategy.h).
+GptResult train_gpt(const GptRunOptions& options, const ByteText& text, Communicator comm,
+                    const std::function<void(const StepMetrics&)>& report);
 
 /// Mean loss over fixed rows of the validation text.
 double validation_loss(const GptRunOptions& options, const ByteText& text,

@@ -4,10 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
+
+#include "tutti/tutti.hpp"
 
 namespace tutti::training {
 namespace {
@@ -36,46 +39,69 @@ int run(const std::vector<std::string>& command, bool quiet) {
 
 }  // namespace
 
-Progress::Progress(int steps, double tokens_per_step, const std::string& csv)
-    : steps_(steps), tokens_per_step_(tokens_per_step), terminal_(isatty(STDOUT_FILENO) == 1) {
-  if (csv.empty()) return;
-  csv_.open(csv);
-  if (!csv_) throw Error(Code::invalid_argument, fmt::format("train_gpt: cannot write '{}'", csv));
-  csv_ << "step,loss,learning_rate,gradient_norm,step_ms,wait_ms,tokens_per_s,communication_share\n";
+Progress::Progress(const ProgressOptions& options) : options_(options), terminal_(isatty(STDOUT_FILENO) == 1) {
+  const auto open = [&](const std::string& path, std::ofstream& file) {
+    if (path.empty()) return;
+    file.open(path);
+    if (!file) throw Error(Code::invalid_argument, fmt::format("{}: cannot write '{}'", options_.program, path));
+  };
+  open(options_.csv, csv_);
+  open(options_.json_lines, json_lines_);
+  if (csv_.is_open()) {
+    csv_ << fmt::format(
+        "step,loss,learning_rate,gradient_norm,step_ms,wait_ms,{}_per_s,communication_share,bytes_sent\n",
+        options_.unit);
+  }
 }
 
-void Progress::show(const GptStep& step) {
+void Progress::write(const StepMetrics& step) {
+  const double speed = step.units / step.seconds, share = step.wait_seconds / step.seconds;
   if (csv_.is_open()) {
-    csv_ << fmt::format("{},{:.9g},{:.6g},{:.6g},{:.4f},{:.4f},{:.0f},{:.4f}\n", step.step, step.loss,
-                        step.learning_rate, step.gradient_norm, step.seconds * 1e3, step.wait_seconds * 1e3,
-                        tokens_per_step_ / step.seconds, step.wait_seconds / step.seconds)
+    csv_ << fmt::format("{},{:.9g},{:.6g},{:.6g},{:.4f},{:.4f},{:.0f},{:.4f},{}\n", step.step, step.loss,
+                        step.learning_rate, step.gradient_norm, step.seconds * 1e3, step.wait_seconds * 1e3, speed,
+                        share, step.bytes_sent)
          << std::flush;
   }
+  if (json_lines_.is_open()) {
+    const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null"; };
+    json_lines_ << fmt::format(
+                       R"({{"step":{},"loss":{},"learning_rate":{},"gradient_norm":{},"step_ms":{},"wait_ms":{},)"
+                       R"("{}_per_s":{},"communication_share":{},"bytes_sent":{}}})",
+                       step.step, number(step.loss), number(step.learning_rate), number(step.gradient_norm),
+                       number(step.seconds * 1e3), number(step.wait_seconds * 1e3), options_.unit, number(speed),
+                       number(share), step.bytes_sent)
+                << std::endl;
+  }
+}
+
+void Progress::show(const StepMetrics& step) {
+  write(step);
   if (step.step >= kWarmUpSteps) {
     total_seconds_ += step.seconds;
     total_wait_ += step.wait_seconds;
+    total_units_ += step.units;
     ++counted_;
   }
   const double keep = step.step == 0 ? 0 : kSmoothing;
   smooth_seconds_ = keep * smooth_seconds_ + (1 - keep) * step.seconds;
   smooth_wait_ = keep * smooth_wait_ + (1 - keep) * step.wait_seconds;
 
-  const int done = step.step + 1;
-  if (!terminal_ && done != 1 && done != steps_ && done % ((steps_ + 9) / 10) != 0) return;
-  std::string bar(static_cast<std::size_t>(kBarWidth * done / steps_), '#');
+  const int done = step.step + 1, steps = options_.steps;
+  if (!terminal_ && done != 1 && done != steps && done % ((steps + 9) / 10) != 0) return;
+  std::string bar(static_cast<std::size_t>(kBarWidth * done / steps), '#');
   bar.resize(kBarWidth, '.');
   const std::string line =
-      fmt::format("[{}] step {}/{}  loss {:.4f}  {:.0f} tokens/s  communication {:.1f} %", bar, done, steps_, step.loss,
-                  tokens_per_step_ / smooth_seconds_, 100 * smooth_wait_ / smooth_seconds_);
+      fmt::format("[{}] step {}/{}  loss {:.4f}  {:.0f} {}/s  communication {:.1f} %", bar, done, steps, step.loss,
+                  step.units / smooth_seconds_, options_.unit, 100 * smooth_wait_ / smooth_seconds_);
   std::printf(terminal_ ? "\r%s\033[K" : "%s\n", line.c_str());
-  if (terminal_ && done == steps_) std::printf("\n");
+  if (terminal_ && done == steps) std::printf("\n");
   std::fflush(stdout);
 }
 
 std::string Progress::summary() const {
   if (counted_ == 0) return "too few steps for a measurement";
-  return fmt::format("{:.2f} ms per step, {:.0f} tokens/s, communication {:.1f} % of the time (waited for, not hidden)",
-                     1e3 * total_seconds_ / counted_, tokens_per_step_ * counted_ / total_seconds_,
+  return fmt::format("{:.2f} ms per step, {:.0f} {}/s, communication {:.1f} % of the time (waited for, not hidden)",
+                     1e3 * total_seconds_ / counted_, total_units_ / total_seconds_, options_.unit,
                      100 * total_wait_ / total_seconds_);
 }
 
@@ -87,10 +113,9 @@ bool plot_loss(const std::string& csv, const std::string& png) {
     if (run({python, "-c", "import matplotlib"}, true) != 0) continue;
     return run({python, script.string(), csv, png}, false) == 0;
   }
-  std::fprintf(
-      stderr,
-      "train_gpt: no loss curve: matplotlib is missing (apt install python3-matplotlib, or set TUTTI_PYTHON to "
-      "a Python that has it)\n");
+  std::fprintf(stderr,
+               "no loss curve: matplotlib is missing (apt install python3-matplotlib, or set TUTTI_PYTHON to "
+               "a Python that has it)\n");
   return false;
 }
 

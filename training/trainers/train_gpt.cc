@@ -2,9 +2,12 @@
 //
 //   train_gpt --ranks 2 --parallel ddp --steps 500 --csv loss.csv --plot loss.png
 //   train_gpt --ranks 2 --deterministic --check        and compare with one process that does all the work
+//   train_gpt --ranks 4 --mesh fsdp=2,tp=2             a mesh of ranks
 //   mpirun -n 2 train_gpt                              ranks from any launcher that the library knows
 //
-// Exit status: 0 good, 1 an error or a failed check.
+// The way through: gpt_command.cc (the command line), gpt_run.cc (the loop), strategy_*.cc (what ranks do), twin.cc
+// (what one process does), check.cc (the comparison), theory.cc and report.cc (costs). Exit status: 0 good, 1 an error
+// or a failed check.
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -18,22 +21,12 @@
 
 #include "base/launch_local.h"
 #include "training/trainers/check.h"
+#include "training/trainers/gpt_command.h"
 #include "training/trainers/gpt_run.h"
 #include "training/trainers/progress.h"
 
 namespace tutti::training {
 namespace {
-
-struct Arguments {
-  GptRunOptions run;
-  int ranks = 1;
-  int threads = 0;
-  std::string parallel = "ddp";
-  std::string backend = "tutti";
-  std::vector<std::string> files;
-  std::string csv, plot;
-  bool check = false, check_batch = false;
-};
 
 /// Text that every Debian has: the licences, each once (some are links to others).
 std::vector<std::string> licence_texts() {
@@ -46,49 +39,11 @@ std::vector<std::string> licence_texts() {
   return files;
 }
 
-void add_options(CLI::App& app, Arguments& arguments) {
-  GptRunOptions& run = arguments.run;
-  const auto positive = CLI::PositiveNumber;
-  app.add_option("--ranks", arguments.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
-      ->check(positive)
-      ->capture_default_str();
-  app.add_option("--parallel", arguments.parallel, "How the ranks share the work")
-      ->check(CLI::IsMember({"ddp"}))
-      ->capture_default_str();
-  app.add_option("--backend", arguments.backend, "What runs the collectives")
-      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo"}))
-      ->capture_default_str();
-  app.add_option("--data", arguments.files, "Text files (default: /usr/share/common-licenses)");
-  app.add_option("--steps", run.steps, "Optimiser steps")->check(positive)->capture_default_str();
-  app.add_option("--batch", run.batch, "Rows per rank and micro-batch")->check(positive)->capture_default_str();
-  app.add_option("--accumulate", run.accumulate, "Micro-batches per step")->check(positive)->capture_default_str();
-  app.add_option("--lr", run.learning_rate, "Highest learning rate")->check(positive)->capture_default_str();
-  app.add_option("--clip", run.clip, "Largest norm of the gradient; 0: any")->capture_default_str();
-  app.add_option("--seed", run.seed, "For parameters and rows")->capture_default_str();
-  app.add_option("--layers", run.model.layers, "Of the model")->check(positive)->capture_default_str();
-  app.add_option("--heads", run.model.heads, "Of attention")->check(positive)->capture_default_str();
-  app.add_option("--width", run.model.width, "Of the model; a multiple of --heads")
-      ->check(positive)
-      ->capture_default_str();
-  app.add_option("--context", run.model.context, "Bytes per row")->check(positive)->capture_default_str();
-  app.add_option("--threads", arguments.threads, "Of torch, per rank; 0: cores / ranks")
-      ->check(CLI::NonNegativeNumber)
-      ->take_last()
-      ->capture_default_str();
-  app.add_flag("--deterministic", run.ddp.deterministic, "Same bits whatever algorithm and placement");
-  app.add_flag("--check", arguments.check,
-               "Afterwards train in one process and compare (takes as long again, times ranks)");
-  app.add_flag("--check-batch", arguments.check_batch,
-               "As --check, with all rows in one large batch, within a tolerance");
-  app.add_option("--csv", arguments.csv, "Write metrics of every step to this file");
-  app.add_option("--plot", arguments.plot, "Draw the loss curve to this PNG");
-}
-
 /// What rank 0 does when the others have gone home. Returns the exit status.
-int look_back(const Arguments& arguments, const ByteText& text, const GptResult& result, const std::string& csv) {
-  std::printf("validation loss %.4f\n", validation_loss(arguments.run, text, result.parameters));
-  if (!arguments.plot.empty() && plot_loss(csv, arguments.plot)) {
-    std::printf("loss curve in %s\n", arguments.plot.c_str());
+int look_back(const GptCommand& command, const ByteText& text, const GptResult& result, const std::string& csv) {
+  std::printf("validation loss %.4f\n", validation_loss(command.run, text, result.parameters));
+  if (!command.plot.empty() && plot_loss(csv, command.plot)) {
+    std::printf("loss curve in %s\n", command.plot.c_str());
   }
   bool good = true;
   const auto tell = [&](const CheckResult& check) {
@@ -96,16 +51,16 @@ int look_back(const Arguments& arguments, const ByteText& text, const GptResult&
     std::fflush(stdout);
     good = good && check.good;
   };
-  if (arguments.check || arguments.check_batch) std::printf("training again in one process, to compare ...\n");
+  if (command.check || command.check_batch) std::printf("training again in one process, to compare ...\n");
   std::fflush(stdout);
-  if (arguments.check_batch) tell(check_against_batch(arguments.run, text, result));
-  if (arguments.check) tell(check_against_shards(arguments.run, text, result));
+  if (command.check_batch) tell(check_against_batch(command.run, text, result));
+  if (command.check) tell(check_against_ranks(command.run, text, result));
   return good ? 0 : 1;
 }
 
-int threads_of_each(const Arguments& arguments, int ranks) {
+int threads_of_each(const GptCommand& command, int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return arguments.threads > 0 ? arguments.threads : std::max(1, cores / ranks);
+  return command.threads > 0 ? command.threads : std::max(1, cores / ranks);
 }
 
 // Every step frees and takes again the same tensors. glibc gives their pages back to the kernel in between, and each
@@ -115,35 +70,43 @@ void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-int run_rank(Arguments arguments) {
+void introduce(const GptCommand& command, int ranks, const ByteText& text) {
+  const GptRunOptions& run = command.run;
+  const std::string& way = command.parallel;
+  std::printf(
+      "train_gpt: %d rank%s, %s%s over %s, %zu bytes of text, batch %d x %d x %d bytes, %d torch thread%s per "
+      "rank\n",
+      ranks, ranks == 1 ? "" : "s", to_text(run.mesh).c_str(), way.empty() ? "" : (" by " + way).c_str(),
+      command.backend.c_str(), text.train().size(), run.mesh.data_ranks(), run.batch * run.passes(), run.model.context,
+      torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s");
+  std::fflush(stdout);
+}
+
+int run_rank(GptCommand command) {
   keep_freed_memory();
-  if (arguments.files.empty()) arguments.files = licence_texts();
-  const ByteText text = ByteText::load(arguments.files);
+  if (command.files.empty()) command.files = licence_texts();
+  const ByteText text = ByteText::load(command.files);
   Options options;
-  options.backend = arguments.backend;
-  options.deterministic = options.deterministic || arguments.run.ddp.deterministic;
+  options.backend = command.backend;
+  options.deterministic = options.deterministic || command.run.deterministic;
+  if (!command.algorithm.empty()) options.algorithm = command.algorithm;
   Communicator comm = Communicator::from_environment(options);
   const int rank = comm.rank(), ranks = comm.size();
-  torch::set_num_threads(threads_of_each(arguments, ranks));
+  interpret(command, ranks);
+  torch::set_num_threads(threads_of_each(command, ranks));
 
   std::optional<Progress> progress;
-  std::string csv = arguments.csv;
+  std::string csv = command.csv;
   if (rank == 0) {
-    if (csv.empty() && !arguments.plot.empty()) csv = arguments.plot + ".csv";
-    const GptRunOptions& run = arguments.run;
-    progress.emplace(run.steps, static_cast<double>(ranks) * run.batch * run.accumulate * run.model.context, csv);
-    std::printf(
-        "train_gpt: %d rank%s, %s over %s, %zu bytes of text, batch %d x %d x %d bytes, %d torch thread%s per rank\n",
-        ranks, ranks == 1 ? "" : "s", arguments.parallel.c_str(), arguments.backend.c_str(), text.train().size(), ranks,
-        run.batch * run.accumulate, run.model.context, torch::get_num_threads(),
-        torch::get_num_threads() == 1 ? "" : "s");
-    std::fflush(stdout);
+    if (csv.empty() && !command.plot.empty()) csv = command.plot + ".csv";
+    progress.emplace(ProgressOptions{"train_gpt", command.run.steps, "tokens", csv, command.json_lines});
+    introduce(command, ranks, text);
   }
   const GptResult result =
-      train_with_ddp(arguments.run, text, std::move(comm), [&](const GptStep& step) { progress->show(step); });
+      train_gpt(command.run, text, std::move(comm), [&](const StepMetrics& step) { progress->show(step); });
   if (rank != 0) return 0;
-  std::printf("%s\n", progress->summary().c_str());
-  return look_back(arguments, text, result, csv);
+  std::printf("%s\n%s", progress->summary().c_str(), result.report.c_str());
+  return look_back(command, text, result, csv);
 }
 
 }  // namespace
@@ -151,20 +114,24 @@ int run_rank(Arguments arguments) {
 
 int main(int argc, char** argv) {
   using namespace tutti::training;
-  Arguments arguments;
+  GptCommand command;
   CLI::App app("Trains a byte-level GPT on any text, on several ranks.");
-  add_options(app, arguments);
+  add_options(app, command);
   CLI11_PARSE(app, argc, argv);
   try {
-    if (arguments.ranks > 1 && !tutti::is_launched()) {
-      std::vector<std::string> command(argv, argv + argc);
-      command[0] = std::filesystem::read_symlink("/proc/self/exe");
-      // A rank sees only the cores that it is bound to, so it cannot tell how many threads are its due.
-      const int threads = threads_of_each(arguments, arguments.ranks);
-      command.insert(command.end(), {"--threads", std::to_string(threads)});
-      return tutti::launch_local({arguments.ranks, arguments.backend, threads}, command);
+    if (!tutti::is_launched()) {
+      GptCommand trial = command;  // what cannot be is said once, before any rank starts
+      interpret(trial, command.ranks);
     }
-    return run_rank(std::move(arguments));
+    if (command.ranks > 1 && !tutti::is_launched()) {
+      std::vector<std::string> words(argv, argv + argc);
+      words[0] = std::filesystem::read_symlink("/proc/self/exe");
+      // A rank sees only the cores that it is bound to, so it cannot tell how many threads are its due.
+      const int threads = threads_of_each(command, command.ranks);
+      words.insert(words.end(), {"--threads", std::to_string(threads)});
+      return tutti::launch_local({command.ranks, command.backend, threads}, words);
+    }
+    return run_rank(std::move(command));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

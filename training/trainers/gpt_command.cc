@@ -1,0 +1,161 @@
+#include "training/trainers/gpt_command.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "tutti/tutti.hpp"
+
+namespace tutti::training {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(Code::invalid_argument, "train_gpt: " + what); }
+
+void add_parallelism(CLI::App& app, GptCommand& command) {
+  GptRunOptions& run = command.run;
+  const std::string group = "Parallelism";
+  app.add_option("--ranks", command.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option(
+         "--parallel", command.parallel,
+         "How the ranks share the work; with --mesh, which of them shards (default: ddp, or what the mesh says)")
+      ->check(CLI::IsMember({"ddp", "zero1", "zero2", "fsdp", "pipeline", "tensor"}))
+      ->group(group);
+  app.add_option("--mesh", command.mesh,
+                 "Ranks along each dimension, such as fsdp=2,tp=2: of dp, fsdp, tp, pp; dp is what is left")
+      ->group(group);
+  app.add_option("--exchange", command.exchange,
+                 "When --accumulate exchanges gradients: auto (every where they are sharded, else last), last, every")
+      ->check(CLI::IsMember({"auto", "last", "every"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--schedule", run.schedule, "Of a pipeline")
+      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--micro-batches", run.micro_batches, "Of a pipeline, per run; each of --batch rows")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--sequence-parallel", run.sequence_parallel,
+               "Tensor parallelism cuts what lies between its regions, too")
+      ->group(group);
+  app.add_option("--checkpoint-activations", run.checkpoint_every,
+                 "Compute every Nth block again in backward (1: all), in place of keeping its activations; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--deterministic", run.deterministic, "Same bits whatever algorithm and placement")->group(group);
+  app.add_option("--backend", command.backend, "What runs the collectives")
+      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--algorithm", command.algorithm,
+                 "Force one where it can serve (tutti algorithms lists them); ring sends what the formulas say")
+      ->group(group);
+  app.add_option("--device", command.device, "Where tensors are")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_model(CLI::App& app, GptCommand& command) {
+  GptRunOptions& run = command.run;
+  const auto positive = CLI::PositiveNumber;
+  app.add_option("--layers", run.model.layers, "Blocks")->check(positive)->capture_default_str()->group("Model");
+  app.add_option("--heads", run.model.heads, "Of attention")->check(positive)->capture_default_str()->group("Model");
+  app.add_option("--width", run.model.width, "Of the model; a multiple of --heads")
+      ->check(positive)
+      ->capture_default_str()
+      ->group("Model");
+  app.add_option("--context", run.model.context, "Bytes per row")
+      ->check(positive)
+      ->capture_default_str()
+      ->group("Model");
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, GptCommand& command) {
+  GptRunOptions& run = command.run;
+  const auto positive = CLI::PositiveNumber;
+  app.add_option("--data", command.files, "Text files (default: /usr/share/common-licenses)");
+  app.add_option("--steps", run.steps, "Optimiser steps")->check(positive)->capture_default_str();
+  app.add_option("--batch", run.batch, "Rows per data rank and micro-batch")->check(positive)->capture_default_str();
+  app.add_option("--accumulate", run.accumulate, "Micro-batches per step; with a pipeline, runs per step")
+      ->check(positive)
+      ->capture_default_str();
+  app.add_option("--lr", run.learning_rate, "Highest learning rate")->check(positive)->capture_default_str();
+  app.add_option("--clip", run.clip, "Largest norm of the whole gradient; 0: any")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--precision", command.precision,
+                 "bf16, fp16: autocast, with a scaled loss for fp16; weights stay fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option("--seed", run.seed, "For parameters and rows")->capture_default_str();
+  app.add_option("--threads", command.threads, "Of torch, per rank; 0: cores / ranks")
+      ->check(CLI::NonNegativeNumber)
+      ->take_last()
+      ->capture_default_str();
+  add_model(app, command);
+  add_parallelism(app, command);
+  const std::string group = "Output";
+  app.add_flag("--check", command.check,
+               "Afterwards train in one process and compare (takes as long again, times data ranks)")
+      ->group(group);
+  app.add_flag("--check-batch", command.check_batch, "As --check, with all rows in one large batch, within a tolerance")
+      ->group(group);
+  app.add_option("--csv", command.csv, "Write metrics of every step to this file")->group(group);
+  app.add_option("--json-lines", command.json_lines, "The same as one JSON object per line")->group(group);
+  app.add_option("--plot", command.plot, "Draw the loss curve to this PNG")->group(group);
+  app.footer(
+      "At its end it prints memory per rank, bytes sent per step, the idle share of a pipeline and the share of\n"
+      "communication that is hidden, beside what the formulas say. Activations are the most bytes that tensors made "
+      "in\n"
+      "one step's forward and backward took at once (temporaries included), counted at LibTorch's CPU allocator. "
+      "Hidden\n"
+      "is what a step's communication takes by itself, afterwards, less what the step waited for it.");
+}
+
+void interpret(GptCommand& command, int ranks) {
+  GptRunOptions& run = command.run;
+  if (command.backend == "nccl") {
+    refuse("--backend nccl: this build has no CUDA and so no NCCL; use tutti, openmpi, mpich or gloo");
+  }
+  if (command.device == "cuda") {
+    refuse(torch::cuda::is_available()
+               ? "--device cuda: parallel training takes CPU tensors only, so far; use --device cpu"
+               : "--device cuda: this LibTorch has no CUDA device; use --device cpu");
+  }
+  const std::string& way = command.parallel;
+  if (command.mesh.empty()) {
+    MeshShape& mesh = run.mesh;
+    mesh = MeshShape{};
+    (way == "pipeline"             ? mesh.pp
+     : way == "tensor"             ? mesh.tp
+     : way.empty() || way == "ddp" ? mesh.dp
+                                   : mesh.fsdp) = ranks;
+  } else {
+    run.mesh = parse_mesh(command.mesh, ranks);
+    const MeshShape& mesh = run.mesh;
+    const bool shards = way == "zero1" || way == "zero2" || way == "fsdp";
+    const bool fits = way.empty() || (way == "ddp" && mesh.fsdp == 1) || (shards && mesh.fsdp > 1) ||
+                      (way == "pipeline" && mesh.pp > 1) || (way == "tensor" && mesh.tp > 1);
+    if (!fits && ranks > 1) {
+      refuse(fmt::format("--parallel {} and --mesh {} ({} ranks: {}) contradict each other; leave one of them out", way,
+                         command.mesh, ranks, to_text(mesh)));
+    }
+  }
+  run.sharding = way == "zero1" ? Sharding::zero1 : way == "zero2" ? Sharding::zero2 : Sharding::zero3;
+  run.precision = command.precision == "fp32"   ? Precision::fp32
+                  : command.precision == "bf16" ? Precision::bf16
+                                                : Precision::fp16;
+  run.exchange = command.exchange == "auto"   ? Exchange::automatic
+                 : command.exchange == "last" ? Exchange::last
+                                              : Exchange::every_pass;
+  run.stages_per_rank = run.pipelined() && run.schedule == "interleaved" ? 2 : 1;
+  check_options(run);
+}
+
+}  // namespace tutti::training
