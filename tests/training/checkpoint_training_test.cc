@@ -9,6 +9,7 @@
 #include "tests/training/on_ranks.h"
 #include "training/checkpointing/checkpoint_blocks.h"
 #include "training/ddp/ddp.h"
+#include "training/models/gpt.h"
 
 namespace tutti::training {
 namespace {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 
 #include "tests/training/on_ranks.h"
@@ -21,24 +22,23 @@ namespace {
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(kHeader, (bytes + 2 * kHeader - 1) / kHeader * kHeader));
+    *reinterpret_cast<std::size_t*>(memory) = bytes;
     live += bytes;
-    return {memory, new Block{memory, bytes}, &release, c10::kCPU};
+    return {memory + kHeader, memory + kHeader, &release, c10::kCPU};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   static inline std::atomic<std::size_t> live = 0;
 
  private:
-  struct Block {
-    void* memory;
-    std::size_t bytes;
-  };
-  static void release(void* context) {
-    const auto* block = static_cast<Block*>(context);
-    live -= block->bytes;
-    std::free(block->memory);
-    delete block;
+  static constexpr std::size_t kHeader = 64;
+  static void release(void* data) {
+    if (data == nullptr) return;
+    auto* memory = static_cast<std::byte*>(data) - kHeader;
+    live -= *reinterpret_cast<std::size_t*>(memory);
+    std::free(memory);
   }
 };
 
