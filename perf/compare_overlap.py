@@ -50,10 +50,10 @@ def table(report):
              f"{report['parameter_bytes'] / 1e6:.1f} MB of parameters, {report['rows']} rows of {report['context']}; "
              f"milliseconds, medians of {report['rounds']} interleaved rounds of {report['steps']} steps. Computation alone "
              f"takes {report['compute_ms']:.1f}: forward {report['forward_ms']:.1f}, backward {report['backward_ms']:.1f}.",
-             "", "| strategy | MiB of a bucket or unit | pieces | link, MB/s | communication alone | step, overlap | step, "
-             "without | step / the longer one |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+             "", "| strategy | MiB of a bucket or unit | pieces | link, MB/s | computation alone | communication alone | step, "
+             "overlap | step, without | step / the longer one |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [f"| {row['strategy']} | {row['mib']} | {row['pieces']} | {row['bytes_per_second'] / 1e6:.0f} | "
-              f"{row['communication_ms']:.1f} | {row['step_ms']:.1f} | {row['blocking_ms']:.1f} | {row['ratio']:.2f} |"
+              f"{row['compute_ms']:.1f} | {row['communication_ms']:.1f} | {row['step_ms']:.1f} | {row['blocking_ms']:.1f} | {row['ratio']:.2f} |"
               for row in report["results"]]
     return lines + [""]
 

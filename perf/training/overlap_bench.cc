@@ -1,7 +1,7 @@
 // How much communication hides behind backward: a GPT trained over a link that is slowed down so that communication
 // takes about as long as backward (throttled_communicator.h), by bucket or unit size, with overlap and without.
 //
-//   overlap_bench [--ranks 2] [--sizes 0.1 0.4 1 2 4 25] [--relative 1] [--strategies ddp fsdp] [-J FILE]
+//   overlap_bench [--ranks 2] [--sizes 0.1 0.5 2 5 25] [--relative 1] [--strategies ddp fsdp] [-J FILE]
 //
 // Computation alone (forward and backward, no hooks), communication alone (the same calls, no computation), the two
 // with overlap and without take turns, several rounds; each step begins with a barrier and lasts as long as its slowest
@@ -47,7 +47,7 @@ struct Arguments {
   int batch = 8;
   double relative = 1;  // communication over backward
   training::GptConfig model{.layers = 8, .heads = 4, .width = 256};
-  std::vector<double> sizes{0.1, 0.4, 1, 2, 4, 25};  // MiB
+  std::vector<double> sizes{0.1, 0.5, 2, 5, 25};  // MiB
   std::vector<std::string> strategies{"ddp", "fsdp"};
   std::string json_file;
 };
@@ -57,13 +57,15 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+void append(std::vector<double>& to, const std::vector<double>& from) { to.insert(to.end(), from.begin(), from.end()); }
+
 /// Milliseconds, of the slowest rank.
 struct Times {
   std::vector<double> forward, backward, step;
   void append(const Times& other) {
-    forward.insert(forward.end(), other.forward.begin(), other.forward.end());
-    backward.insert(backward.end(), other.backward.begin(), other.backward.end());
-    step.insert(step.end(), other.step.begin(), other.step.end());
+    perf::append(forward, other.forward);
+    perf::append(backward, other.backward);
+    perf::append(step, other.step);
   }
 };
 
@@ -164,7 +166,9 @@ class Bench {
     std::size_t pieces = 0;
     double bytes_per_step = 0;  // on the link, per rank
     double speed = 0;
+    Times alone;  // computation
     std::vector<double> communication, overlapped, blocking;
+    std::vector<double> ratios;  // one of each round: what it compares was measured within seconds
   };
 
   std::size_t parameter_bytes() {
@@ -178,10 +182,11 @@ class Bench {
   }
   Times train(Workload& workload, Strategy* strategy);
   std::unique_ptr<Strategy> make(const std::string& name, Workload& workload, Communicator comm, double mib);
-  void measure_communication(Cell& cell);
+  std::vector<double> measure_communication(const Cell& cell);
   std::vector<double> measure_steps(const Cell& cell, bool overlap);
   std::vector<Cell> plan(double backward_ms);
-  nlohmann::ordered_json report(const std::vector<Cell>& cells, const Times& alone) const;
+  void measure_round(Cell& cell);
+  nlohmann::ordered_json report(const std::vector<Cell>& cells) const;
 
   Arguments arguments_;
   Communicator comm_;
@@ -242,7 +247,7 @@ std::vector<Bench::Cell> Bench::plan(double backward_ms) {
   return cells;
 }
 
-void Bench::measure_communication(Cell& cell) {
+std::vector<double> Bench::measure_communication(const Cell& cell) {
   Workload workload(arguments_);
   const std::vector<PlannedCall> calls = make(cell.strategy, workload, comm_.split(0, comm_.rank()), cell.mib)->calls();
   Communicator slow = link(cell.speed, true);
@@ -250,6 +255,7 @@ void Bench::measure_communication(Cell& cell) {
   std::size_t most = 0;
   for (const PlannedCall& call : calls) most = std::max(most, call.count);
   Buffer<float> shard(most), whole(most * ranks);
+  std::vector<double> times;
   for (int step = -1; step < arguments_.steps; ++step) {
     comm_.barrier();
     const Clock::time_point begin = Clock::now();
@@ -267,8 +273,9 @@ void Bench::measure_communication(Cell& cell) {
     if (last) last.wait();
     std::vector<double> taken{std::chrono::duration<double, std::milli>(Clock::now() - begin).count()};
     take_slowest(taken);
-    if (step >= 0) cell.communication.push_back(taken[0]);
+    if (step >= 0) times.push_back(taken[0]);
   }
+  return times;
 }
 
 std::vector<double> Bench::measure_steps(const Cell& cell, bool overlap) {
@@ -278,43 +285,46 @@ std::vector<double> Bench::measure_steps(const Cell& cell, bool overlap) {
 }
 
 nlohmann::ordered_json Bench::run() {
-  Times alone = [&] {
+  const Times alone = [&] {
     Workload workload(arguments_);
     return train(workload, nullptr);
   }();
   std::vector<Cell> cells = plan(median(alone.backward));
-  alone = {};
   for (int round = 0; round < arguments_.rounds; ++round) {
-    for (Cell& cell : cells) {
-      {
-        Workload workload(arguments_);
-        alone.append(train(workload, nullptr));
-      }
-      measure_communication(cell);
-      for (const bool overlap : {true, false}) {
-        const std::vector<double> steps = measure_steps(cell, overlap);
-        std::vector<double>& all = overlap ? cell.overlapped : cell.blocking;
-        all.insert(all.end(), steps.begin(), steps.end());
-      }
-    }
+    for (Cell& cell : cells) measure_round(cell);
   }
-  return report(cells, alone);
+  return report(cells);
 }
 
-nlohmann::ordered_json Bench::report(const std::vector<Cell>& cells, const Times& alone) const {
-  const double compute = median(alone.step), backward = median(alone.backward);
+void Bench::measure_round(Cell& cell) {
+  const Times alone = [&] {
+    Workload workload(arguments_);
+    return train(workload, nullptr);
+  }();
+  const std::vector<double> communication = measure_communication(cell);
+  const std::vector<double> overlapped = measure_steps(cell, true), blocking = measure_steps(cell, false);
+  cell.alone.append(alone);
+  append(cell.communication, communication);
+  append(cell.overlapped, overlapped);
+  append(cell.blocking, blocking);
+  cell.ratios.push_back(median(overlapped) / std::max(median(alone.step), median(communication)));
+}
+
+nlohmann::ordered_json Bench::report(const std::vector<Cell>& cells) const {
+  Times alone;
   auto rows = nlohmann::ordered_json::array();
   for (const Cell& cell : cells) {
-    const double communication = median(cell.communication), step = median(cell.overlapped);
+    alone.append(cell.alone);
     rows.push_back({{"strategy", cell.strategy},
                     {"mib", cell.mib},
                     {"pieces", cell.pieces},
                     {"link_bytes", cell.bytes_per_step},
                     {"bytes_per_second", cell.speed},
-                    {"communication_ms", communication},
-                    {"step_ms", step},
+                    {"compute_ms", median(cell.alone.step)},
+                    {"communication_ms", median(cell.communication)},
+                    {"step_ms", median(cell.overlapped)},
                     {"blocking_ms", median(cell.blocking)},
-                    {"ratio", step / std::max(compute, communication)}});
+                    {"ratio", median(cell.ratios)}});
   }
   return {{"ranks", comm_.size()},
           {"layers", arguments_.model.layers},
@@ -325,9 +335,9 @@ nlohmann::ordered_json Bench::report(const std::vector<Cell>& cells, const Times
           {"relative", arguments_.relative},
           {"steps", arguments_.steps},
           {"rounds", arguments_.rounds},
-          {"compute_ms", compute},
+          {"compute_ms", median(alone.step)},
           {"forward_ms", median(alone.forward)},
-          {"backward_ms", backward},
+          {"backward_ms", median(alone.backward)},
           {"results", rows}};
 }
 
@@ -337,11 +347,12 @@ void print(const nlohmann::ordered_json& report) {
              report["parameter_bytes"].get<double>() / 1e6, report["rounds"].get<int>(), report["steps"].get<int>());
   fmt::print("# computation alone {:.1f}: forward {:.1f}, backward {:.1f}\n", report["compute_ms"].get<double>(),
              report["forward_ms"].get<double>(), report["backward_ms"].get<double>());
-  fmt::print("{:>8s} {:>7s} {:>6s} {:>9s} {:>13s} {:>8s} {:>8s}  {}\n", "strategy", "MiB", "pieces", "MB/s",
-             "communication", "overlap", "without", "overlap / max(computation, communication)");
+  fmt::print("{:>8s} {:>7s} {:>6s} {:>9s} {:>11s} {:>13s} {:>8s} {:>8s}  {}\n", "strategy", "MiB", "pieces", "MB/s",
+             "computation", "communication", "overlap", "without", "overlap / max(computation, communication)");
   for (const auto& row : report["results"]) {
-    fmt::print("{:>8s} {:7.2f} {:6d} {:9.1f} {:13.1f} {:8.1f} {:8.1f}  {:.2f}\n", row["strategy"].get<std::string>(),
-               row["mib"].get<double>(), row["pieces"].get<int>(), row["bytes_per_second"].get<double>() / 1e6,
+    fmt::print("{:>8s} {:7.2f} {:6d} {:9.1f} {:11.1f} {:13.1f} {:8.1f} {:8.1f}  {:.2f}\n",
+               row["strategy"].get<std::string>(), row["mib"].get<double>(), row["pieces"].get<int>(),
+               row["bytes_per_second"].get<double>() / 1e6, row["compute_ms"].get<double>(),
                row["communication_ms"].get<double>(), row["step_ms"].get<double>(), row["blocking_ms"].get<double>(),
                row["ratio"].get<double>());
   }
