@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "training/abort.h"
-#include "training/memory/pool.h"
 #include "training/tensor/region_group.h"
 #include "training/tensors.h"
 
@@ -42,45 +41,23 @@ constexpr const char* name_of(Kind kind) {
   return "?";
 }
 
-std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
-
 void check_divisible(const torch::Tensor& x, std::int64_t dim, Kind kind, RegionGroup& group) {
   if (x.size(dim) % group.comm.size() == 0) return;
   fail_on_all(group.comm, fmt::format("{}: dimension {} of the input of sizes [{}] cannot be divided by {} ranks",
                                       group.named(name_of(kind)), dim, fmt::join(x.sizes(), ", "), group.comm.size()));
 }
 
-/// Memory that peers reach without a copy, for results.
-torch::Tensor empty(at::IntArrayRef sizes, const torch::Tensor& like) {
-  return RegisteredPool::process()->empty(sizes, like.scalar_type());
-}
-
-torch::Tensor all_reduce(const torch::Tensor& x, RegionGroup& group, DataType type) {
-  const torch::Tensor out = empty(x.sizes(), x);
-  out.copy_(x);  // and in place: both ends of the call are registered then
-  group.comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type);
-  return out;
-}
-
-torch::Tensor all_gather(const torch::Tensor& x, RegionGroup& group, DataType type) {  // [...] to [ranks, ...]
-  const torch::Tensor in = x.contiguous();
-  std::vector<std::int64_t> sizes = in.sizes().vec();
-  sizes.insert(sizes.begin(), group.comm.size());
-  torch::Tensor out = empty(sizes, in);
-  group.comm.all_gather(in.data_ptr(), out.data_ptr(), count_of(in), type);
-  return out;
-}
-
 torch::Tensor run(Kind kind, const torch::Tensor& x, RegionGroup& group) {
   const std::int64_t size = group.comm.size();
-  const DataType type = data_type_of(x, group.comm, group.named(name_of(kind)));
+  const char* const name = name_of(kind);
+  (void)data_type_of(x, group.comm, group.named(name));
   const bool whole = kind == Kind::copy || kind == Kind::reduce;
   if (!whole && x.dim() == 0) {
-    fail_on_all(group.comm, fmt::format("{}: the input has no dimensions", group.named(name_of(kind))));
+    fail_on_all(group.comm, fmt::format("{}: the input has no dimensions", group.named(name)));
   }
   switch (kind) {
     case Kind::copy: return x;
-    case Kind::reduce: return all_reduce(x, group, type);
+    case Kind::reduce: return group.all_reduce(x, name);
     case Kind::scatter: {
       check_divisible(x, x.dim() - 1, kind, group);
       const std::int64_t part = x.size(-1) / size;
@@ -89,18 +66,10 @@ torch::Tensor run(Kind kind, const torch::Tensor& x, RegionGroup& group) {
     case Kind::gather: {
       std::vector<std::int64_t> sizes = x.sizes().vec();
       sizes.back() *= size;
-      return all_gather(x, group, type).movedim(0, -2).reshape(sizes);
+      return group.all_gather(x, name)->wait().movedim(0, -2).reshape(sizes);
     }
-    case Kind::gather_sequence: return all_gather(x, group, type).flatten(0, 1);
-    case Kind::scatter_sequence: {
-      check_divisible(x, 0, kind, group);
-      const torch::Tensor in = x.contiguous();
-      std::vector<std::int64_t> sizes = x.sizes().vec();
-      sizes[0] /= size;
-      torch::Tensor out = empty(sizes, in);
-      group.comm.reduce_scatter(in.data_ptr(), out.data_ptr(), count_of(out), type);
-      return out;
-    }
+    case Kind::gather_sequence: return group.all_gather(x, name)->wait().flatten(0, 1);
+    case Kind::scatter_sequence: check_divisible(x, 0, kind, group); return group.reduce_scatter(x, name)->wait();
   }
   return x;
 }
@@ -130,11 +99,9 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const RegionGroupPointer group = region_group_of(context);
-    const DataType type = data_type_of(gradients[0], group->comm, group->named("sum_gradients"));
     std::vector<torch::Tensor> flat;
     for (const torch::Tensor& gradient : gradients) flat.push_back(gradient.reshape(-1));
-    const torch::Tensor sum = torch::cat(flat);
-    group->comm.all_reduce(sum.data_ptr(), sum.data_ptr(), count_of(sum), type);
+    const torch::Tensor sum = group->all_reduce(torch::cat(flat), "sum_gradients");
     variable_list result;
     std::int64_t offset = 0;
     for (const torch::Tensor& gradient : gradients) {

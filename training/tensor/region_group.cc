@@ -1,0 +1,62 @@
+#include "training/tensor/region_group.h"
+
+#include <vector>
+
+#include "training/memory/pool.h"
+#include "training/tensor/regions.h"
+
+namespace tutti::training {
+namespace {
+
+torch::Tensor registered(at::IntArrayRef sizes, const torch::Tensor& like) {
+  return RegisteredPool::process()->empty(sizes, like.scalar_type());
+}
+
+torch::Tensor registered_copy(const torch::Tensor& x) { return registered(x.sizes(), x).copy_(x); }
+
+std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+}  // namespace
+
+InFlight::~InFlight() {
+  try {
+    if (work_) work_.wait();
+  } catch (const std::exception&) {
+    // It has ended; its error is or will be seen by another call.
+  }
+}
+
+torch::Tensor InFlight::wait() {
+  std::exchange(work_, {}).wait();
+  in_.reset();
+  return std::move(out_);
+}
+
+torch::Tensor RegionGroup::all_reduce(const torch::Tensor& x, const char* call) {
+  const DataType type = data_type_of(x, comm, named(call));
+  const torch::Tensor out = registered_copy(x);
+  comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type);
+  return out;
+}
+
+std::unique_ptr<InFlight> RegionGroup::all_gather(const torch::Tensor& x, const char* call) {
+  const DataType type = data_type_of(x, comm, named(call));
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), comm.size());
+  torch::Tensor out = registered(sizes, x);
+  const torch::Tensor own = out.select(0, comm.rank()).copy_(x);
+  Work work = comm.all_gather_async(own.data_ptr(), out.data_ptr(), count_of(own), type);
+  return std::make_unique<InFlight>(std::move(work), torch::Tensor(), std::move(out));
+}
+
+std::unique_ptr<InFlight> RegionGroup::reduce_scatter(const torch::Tensor& x, const char* call) {
+  const DataType type = data_type_of(x, comm, named(call));
+  torch::Tensor in = registered_copy(x);
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[0] /= comm.size();
+  torch::Tensor out = registered(sizes, x);  // not a part of `in`: that would keep all of it alive
+  Work work = comm.reduce_scatter_async(in.data_ptr(), out.data_ptr(), count_of(out), type);
+  return std::make_unique<InFlight>(std::move(work), std::move(in), std::move(out));
+}
+
+}  // namespace tutti::training
