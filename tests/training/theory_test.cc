@@ -128,6 +128,9 @@ TEST(Theory, BytesOfTensorParallelism) {
   EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 4, 1}), 6 * 160);
   EXPECT_EQ(tensor_parallel_bytes(config, {0, 3, 2, 2}), 6 * 160 + 3 * 4 * 10);
   EXPECT_EQ(tensor_parallel_bytes(config, {0, 3, 2, 1}), 0);
+  // Sequence form: six halves per block in backward, and 24 elements per block that all ranks hold whole.
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 4, 0, true}), 5 * 160 + 4 * 24);
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 2, 1, true}), (5 + 2) * 80 + 4 * 24);
 }
 
 }  // namespace

@@ -14,14 +14,22 @@ ShardedState state_of(Sharding sharding) {
   return sharding == Sharding::zero2 ? ShardedState::gradients : ShardedState::parameters;
 }
 
+double elements_of(const UnitParameters& unit) {
+  double sum = 0;
+  for (const NamedTensor& item : unit.parameters) sum += static_cast<double>(item.tensor.numel());
+  return sum;
+}
+
 class Sharded : public Strategy {
  public:
   Sharded(const GptRunOptions& options, const Mesh& mesh)
       : options_(options), mesh_(mesh), model_(make_rank_model(options, mesh)) {
     const FsdpOptions fsdp = fsdp_options();
-    for (const NamedTensor& item : plan_units(*model_.module, fsdp.units).front().parameters) {
-      root_elements_ += static_cast<double>(item.tensor.numel());
-    }
+    const std::vector<UnitParameters> units = plan_units(*model_.module, fsdp.units);
+    kept_elements_ = elements_of(units.front());
+    // The unit with which forward ends is still whole when backward begins. In a tensor parallel GPT that is the last
+    // block. In a plain one it is the embedding, but that is gathered twice in forward, as it is the output layer, too.
+    if (mesh.shape().tp > 1) kept_elements_ += elements_of(units.back());
     fsdp_.emplace(*model_.module, mesh.fsdp(), fsdp);
   }
 
@@ -61,7 +69,7 @@ class Sharded : public Strategy {
     DataParallelStep step;
     step.sharded = state_of(options_.sharding);
     step.elements = elements;
-    step.unresharded = root_elements_;
+    step.unresharded = kept_elements_;
     step.ranks = options_.mesh.fsdp;
     step.passes = options_.passes();
     step.reductions = options_.exchanges_every_pass() ? options_.passes() : 1;
@@ -99,7 +107,7 @@ class Sharded : public Strategy {
   GptRunOptions options_;
   Mesh mesh_;
   RankModel model_;
-  double root_elements_ = 0;  // of the root unit, before it was cut
+  double kept_elements_ = 0;  // not gathered again for backward
   std::optional<FullyShardedDataParallel> fsdp_;
   std::uint64_t steps_ = 0;
 };

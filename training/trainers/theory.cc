@@ -67,11 +67,12 @@ double tensor_parallel_bytes(const GptConfig& config, const TensorParallelStep& 
   const double tokens = static_cast<double>(step.rows) * config.context;
   const double f32 = all_reduce_bytes(kF32 * tokens * config.width, step.ranks);
   const double forward = f32 * step.forward_bytes / kF32;
+  const double backward = step.sequence_parallel ? forward : f32;
   const int blocks = std::min(step.end - 1, config.layers) - (std::max(step.begin, 1) - 1);
   const bool embeds = step.begin == 0, heads = step.end == config.layers + 2;
-  double sum = blocks * 2 * (forward + f32) + step.recomputed * 2 * forward;
+  double sum = blocks * 2 * (forward + backward) + step.recomputed * 2 * forward;
   if (embeds) sum += f32;
-  if (heads) sum += f32 + all_gather_bytes(3 * kF32 * tokens * step.ranks, step.ranks);
+  if (heads) sum += backward + all_gather_bytes(3 * kF32 * tokens * step.ranks, step.ranks);
   if (!step.sequence_parallel) return sum;
   const GptElements elements = gpt_elements(config);
   const double whole =

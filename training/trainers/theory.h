@@ -29,8 +29,8 @@ enum class ShardedState : std::uint8_t {
   parameters,  // zero3: and all else
 };
 
-/// Of P parameters over n ranks: bytes sent per step for gradients and parameters. `unresharded`: elements whose
-/// parameters stay whole between forward and backward (the root unit, with zero3). `reductions`: how often the
+/// Of P parameters over n ranks: bytes sent per step for gradients and parameters. `unresharded`: elements that
+/// stay whole between forward and backward (with zero3, the root unit and the last one of forward). `reductions`: how often the
 /// gradients are exchanged in a step, `passes`: forward and backward passes in a step (for zero3, which gathers in
 /// each).
 struct DataParallelStep {
@@ -65,11 +65,11 @@ double gpt_stage_elements(const GptConfig& config, int begin, int end, int tenso
 
 /// One micro-batch of `rows` rows through layers [begin, end) of a tensor parallel GPT: four all-reduces per block (two
 /// forward, two backward), one forward behind the embedding, one backward before the output layer, and three f32
-/// numbers per token and rank for the loss. `forward_bytes`: of an element of a block's activations (2 under autocast).
-/// `recomputed`: blocks whose two forward all-reduces are made once more. `sequence_parallel`: all-gathers and
-/// reduce-scatters of the same bytes in their places, two all-gathers per block and one before the output layer more in
-/// backward (inputs that were not kept), and the gradients of what every rank holds whole, once per block and once for
-/// the position and the last layer norm (together where one rank has both).
+/// numbers per token and rank for the loss. `forward_bytes`: of an element of a block's activations (2 under autocast;
+/// backward sends f32). `recomputed`: blocks whose two forward all-reduces are made once more.
+/// `sequence_parallel`: all-gathers and reduce-scatters of the same bytes in their places (in backward of the forward's
+/// type), two all-gathers per block and one before the output layer more in backward (inputs that were not kept), and
+/// the gradients of all that every rank holds whole.
 struct TensorParallelStep {
   int begin = 0, end = 0, rows = 1, ranks = 1;
   int forward_bytes = 4;
