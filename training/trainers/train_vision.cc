@@ -1,0 +1,176 @@
+// train_vision: trains an image classifier on N ranks: a small ResNet or a ViT with DDP or FSDP, or a ViT as
+// a pipeline.
+//
+//   train_vision --ranks 2 --check                                     ResNet, DDP; and compare with one process
+//   train_vision --ranks 2 --model vit --parallel pipeline --check
+//   train_vision --ranks 3 --data /data/cifar-10-batches-bin --end uneven --csv steps.csv --plot loss.png
+//   mpirun -n 2 train_vision                                           ranks from any launcher that the library knows
+//
+// Without --data the images are drawn. Exit status: 0 good, 1 an error or a failed check.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "base/launch_local.h"
+#include "training/abort.h"
+#include "training/trainers/progress.h"
+#include "training/trainers/vision_run.h"
+
+namespace tutti::training {
+namespace {
+
+struct Arguments {
+  VisionRunOptions run;
+  int ranks = 1;
+  int threads = 0;
+  std::string parallel = "ddp";
+  std::string backend = "tutti";
+  std::string end;
+  std::string data, draw = "shapes";
+  int images = 4000, test_images = 1000;
+  std::string csv, plot;
+  bool check = false;
+};
+
+void add_options(CLI::App& app, Arguments& arguments) {
+  VisionRunOptions& run = arguments.run;
+  const auto positive = CLI::PositiveNumber;
+  const auto none_or_more = CLI::NonNegativeNumber;
+  const auto add = [&](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)->capture_default_str();
+  };
+  add("--ranks", arguments.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
+      ->check(positive);
+  add("--model", run.model.model, "What is trained")->check(CLI::IsMember({"resnet", "vit"}));
+  add("--parallel", arguments.parallel, "How the ranks share the work; pipeline: --model vit only")
+      ->check(CLI::IsMember({"ddp", "fsdp", "pipeline"}));
+  add("--backend", arguments.backend, "What runs the collectives")
+      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo"}));
+  add("--data", arguments.data, "Folder with MNIST's or CIFAR-10's files, by their usual names");
+  add("--draw", arguments.draw, "Without --data: what is drawn")->check(CLI::IsMember({"shapes", "digits"}));
+  add("--images", arguments.images, "Drawn images to train on")->check(positive);
+  add("--test-images", arguments.test_images, "Drawn images to test with")->check(positive);
+  add("--epochs", run.epochs, "Times that every image is seen")->check(positive);
+  add("--batch", run.batch, "Rows per step of each rank, or of each micro-batch of a pipeline")->check(positive);
+  add("--end", arguments.end,
+      "An epoch's last step: true numbers of rows, filled up, or left out (default: uneven with "
+      "ddp, else drop)")
+      ->check(CLI::IsMember({"uneven", "pad", "drop"}));
+  add("--lr", run.learning_rate, "Learning rate at the beginning; it falls to nothing")->check(positive);
+  add("--seed", run.model.seed, "For parameters, order and drawn images");
+  add("--width", run.model.width, "Of the model; 0: its own")->check(none_or_more);
+  add("--depth", run.model.depth, "Blocks of a ViT, or of each of ResNet's three stages; 0: the model's own")
+      ->check(none_or_more);
+  add("--heads", run.model.heads, "Of a ViT's attention")->check(positive);
+  add("--patch", run.model.patch, "Side of a ViT's patches; must divide the images' side")->check(positive);
+  add("--schedule", run.schedule, "Of a pipeline")->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1"}));
+  add("--micro-batches", run.micro_batches, "Of a pipeline's step")->check(positive);
+  add("--stages-per-rank", run.stages_per_rank, "Of a pipeline with --schedule interleaved")->check(positive);
+  add("--threads", arguments.threads, "Of torch, per rank; 0: cores / ranks")->check(none_or_more)->take_last();
+  app.add_flag("--deterministic", run.ddp.deterministic, "Same bits whatever algorithm and placement");
+  app.add_flag("--check", arguments.check,
+               "Afterwards train in one process and compare every bit (takes as long again, times ranks; implies "
+               "--deterministic)");
+  app.add_option("--csv", arguments.csv, "Write metrics of every step to this file");
+  app.add_option("--plot", arguments.plot, "Draw the loss curve to this PNG");
+}
+
+/// What rank 0 does when the others have gone home. Returns the exit status.
+int look_back(const Arguments& arguments, const VisionData& data, const VisionResult& result, int ranks,
+              const std::string& csv) {
+  std::printf("%s\n", result.theory.c_str());
+  std::printf("test accuracy %.1f %% of %lld images\n", 100 * test_accuracy(arguments.run, data, result.state),
+              static_cast<long long>(data.test.count()));
+  if (!arguments.plot.empty() && plot_loss(csv, arguments.plot)) {
+    std::printf("loss curve in %s\n", arguments.plot.c_str());
+  }
+  if (!arguments.check) return 0;
+  std::printf("training again in one process, to compare ...\n");
+  std::fflush(stdout);
+  const VisionResult twin = arguments.parallel == "pipeline" ? twin_of_pipeline(arguments.run, data)
+                                                             : twin_of_ddp(arguments.run, data, ranks);
+  const std::string difference = first_difference(result, twin);
+  if (!difference.empty()) {
+    std::printf("check: FAILED: %s\n", difference.c_str());
+    return 1;
+  }
+  std::printf("check: %d rank%s and one process have the same losses (%zu), parameters and buffers, to the bit\n",
+              ranks, ranks == 1 ? "" : "s", result.losses.size());
+  return 0;
+}
+
+int threads_of_each(const Arguments& arguments, int ranks) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return arguments.threads > 0 ? arguments.threads : std::max(1, cores / ranks);
+}
+
+int run_rank(Arguments arguments) {
+  const std::map<std::string, EpochEnd> ends = {
+      {"uneven", EpochEnd::uneven}, {"pad", EpochEnd::pad}, {"drop", EpochEnd::drop}};
+  if (arguments.end.empty()) arguments.end = arguments.parallel == "ddp" ? "uneven" : "drop";
+  arguments.run.end = ends.at(arguments.end);
+  arguments.run.ddp.deterministic |= arguments.check;
+  const VisionData data = arguments.data.empty() ? draw_vision_data(arguments.draw, arguments.images,
+                                                                    arguments.test_images, arguments.run.model.seed)
+                                                 : read_vision_folder(arguments.data);
+  Options options;
+  options.backend = arguments.backend;
+  options.deterministic = options.deterministic || arguments.run.ddp.deterministic;
+  Communicator comm = Communicator::from_environment(options);
+  const int rank = comm.rank(), ranks = comm.size();
+  torch::set_num_threads(threads_of_each(arguments, ranks));
+
+  std::optional<Progress> progress;
+  std::string csv = arguments.csv;
+  if (rank == 0) {
+    if (csv.empty() && !arguments.plot.empty()) csv = arguments.plot + ".csv";
+    const int shares = arguments.parallel == "pipeline" ? arguments.run.micro_batches : ranks;
+    progress.emplace(ProgressOptions{
+        .program = "train_vision", .steps = steps_of(arguments.run, data, shares), .unit = "images", .csv = csv});
+    std::printf("train_vision: %s, %d rank%s, %s over %s, %lld images (%s), %d x %d rows per step, %s\n",
+                arguments.run.model.model.c_str(), ranks, ranks == 1 ? "" : "s", arguments.parallel.c_str(),
+                arguments.backend.c_str(), static_cast<long long>(data.train.count()), data.name.c_str(), shares,
+                arguments.run.batch, arguments.end.c_str());
+    std::fflush(stdout);
+  }
+  const VisionResult result = or_abort(comm, "train_vision", [&] {
+    const auto train = arguments.parallel == "pipeline" ? train_vision_pipeline
+                       : arguments.parallel == "fsdp"   ? train_vision_fsdp
+                                                        : train_vision_ddp;
+    return train(arguments.run, data, comm, [&](const StepMetrics& step) { progress->show(step); });
+  });
+  if (rank != 0) return 0;
+  std::printf("%s\n", progress->summary().c_str());
+  return look_back(arguments, data, result, ranks, csv);
+}
+
+}  // namespace
+}  // namespace tutti::training
+
+int main(int argc, char** argv) {
+  using namespace tutti::training;
+  Arguments arguments;
+  CLI::App app("Trains an image classifier on several ranks.");
+  add_options(app, arguments);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (arguments.ranks > 1 && !tutti::is_launched()) {
+      std::vector<std::string> command(argv, argv + argc);
+      command[0] = std::filesystem::read_symlink("/proc/self/exe");
+      // A rank sees only the cores that it is bound to, so it cannot tell how many threads are its due.
+      const int threads = threads_of_each(arguments, arguments.ranks);
+      command.insert(command.end(), {"--threads", std::to_string(threads)});
+      return tutti::launch_local({arguments.ranks, arguments.backend, threads}, command);
+    }
+    return run_rank(std::move(arguments));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
