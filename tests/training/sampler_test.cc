@@ -9,6 +9,7 @@
 
 #include "tests/training/data_support.h"
 #include "tests/training/on_ranks.h"
+#include "training/data/loader.h"
 #include "training/ddp/ddp.h"
 
 namespace tutti::training {
@@ -288,6 +289,65 @@ TEST(Sampler, CountsMakeUnevenGradientsThoseOfOneProcess) {
     EXPECT_FALSE(sampler.next(2));
   });
   EXPECT_EQ(errors, nothing(kRanks));
+}
+
+// A run that stops in the middle of an epoch and goes on in new objects ends with the bits of one that never stopped. A
+// loader reads ahead on each rank, so what is saved is where training stands, not reading.
+TEST(Sampler, ARunTakenUpAgainTrainsToTheSameBits) {
+  constexpr int kRanks = 2;
+  constexpr std::size_t kRows = 3;
+  torch::manual_seed(4);
+  const torch::Tensor data = torch::randn({40, 5});  // 6 steps of 6 rows and one of 4 in an epoch
+  struct Saved {
+    SamplerState sampler{.samples = 40, .seed = 6};
+    torch::Tensor weight = torch::ones({1, 5}), bias = torch::zeros({1});
+  };
+  /// Trains until the end of that many epochs, or for `most` steps, and says where rank 0 stands then.
+  const auto train = [&](const Saved& begin, std::uint64_t epochs, std::uint64_t most) {
+    Saved end;
+    const auto errors = on_ranks(kRanks, [&](int rank, Communicator comm) {
+      torch::nn::Linear model(5, 1);
+      {
+        torch::NoGradGuard no_grad;
+        model->weight.copy_(begin.weight);
+        model->bias.copy_(begin.bias);
+      }
+      DistributedDataParallel ddp(*model, comm);
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      DistributedSampler sampler(40, rank, kRanks);
+      sampler.restore(begin.sampler);
+      SamplerState state = sampler.state();
+      std::uint64_t steps = 0;
+      for (std::uint64_t epoch = state.epoch; epoch < epochs && steps < most; ++epoch) {
+        if (epoch > state.epoch) sampler.set_epoch(epoch);
+        Loader<torch::Tensor> loader(
+            [&](std::uint64_t number) {
+              return data.index_select(0, torch::tensor(sampler.peek(number, kRows)->indices));
+            },
+            {.threads = 2, .depth = 3, .end = sampler.steps(kRows)});
+        for (; steps < most; ++steps) {
+          const auto rows = loader.next();
+          if (!rows) break;
+          ddp.zero_grad();
+          model->forward(*rows).pow(2).mean().backward();
+          optimizer.step();
+        }
+        state = sampler.state_after(loader.position(), kRows);
+      }
+      if (rank == 0) end = {state, model->weight.detach().clone(), model->bias.detach().clone()};
+    });
+    EXPECT_EQ(errors, nothing(kRanks));
+    return end;
+  };
+  const Saved whole = train({}, 2, 1000);
+  EXPECT_EQ(whole.sampler.position, 40u);
+  for (std::uint64_t stop : {1, 4, 7, 9}) {
+    const Saved part = train({}, 2, stop);
+    EXPECT_EQ(part.sampler.epoch, (stop - 1) / 7);
+    const Saved again = train(part, 2, 1000);
+    EXPECT_TRUE(torch::equal(again.weight, whole.weight) && torch::equal(again.bias, whole.bias)) << "stop " << stop;
+    EXPECT_EQ(again.sampler, whole.sampler);
+  }
 }
 
 TEST(Sampler, MistakesAreNamed) {
