@@ -102,7 +102,6 @@ TEST(TrainGpt, AWrongOptionIsRefused) {
 /// A way to train, and what its --check must say.
 struct Way {
   std::string name, arguments, verdict;
-  bool bytes = true;  // the formula is for the bytes that are counted
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
@@ -121,28 +120,30 @@ TEST_P(TrainGptOnAMesh, TrainsAsOneProcessAndSendsWhatTheFormulaSays) {
   const std::size_t at = outcome.output.find(mark);
   ASSERT_NE(at, std::string::npos) << outcome.output;
   double formula = 0, counted = 0;
-  ASSERT_EQ(std::sscanf(outcome.output.c_str() + at + mark.size(), "%lf by formula, %lf counted", &formula, &counted), 2);
-  if (way.bytes) EXPECT_EQ(formula, counted) << outcome.output;
+  ASSERT_EQ(std::sscanf(outcome.output.c_str() + at + mark.size(), "%lf by formula, %lf counted", &formula, &counted),
+            2);
+  EXPECT_EQ(formula, counted) << outcome.output;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, TrainGptOnAMesh,
     testing::Values(
         Way{"ddp2", "--ranks 2 --parallel ddp", "2 ranks" + kBits},
-        Way{"ddp4Deterministic", "--ranks 4 --deterministic", "4 ranks" + kBits, /*bytes=*/false},
+        Way{"ddp4Deterministic", "--ranks 4 --deterministic", "4 ranks" + kBits},
         Way{"ddp2EveryPass", "--ranks 2 --accumulate 2 --exchange every", "2 ranks" + kTolerance},
         Way{"ddp2Fp16", "--ranks 2 --precision fp16", "2 ranks" + kBits},
-        Way{"zero1", "--ranks 2 --parallel zero1 --deterministic", "2 ranks (fsdp=2)" + kBits, false},
+        Way{"zero1", "--ranks 2 --parallel zero1 --deterministic", "2 ranks (fsdp=2)" + kBits},
         Way{"zero2", "--ranks 2 --parallel zero2", "2 ranks (fsdp=2)" + kTolerance},
-        Way{"fsdp", "--ranks 2 --parallel fsdp --deterministic", "2 ranks (fsdp=2)" + kBits, false},
-        Way{"fsdp4Bf16", "--ranks 4 --parallel fsdp --deterministic --precision bf16", "4 ranks (fsdp=4)" + kBits, false},
+        Way{"fsdp", "--ranks 2 --parallel fsdp --deterministic", "2 ranks (fsdp=2)" + kBits},
+        Way{"fsdp4Bf16", "--ranks 4 --parallel fsdp --deterministic --precision bf16", "4 ranks (fsdp=4)" + kBits},
         Way{"fsdpAccumulatesLast", "--ranks 2 --parallel fsdp --deterministic --accumulate 2 --exchange last",
-            "2 ranks (fsdp=2)" + kBits, false},
+            "2 ranks (fsdp=2)" + kBits},
         Way{"fsdpCheckpoints", "--ranks 2 --parallel fsdp --deterministic --checkpoint-activations 1",
-            "2 ranks (fsdp=2)" + kBits, false},
+            "2 ranks (fsdp=2)" + kBits},
         Way{"hybrid", "--ranks 4 --mesh dp=2,fsdp=2", "4 ranks (dp=2,fsdp=2)" + kTolerance},
         Way{"tensor", "--ranks 2 --parallel tensor", "2 ranks (tp=2)" + kTolerance},
-        Way{"tensorSequence", "--ranks 2 --parallel tensor --sequence-parallel --checkpoint-activations 2 --precision bf16",
+        Way{"tensorSequence",
+            "--ranks 2 --parallel tensor --sequence-parallel --checkpoint-activations 2 --precision bf16",
             "2 ranks (tp=2)" + kTolerance},
         Way{"ddpTensor", "--ranks 4 --mesh dp=2,tp=2", "4 ranks (dp=2,tp=2)" + kTolerance},
         Way{"fsdpTensor", "--ranks 4 --mesh fsdp=2,tp=2", "4 ranks (fsdp=2,tp=2)" + kTolerance},

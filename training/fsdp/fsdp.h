@@ -1,5 +1,5 @@
-// FullyShardedDataParallel for any torch::nn::Module: every rank keeps one part of each parameter, of its gradient and of
-// its optimiser state, and gathers a part of the model just before that part computes.
+// FullyShardedDataParallel for any torch::nn::Module: every rank keeps one part of each parameter, of its gradient and
+// of its optimiser state, and gathers a part of the model just before that part computes.
 //
 //   auto model = std::make_shared<MyNet>();                      // an ordinary module, it never learns of this
 //   tutti::training::FullyShardedDataParallel fsdp(*model, comm, {.units = by_block()});
@@ -15,7 +15,8 @@
 //   c = ceil(d / n); rows past d are padding (zero, on the last ranks; some may have no row). A scalar has one row.
 // Units: groups of parameters that are gathered together (units.h): the modules that `units` picks, each with the
 //   parameters of its subtree that no unit inside it has; the rest is the root unit.
-// How: every operator that this thread calls is seen before it runs (operator_watch.h). The first that takes a parameter
+// How: every operator that this thread calls is seen before it runs (operator_watch.h). The first that takes a
+// parameter
 //   of a unit, or a view of one, waits for the unit's all-gather, which goes straight into the parameter's own storage;
 //   the next unit, in the order of the pass before, is gathered meanwhile (`prefetch`). When another unit's turn comes,
 //   the memory is given up again (Sharding::zero3). A hook behind each gradient counts; when a unit has all of its
@@ -32,7 +33,8 @@
 //   under summon_full_parameters(); save and optimise the shards.
 // Lifetime: the module must outlive this object. After it is gone, the module's parameters are whole again only if
 //   summon_full_parameters was kept; otherwise using them is an error that says so.
-// Threads: as tutti::Communicator. Forward and backward run on the thread that made this object. Ranks may be threads of
+// Threads: as tutti::Communicator. Forward and backward run on the thread that made this object. Ranks may be threads
+// of
 //   one process.
 // Every rank uses the same units in the same order.
 // Errors: tutti::Error, in one sentence that names rank and parameter; the communicator is aborted, so that no rank
@@ -45,7 +47,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "training/fsdp/units.h"
@@ -73,13 +77,14 @@ struct FsdpOptions {
   Sharding sharding = Sharding::zero3;
   Reshard reshard = Reshard::all_but_root;
   int prefetch = 1;  // units gathered ahead; 0: each when it is needed
-  /// Ranks that hold the same shard of other groups (hybrid sharding): gradients are averaged over them too. A column of
-  /// the mesh whose row is the communicator given to the constructor. Empty: none.
+  /// Ranks that hold the same shard of other groups (hybrid sharding): gradients are averaged over them too. A column
+  /// of the mesh whose row is the communicator given to the constructor. Empty: none.
   Communicator replicas = {};
-  /// The type to compute with and to gather; the shards keep the module's own (master weights). Undefined: the module's.
-  c10::optional<torch::ScalarType> compute_type = {};
+  /// The type to compute with and to gather; the shards keep the module's own (master weights). Undefined: the
+  /// module's.
+  std::optional<torch::ScalarType> compute_type = {};
   /// The type in which gradients are added over the ranks. Undefined: the shard's (f32 for an f32 module).
-  c10::optional<torch::ScalarType> reduce_type = {};
+  std::optional<torch::ScalarType> reduce_type = {};
   /// Same bits for any algorithm, lane count and placement: added in rank order.
   bool deterministic = false;
   /// A trained parameter without a gradient at the end of backward: refused by name, or (true) taken as zero, as DDP's
@@ -89,21 +94,20 @@ struct FsdpOptions {
 
 /// Bytes that this rank holds now.
 struct FsdpMemory {
-  std::size_t shards = 0;            // parameters: shards, or with zero1 and zero2 the whole ones that hold them
-  std::size_t gradients = 0;         // shards of them, or with zero1 whole ones
-  std::size_t gathered = 0;          // whole parameters, beside the shards
-  std::size_t peak_gathered = 0;     // the most that was ever gathered at once
-  std::size_t padding = 0;           // of shards: rows that are none of the model's
+  std::size_t shards = 0;         // parameters: shards, or with zero1 and zero2 the whole ones that hold them
+  std::size_t gradients = 0;      // shards of them, or with zero1 whole ones
+  std::size_t gathered = 0;       // whole parameters, beside the shards
+  std::size_t peak_gathered = 0;  // the most that was ever gathered at once
+  std::size_t padding = 0;        // of shards: rows that are none of the model's
 };
 
 /// Since the object was made.
 struct FsdpStats {
-  std::uint64_t gathers = 0;          // of units
-  std::uint64_t gathered_bytes = 0;   // whole size of what was gathered, padding included
-  std::uint64_t reductions = 0;       // of units
-  std::uint64_t reduced_bytes = 0;    // whole size of the gradients handed over, padding included
-  std::uint64_t padding_bytes = 0;    // in both
-  double wait_seconds = 0;            // that this thread did nothing but wait for either
+  std::uint64_t gathers = 0;         // of units
+  std::uint64_t gathered_bytes = 0;  // whole size of what was gathered, padding included
+  std::uint64_t reductions = 0;      // of units
+  std::uint64_t reduced_bytes = 0;   // whole size of the gradients handed over, padding included
+  double wait_seconds = 0;           // that this thread did nothing but wait for either
 };
 
 class FullyShardedDataParallel {
@@ -149,6 +153,7 @@ class FullyShardedDataParallel {
 
   /// While one lives, the module's parameters are whole. What was written to them goes back to the shards at its end,
   /// each rank's rows from that rank, if write_back. Not during forward or backward. Collective, its end is not.
+  /// Errors: write_back with a compute_type that is not the module's type (it would round the shards).
   class FullParameters {
    public:
     FullParameters(FullParameters&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
@@ -163,10 +168,15 @@ class FullyShardedDataParallel {
   };
   [[nodiscard]] FullParameters summon_full_parameters(bool write_back = false);
 
+  /// Collective. The values of parameters()[index], whole and of the shard's type, on every rank.
+  torch::Tensor whole_parameter(std::size_t index);
+
   /// Names of the units' modules, in the order in which forward used them; the root unit's is "".
   std::vector<std::string> units() const;
   FsdpMemory memory() const;
   FsdpStats stats() const;
+  /// Of both communicators, as Communicator::traffic().
+  Traffic traffic() const;
 
  private:
   struct State;

@@ -1,4 +1,5 @@
-// Which modules become units of FullyShardedDataParallel: parts of a model that are gathered, used and given up together.
+// Which modules become units of FullyShardedDataParallel: parts of a model that are gathered, used and given up
+// together.
 //
 //   {.units = by_block()}                        // each layer of the model
 //   {.units = by_type<GptBlockImpl>()}
@@ -37,12 +38,12 @@ UnitPolicy by_type() {
 }
 
 struct UnitParameters {
-  std::string name;                   // of the module
+  std::string name;                     // of the module
   std::vector<NamedTensor> parameters;  // full names, in order of registration
 };
 
-/// What the policy makes of the model: the root unit first ("", perhaps without parameters), then the others in order of
-/// registration. Errors: invalid_argument for a name that the model does not have.
+/// What the policy makes of the model: the root unit first ("", perhaps without parameters), then the others in order
+/// of registration. Errors: invalid_argument for a name that the model does not have.
 std::vector<UnitParameters> plan_units(const torch::nn::Module& model, const UnitPolicy& policy);
 
 }  // namespace tutti::training

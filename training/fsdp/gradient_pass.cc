@@ -1,0 +1,170 @@
+#include "training/fsdp/gradient_pass.h"
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <chrono>
+#include <utility>
+
+namespace tutti::training {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool counts(ShardedParameter& parameter) { return parameter.trained() && parameter.whole().numel() > 0; }
+
+}  // namespace
+
+class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(GradientPass* pass, std::size_t unit, std::size_t parameter) : pass_(pass), unit_(unit), parameter_(parameter) {}
+  void operator()(const torch::Tensor&) override { pass_->on_gradient(unit_, parameter_); }
+
+ private:
+  GradientPass* pass_;
+  std::size_t unit_, parameter_;
+};
+
+GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, Communicator reductions,
+                           Communicator replicas, bool allow_unused,
+                           std::function<void(const std::string&)> fail_on_all)
+    : units_(units),
+      turns_(turns),
+      reductions_(std::move(reductions)),
+      replicas_(std::move(replicas)),
+      allow_unused_(allow_unused),
+      fail_on_all_(std::move(fail_on_all)),
+      progress_(units.size()) {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (std::size_t i = 0; i < units_[unit]->parameters().size(); ++i) {
+      ShardedParameter& parameter = *units_[unit]->parameters()[i];
+      if (!counts(parameter)) continue;
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter.whole(), std::make_unique<Hook>(this, unit, i));
+    }
+  }
+}
+
+GradientPass::~GradientPass() {
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->parameters()) {
+      if (counts(*parameter)) torch::autograd::impl::set_post_acc_grad_hooks(parameter->whole(), nullptr);
+    }
+  }
+}
+
+// Called behind each gradient, on the thread that runs backward.
+void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
+  const std::string& name = units_[unit]->parameters()[parameter]->name();
+  if (!open_) {
+    open();
+  } else if (torch::autograd::get_current_graph_task_id() != task_) {
+    fail_on_all_(
+        fmt::format("parameter '{}' got a gradient in a backward pass that began before the previous one ended "
+                    "(that one threw, or this one runs inside it)",
+                    name));
+  }
+  Progress& progress = progress_[unit];
+  if (progress.has_gradient[parameter]) {
+    fail_on_all_(fmt::format("parameter '{}' got two gradients in one backward pass", name));
+  }
+  progress.has_gradient[parameter] = true;
+  if (--progress.pending > 0) return;
+  turns_.on_gradients(unit);
+  if (reduces_) start_reductions();
+}
+
+void GradientPass::open() {
+  open_ = true;
+  reduces_ = no_sync_depth_ == 0;
+  task_ = torch::autograd::get_current_graph_task_id();
+  next_reduction_ = next_replica_mean_ = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    Progress& progress = progress_[unit] = {};
+    for (const auto& parameter : units_[unit]->parameters()) {
+      progress.has_gradient.push_back(!counts(*parameter));
+      progress.pending += counts(*parameter) ? 1 : 0;
+    }
+  }
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { close(); });
+}
+
+void GradientPass::start_reductions() {
+  for (; next_reduction_ < units_.size(); ++next_reduction_) {
+    const std::size_t unit = nth(next_reduction_);
+    if (progress_[unit].pending > 0) break;
+    progress_[unit].reduces = units_[unit]->has_trained();
+    if (!progress_[unit].reduces) continue;
+    units_[unit]->start_reduction();
+    stats_.reductions += 1;
+    stats_.bytes += units_[unit]->reduced_bytes();
+  }
+  if (replicas_) start_replica_means();
+}
+
+// Each can start when the unit's own reduction is done. While backward goes on, this thread does not wait for that.
+void GradientPass::start_replica_means() {
+  for (; next_replica_mean_ < next_reduction_; ++next_replica_mean_) {
+    const std::size_t unit = nth(next_replica_mean_);
+    if (!progress_[unit].reduces) continue;
+    if (next_reduction_ < units_.size() && !units_[unit]->is_reduced()) return;
+    units_[unit]->start_replica_mean(replicas_);
+  }
+}
+
+// At the end of backward, on the thread that called it.
+void GradientPass::close() {
+  if (reduces_) {
+    take_stock();
+    start_reductions();
+    const Clock::time_point begin = Clock::now();
+    const std::vector<std::vector<bool>> unused = find_unused();
+    for (std::size_t place = 0; place < units_.size(); ++place) {
+      if (progress_[nth(place)].reduces) units_[nth(place)]->finish_reduction(unused[nth(place)]);
+    }
+    stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  open_ = false;
+  turns_.end_pass();
+}
+
+// Of gradients that this pass did not bring. What micro-batches under no_sync left is one, too.
+void GradientPass::take_stock() {
+  std::string first;
+  std::size_t missing = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (std::size_t i = 0; i < units_[unit]->parameters().size(); ++i) {
+      ShardedParameter& parameter = *units_[unit]->parameters()[i];
+      if (progress_[unit].has_gradient[i]) continue;
+      progress_[unit].has_gradient[i] = parameter.whole().grad().defined();
+      if (!progress_[unit].has_gradient[i] && missing++ == 0) first = parameter.name();
+    }
+    progress_[unit].pending = 0;
+  }
+  if (missing == 0 || allow_unused_) return;
+  fail_on_all_(
+      fmt::format("parameter '{}'{} got no gradient in this backward pass; every trained parameter must take "
+                  "part in the loss on every rank (freeze it with requires_grad_(false), or set "
+                  "FsdpOptions::allow_unused)",
+                  first, missing > 1 ? fmt::format(" and {} more", missing - 1) : ""));
+}
+
+// By unit and place: what no rank has a gradient for.
+std::vector<std::vector<bool>> GradientPass::find_unused() {
+  std::vector<std::vector<bool>> unused;
+  for (const auto& unit : units_) unused.emplace_back(unit->parameters().size(), false);
+  if (!allow_unused_) return unused;
+  std::vector<std::uint8_t> used;
+  for (const Progress& unit : progress_) used.insert(used.end(), unit.has_gradient.begin(), unit.has_gradient.end());
+  reductions_.all_reduce(used.data(), used.data(), used.size(), DataType::u8, ReduceOp::max);
+  if (replicas_) replicas_.all_reduce(used.data(), used.data(), used.size(), DataType::u8, ReduceOp::max);
+  std::size_t at = 0;
+  for (std::vector<bool>& unit : unused) {
+    for (std::size_t i = 0; i < unit.size(); ++i) unit[i] = used[at++] == 0;
+  }
+  return unused;
+}
+
+}  // namespace tutti::training

@@ -1,0 +1,120 @@
+#include "training/fsdp/sharded_parameter.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "training/memory/pool.h"
+
+namespace tutti::training {
+namespace {
+
+/// A tensor of its own in another's memory, which it keeps. Not a view: torch::optim's zero_grad(false) refuses views.
+torch::Tensor alias(const torch::Tensor& memory, std::int64_t offset, at::IntArrayRef sizes) {
+  auto* data = static_cast<std::byte*>(memory.data_ptr()) + offset * static_cast<std::int64_t>(memory.element_size());
+  return torch::from_blob(
+      data, sizes, [memory](void*) {}, memory.scalar_type());
+}
+
+}  // namespace
+
+RowLayout::RowLayout(at::IntArrayRef sizes, int rank, int ranks) : ranks(ranks) {
+  rows = sizes.empty() ? 1 : sizes[0];
+  for (std::size_t i = 1; i < sizes.size(); ++i) row_elements *= sizes[i];
+  share = (rows + ranks - 1) / ranks;
+  first = std::min(rows, share * rank);
+  own = std::min(rows - first, share);
+}
+
+ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, torch::ScalarType compute_type,
+                                   bool whole_stays)
+    : name_(std::move(item.name)),
+      layout_(item.tensor.sizes(), rank, ranks),
+      whole_(std::move(item.tensor)),
+      lies_in_whole_(whole_stays && compute_type == whole_.scalar_type()) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor before = whole_.detach().contiguous();
+  const auto options = before.options().dtype(compute_type);
+  whole_.set_data(torch::empty_strided(before.sizes(), before.strides(), options));
+  give_up_memory();
+  if (whole_stays) take_memory();
+  if (lies_in_whole_) {
+    flat_.zero_();
+    padded_shard_ = alias(flat_, rank * layout_.piece(), {layout_.piece()});
+    alias(flat_, 0, before.sizes()).copy_(before);
+  } else {
+    padded_shard_ = RegisteredPool::process()->empty({layout_.piece()}, before.scalar_type());
+    padded_shard_.zero_();
+    const std::int64_t elements = layout_.own * layout_.row_elements;
+    padded_shard_.narrow(0, 0, elements)
+        .copy_(before.view(-1).narrow(0, layout_.first * layout_.row_elements, elements));
+  }
+  shard_ = rows_of(padded_shard_);
+  shard_.set_requires_grad(whole_.requires_grad());
+}
+
+torch::Tensor ShardedParameter::rows_of(const torch::Tensor& padded) const {
+  std::vector<std::int64_t> sizes = whole_.sizes().vec();
+  if (sizes.empty()) sizes = {1};
+  sizes[0] = layout_.own;
+  return alias(padded, 0, sizes);
+}
+
+std::size_t ShardedParameter::whole_bytes() const {
+  return static_cast<std::size_t>(layout_.piece() * layout_.ranks) * whole_.element_size();
+}
+std::size_t ShardedParameter::shard_bytes() const {
+  return static_cast<std::size_t>(layout_.piece()) * shard_.element_size();
+}
+std::size_t ShardedParameter::gradient_bytes() const {
+  return shard_.grad().defined() && gradient_memory_.defined() ? gradient_memory_.nbytes() : 0;
+}
+
+// The storage object stays the same, so that whatever shares it (views, what autograd saved) shares what is in it.
+void ShardedParameter::take_memory() {
+  flat_ = RegisteredPool::process()->empty({layout_.piece() * layout_.ranks}, whole_.scalar_type());
+  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
+  storage->clear_data_ptr_access_error_msg_();
+  auto* keep = new torch::Tensor(flat_);
+  storage->set_data_ptr_noswap(c10::DataPtr(
+      flat_.data_ptr(), keep, [](void* tensor) { delete static_cast<torch::Tensor*>(tensor); }, c10::kCPU));
+  storage->set_nbytes(flat_.nbytes());
+}
+
+void ShardedParameter::give_up_memory() {
+  flat_.reset();
+  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
+  storage->set_nbytes(0);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "parameter '" + name_ +
+      "' is sharded: outside of forward and backward, and on other threads than the one that made the "
+      "FullyShardedDataParallel, read and write it under summon_full_parameters()");
+}
+
+void ShardedParameter::add_gradient(const torch::Tensor& padded) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& gradient = shard_.mutable_grad();
+  if (gradient.defined()) {
+    gradient.add_(rows_of(padded));
+  } else {
+    gradient_memory_ = padded;
+    gradient = rows_of(padded);
+  }
+}
+
+void ShardedParameter::add_gradient_inside(const torch::Tensor& whole_gradient, const torch::Tensor& padded) {
+  torch::Tensor& gradient = shard_.mutable_grad();
+  if (gradient.defined()) return add_gradient(padded);
+  const torch::NoGradGuard no_grad;
+  gradient_memory_ = whole_gradient;
+  gradient = alias(whole_gradient, layout_.first * layout_.row_elements, shard_.sizes());
+  if (gradient.data_ptr() != padded.data_ptr()) gradient.copy_(rows_of(padded));
+}
+
+void ShardedParameter::drop_gradient() {
+  shard_.mutable_grad().reset();
+  gradient_memory_.reset();
+}
+
+}  // namespace tutti::training

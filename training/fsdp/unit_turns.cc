@@ -1,0 +1,130 @@
+#include "training/fsdp/unit_turns.h"
+
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace tutti::training {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kRoot = 0;
+
+bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+bool has(const std::vector<std::size_t>& set, std::size_t unit) {
+  return std::find(set.begin(), set.end(), unit) != set.end();
+}
+
+}  // namespace
+
+UnitTurns::UnitTurns(std::vector<std::unique_ptr<Unit>>& units, const Options& options)
+    : units_(units),
+      options_(options),
+      has_gradients_(units.size(), false),
+      watch_([this](const c10::OperatorHandle& op, torch::jit::Stack& arguments) { before(op, arguments); }) {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const auto& parameter : units_[unit]->parameters()) unit_of_storage_[parameter->storage()] = unit;
+  }
+}
+
+void UnitTurns::before(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  if (held_) return;
+  used_.clear();
+  for_each_tensor(arguments, op.schema().arguments().size(), [this](const torch::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const auto found = unit_of_storage_.find(tensor.storage().unsafeGetStorageImpl());
+    if (found != unit_of_storage_.end() && !has(used_, found->second)) used_.push_back(found->second);
+  });
+  if (used_.empty()) return;
+  take_turn(used_);
+  for (const std::size_t unit : used_) {
+    if (units_[unit]->is_whole()) continue;
+    start_gather(unit);
+    prefetch(unit);
+    finish_gather(unit);
+  }
+}
+
+// The root unit's parameters are used at both ends of most models, so by default it takes no turns.
+void UnitTurns::take_turn(const std::vector<std::size_t>& used) {
+  bool changes = false;
+  for (const std::size_t unit : used) {
+    if (unit != kRoot && !has(order_, unit)) order_.push_back(unit);
+    changes = changes || (takes_turns(unit) && !has(turn_, unit));
+  }
+  if (!changes) return;
+  for (const std::size_t unit : turn_) {
+    const bool is_over = in_backward() ? has_gradients_[unit] || !units_[unit]->has_trained() : options_.after_forward;
+    if (is_over && !has(used, unit)) give_up(unit);
+  }
+  turn_.clear();
+  for (const std::size_t unit : used) {
+    if (takes_turns(unit)) turn_.push_back(unit);
+  }
+}
+
+void UnitTurns::start_gather(std::size_t unit) {
+  if (units_[unit]->is_gathering()) return;
+  units_[unit]->start_gather();
+  stats_.gathers += 1;
+  stats_.bytes += units_[unit]->bytes();
+  stats_.peak_bytes = std::max(stats_.peak_bytes, gathered_bytes());
+}
+
+void UnitTurns::finish_gather(std::size_t unit) {
+  const Clock::time_point begin = Clock::now();
+  units_[unit]->finish_gather();
+  stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void UnitTurns::prefetch(std::size_t unit) {
+  const std::ptrdiff_t step = in_backward() ? -1 : 1;
+  std::ptrdiff_t at = unit == kRoot ? -1 : std::find(order_.begin(), order_.end(), unit) - order_.begin();
+  for (int ahead = 0; ahead < options_.prefetch; ++ahead) {
+    at += step;
+    if (at < 0 || at >= static_cast<std::ptrdiff_t>(order_.size())) return;
+    const std::size_t next = order_[static_cast<std::size_t>(at)];
+    if (!units_[next]->is_whole()) start_gather(next);
+  }
+}
+
+void UnitTurns::give_up(std::size_t unit) {
+  if (options_.gives_up && !held_) units_[unit]->give_up();
+}
+
+// A unit with frozen parameters may still need them for the gradient of its input.
+void UnitTurns::on_gradients(std::size_t unit) {
+  has_gradients_[unit] = true;
+  if (takes_turns(unit) && !units_[unit]->has_frozen()) give_up(unit);
+}
+
+void UnitTurns::end_pass() {
+  has_gradients_.assign(units_.size(), false);
+  turn_.clear();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) give_up(unit);
+}
+
+void UnitTurns::hold_all() {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (units_[unit]->is_whole()) continue;
+    start_gather(unit);
+    finish_gather(unit);
+  }
+  held_ = true;
+}
+
+void UnitTurns::release_all() {
+  held_ = false;
+  end_pass();
+}
+
+std::size_t UnitTurns::gathered_bytes() const {
+  std::size_t sum = 0;
+  for (const auto& unit : units_) sum += unit->gathered_bytes();
+  return sum;
+}
+
+}  // namespace tutti::training
