@@ -20,7 +20,8 @@ def measure(arguments, collection, progress):
         return
     with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
         path = os.path.join(folder, "overlap.json")
-        report = run_program([str(program), "-J", path], path, timeout=900)
+        rounds = ["--rounds", str(arguments.rounds)] if arguments.rounds else []
+        report = run_program([str(program), *rounds, "-J", path], path, timeout=900)
     if isinstance(report, str):
         collection.missing["training_overlap"] = report
     else:
@@ -53,7 +54,8 @@ def table(report):
              "", "| strategy | MiB of a bucket or unit | pieces | link, MB/s | computation alone | communication alone | step, "
              "overlap | step, without | step / the longer one |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [f"| {row['strategy']} | {row['mib']} | {row['pieces']} | {row['bytes_per_second'] / 1e6:.0f} | "
-              f"{row['compute_ms']:.1f} | {row['communication_ms']:.1f} | {row['step_ms']:.1f} | {row['blocking_ms']:.1f} | {row['ratio']:.2f} |"
+              f"{row['compute_ms']:.1f} | {row['communication_ms']:.1f} | {row['step_ms']:.1f} | {row['blocking_ms']:.1f} | "
+              f"{row['ratio']:.2f} |"
               for row in report["results"]]
     return lines + [""]
 

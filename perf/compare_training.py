@@ -46,8 +46,12 @@ def rank_counts(arguments):
     return [ranks for ranks in arguments.ranks if ranks in ROUNDS]
 
 
+def rounds_of(arguments, ranks):
+    return arguments.rounds or ROUNDS[ranks]
+
+
 def steps(arguments):
-    return len(SIZES) * len(CONTENDERS) * sum(ROUNDS[ranks] for ranks in rank_counts(arguments))
+    return len(SIZES) * len(CONTENDERS) * sum(rounds_of(arguments, ranks) for ranks in rank_counts(arguments))
 
 
 def python_with_torch():
@@ -112,7 +116,7 @@ def measure(arguments, collection, progress):
         for ranks in rank_counts(arguments):
             for size, options in SIZES.items():
                 rounds = {contender: [] for contender in CONTENDERS}
-                for number in range(ROUNDS[ranks]):
+                for number in range(rounds_of(arguments, ranks)):
                     for contender in CONTENDERS:
                         progress(f"training, {size}, {ranks} ranks, round {number + 1}, {contender}")
                         if rounds[contender] is None:
