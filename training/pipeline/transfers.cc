@@ -31,7 +31,10 @@ void Transfers::send(const torch::Tensor& tensor, int edge, int peer) {
   transfer.send = true;
   transfer.edge = edge;
   transfer.peer = peer;
-  transfer.tensor = tensor.detach().contiguous();
+  {
+    const torch::NoGradGuard no_grad;
+    transfer.tensor = RegisteredPool::process()->empty(tensor.sizes(), tensor.scalar_type()).copy_(tensor);
+  }
   const auto [known, first] = shapes_.try_emplace(edge, shape_of(tensor));
   if (first) {
     transfer.with_header = true;

@@ -4,7 +4,8 @@
 // The first activation on each edge (from stage s to s + 1) is preceded by a header with type and shape; later
 // activations and all gradients of that edge must have them, too. Until the header has come, later transfers wait in
 // this object and are started by the next call.
-// Memory: what is sent is kept until it has gone. What is received lies in blocks of RegisteredPool::process().
+// Memory: what is sent is copied into a block of RegisteredPool::process(), which is kept until it has gone; what is
+// received lies in such blocks. Between processes this costs less than the staging of other memory.
 // Errors: those of the communicator.
 #pragma once
 
