@@ -63,7 +63,7 @@ def python_with_torch():
 
 
 def read_steps(path):
-    """Medians after warm-up of a train_gpt run: {"step_ms", "communication_share", "loss" (the last)}."""
+    """Medians after warm-up of a train_gpt run: {"step_ms", "communication_share", "loss" (the last), "sent_bytes"}."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     counted = rows[WARM_UP_STEPS:]
@@ -71,15 +71,15 @@ def read_steps(path):
         raise ValueError("too few steps")
     return {"step_ms": statistics.median(float(row["step_ms"]) for row in counted),
             "communication_share": statistics.median(float(row["communication_share"]) for row in counted),
-            "loss": float(rows[-1]["loss"])}
+            "loss": float(rows[-1]["loss"]), "sent_bytes": float(rows[-1]["bytes_sent"])}
 
 
 def read_reference(path):
-    """The same of a run of torch_reference.py, and "sent_bytes" and "parameters"."""
+    """The same of a run of torch_reference.py."""
     lines = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
     summary = lines[-1]["summary"]
     loss = [line["loss"] for line in lines if "step" in line][-1]
-    return {"loss": loss, **{key: summary[key] for key in ("step_ms", "communication_share", "sent_bytes", "parameters")}}
+    return {"loss": loss, **{key: summary[key] for key in ("step_ms", "communication_share", "sent_bytes")}}
 
 
 def run_one(arguments, contender, ranks, options, folder):
@@ -139,8 +139,7 @@ def summary(size, options, contender, ranks, results):
         return statistics.median(values) if values else None
     return {"size": size, "options": " ".join(options), "contender": contender, "ranks": ranks,
             "step_ms": median("step_ms"), "communication_share": median("communication_share"),
-            "loss": results[-1]["loss"], "sent_bytes": results[-1].get("sent_bytes"),
-            "parameters": results[-1].get("parameters"), "rounds": [result["step_ms"] for result in results]}
+            "loss": results[-1]["loss"], "sent_bytes": results[-1]["sent_bytes"], "rounds": [result["step_ms"] for result in results]}
 
 
 def ratio(rows, size, ranks, ours, theirs):
@@ -169,8 +168,8 @@ def table(rows):
     lines = ["## Training: a small GPT", "",
              "Median step after warm-up, median over interleaved rounds. Communication: for train_gpt the share of a step "
              "that waits for it and nothing else, not what backward hid; for PyTorch what a step takes beyond one without "
-             "communication (a lower bound for FSDP2: that one updates the whole model). Sent: bytes that a rank must send "
-             "in a step, by formula.", ""]
+             "communication (a lower bound for FSDP2: that one updates the whole model). Sent: bytes of a rank in a "
+             "step, counted by Tutti, for PyTorch by formula.", ""]
     for ranks in sorted({row["ranks"] for row in rows}):
         lines += [f"### Steps, {ranks} ranks", "",
                   "| model | contender | ms per step | least to most | communication | sent, MB | step / Tutti's |",
@@ -184,19 +183,10 @@ def table(rows):
             lines.append(
                 f"| {name} | {row['contender']} | {row['step_ms']:.2f} | {min(row['rounds']):.1f} to "
                 f"{max(row['rounds']):.1f} | {'-' if share is None else f'{100 * share:.1f} %'} | "
-                f"{sent(row, here)} | {'-' if value is None else f'{value:.2f}'} |")
+                f"{format(row['sent_bytes'] / 1e6, '.2f') if row['sent_bytes'] else '-'} | {'-' if value is None else f'{value:.2f}'} |")
         lines += [""] + [losses(size, [row for row in here if row["size"] == size]) for size in SIZES
                          if any(row["size"] == size for row in here)] + [""]
     return lines
-
-
-def sent(row, rows):
-    """PyTorch's and ours are the same bytes: the same formula, the same units."""
-    sharded = "FSDP" in row["contender"]
-    for other in rows:
-        if other["size"] == row["size"] and ("FSDP" in other["contender"]) == sharded and other.get("sent_bytes"):
-            return f"{other['sent_bytes'] / 1e6:.2f}"
-    return "-"
 
 
 def losses(size, rows):

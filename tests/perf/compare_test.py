@@ -84,24 +84,24 @@ class Tables(unittest.TestCase):
 
 def training_row(contender, rounds, size="compute-bound", loss=2.0, **more):
     return {"size": size, "options": "", "contender": contender, "ranks": 2, "communication_share": 0.25, "loss": loss,
-            "step_ms": sorted(rounds)[len(rounds) // 2], "rounds": rounds, "sent_bytes": None, "parameters": None, **more}
+            "step_ms": sorted(rounds)[len(rounds) // 2], "rounds": rounds, "sent_bytes": 0, **more}
 
 
 class Training(unittest.TestCase):
     def test_the_warm_up_does_not_count(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "steps.csv"
-            steps = ["900,0.9,3"] * compare_training.WARM_UP_STEPS + ["10,0.1,3", "12,0.2,2", "30,0.3,1.5"]
-            path.write_text("\n".join(["step_ms,communication_share,loss", *steps]) + "\n")
+            steps = ["900,0.9,3,8"] * compare_training.WARM_UP_STEPS + ["10,0.1,3,8", "12,0.2,2,8", "30,0.3,1.5,8"]
+            path.write_text("\n".join(["step_ms,communication_share,loss,bytes_sent", *steps]) + "\n")
             self.assertEqual(compare_training.read_steps(path),
-                             {"step_ms": 12.0, "communication_share": 0.2, "loss": 1.5})
-            path.write_text("step_ms,communication_share,loss\n1,0.1,1\n")
+                             {"step_ms": 12.0, "communication_share": 0.2, "loss": 1.5, "sent_bytes": 8})
+            path.write_text("step_ms,communication_share,loss,bytes_sent\n1,0.1,1,8\n")
             self.assertRaises(ValueError, compare_training.read_steps, path)
 
     def test_the_reference_is_read(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "steps.jsonl"
-            summary = {"step_ms": 5.0, "communication_share": None, "sent_bytes": 8, "parameters": 2, "ranks": 2}
+            summary = {"step_ms": 5.0, "communication_share": None, "sent_bytes": 8, "ranks": 2}
             lines = [{"step": 0, "loss": 3.0, "step_ms": 6}, {"step": 1, "loss": 2.5, "step_ms": 5},
                      {"local_step": 0, "step_ms": 1}, {"summary": summary}]
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -122,6 +122,7 @@ class Training(unittest.TestCase):
         rows = [training_row("Tutti DDP", [2.0]), training_row("PyTorch DDP", [5.0], sent_bytes=3_000_000)]
         text = "\n".join(compare_training.table(rows))
         self.assertIn("| compute-bound | PyTorch DDP | 5.00 | 5.0 to 5.0 | 25.0 % | 3.00 | 2.50 |", text)
+        self.assertIn("| compute-bound | Tutti DDP | 2.00 | 2.0 to 2.0 | 25.0 % | - | 1.00 |", text)
         self.assertNotIn("differ", text)
         rows.append(training_row("Gloo DDP", [3.0], loss=2.1))
         self.assertIn("**they differ, so this compares nothing**", "\n".join(compare_training.table(rows)))
