@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace {
@@ -80,6 +81,17 @@ TEST(TrainGpt, WritesMetricsOfEveryStep) {
   EXPECT_FALSE(std::getline(lines, line));
   std::remove(csv.c_str());
   std::remove(json.c_str());
+}
+
+TEST(TrainGpt, WritesThePipelinesTimeline) {
+  const std::string path = testing::TempDir() + "tutti_timeline_" + std::to_string(::getpid()) + ".json";
+  const Outcome outcome = run("--ranks 2 --parallel pipeline --steps 2 --timeline " + path + kSmall);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  std::ifstream in(path);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  EXPECT_THAT(text, HasSubstr("\"schedule\": \"1f1b\""));
+  EXPECT_THAT(text, HasSubstr("\"simulated\""));
+  std::remove(path.c_str());
 }
 
 TEST(TrainGpt, ACheckOfOneRankHasNothingToAdd) {
@@ -171,6 +183,7 @@ TEST(TrainGpt, WhatDoesNotGoTogetherIsOneSentence) {
               HasSubstr("schedule interleaved needs micro-batches that 2 ranks divide"));
   EXPECT_THAT(refusal("--ranks 8 --parallel pipeline"), HasSubstr("8 stages need as many layers; the model has 4"));
   EXPECT_THAT(refusal("--sequence-parallel"), HasSubstr("sequence_parallel needs tensor parallelism"));
+  EXPECT_THAT(refusal("--timeline x.json"), HasSubstr("--timeline needs a pipeline; the mesh is dp=1"));
   EXPECT_THAT(refusal("--backend nccl"), HasSubstr("this build has no CUDA"));
   EXPECT_THAT(refusal("--device cuda"), HasSubstr("use --device cpu"));
 }

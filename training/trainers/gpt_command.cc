@@ -109,13 +109,19 @@ void add_options(CLI::App& app, GptCommand& command) {
   app.add_option("--csv", command.csv, "Write metrics of every step to this file")->group(group);
   app.add_option("--json-lines", command.json_lines, "The same as one JSON object per line")->group(group);
   app.add_option("--plot", command.plot, "Draw the loss curve to this PNG")->group(group);
+  app.add_option(
+         "--timeline", command.timeline,
+         "Write the last run of a pipeline and its simulation to this JSON file (pipeline/timeline.py draws it)")
+      ->group(group);
   app.footer(
       "At its end it prints memory per rank, bytes sent per step, the idle share of a pipeline and the share of\n"
       "communication that is hidden, beside what the formulas say. Activations are the most bytes that tensors made "
       "in\n"
       "one step's forward and backward took at once (temporaries included), counted at LibTorch's CPU allocator. "
       "Hidden\n"
-      "is what a step's communication takes by itself, afterwards, less what the step waited for it.");
+      "is what a step's communication takes by itself, afterwards, less what the step waited for it: for slower "
+      "ranks,\n"
+      "too. Tensor parallel layers hide nothing; the time that they wait is not in 'communication'.");
 }
 
 void interpret(GptCommand& command, int ranks) {
@@ -155,6 +161,9 @@ void interpret(GptCommand& command, int ranks) {
                  : command.exchange == "last" ? Exchange::last
                                               : Exchange::every_pass;
   run.stages_per_rank = run.pipelined() && run.schedule == "interleaved" ? 2 : 1;
+  if (!command.timeline.empty() && !run.pipelined()) {
+    refuse(fmt::format("--timeline needs a pipeline; the mesh is {}", to_text(run.mesh)));
+  }
   check_options(run);
 }
 

@@ -18,7 +18,7 @@ struct GptCommand {
   std::string precision = "fp32", exchange = "auto";
   std::string backend = "tutti", device = "cpu", algorithm;
   std::vector<std::string> files;
-  std::string csv, json_lines, plot;
+  std::string csv, json_lines, plot, timeline;
   bool check = false, check_batch = false;
 };
 

@@ -138,6 +138,7 @@ class Run {
     report.counts_bytes = Options().backend == "tutti" || cost_.sent > 0;
     report.pipeline = strategy_->pipeline();
     result_.report = to_text(report);
+    result_.pipeline = std::move(report.pipeline);
   }
 
   GptRunOptions options_;

@@ -31,6 +31,7 @@ struct GptResult {
   std::vector<float> losses;              // [step * data_ranks + data rank]: mean over that one's rows
   std::vector<torch::Tensor> parameters;  // of the whole model
   std::string report;                     // what the run cost beside what theory says (report.h)
+  PipelineMeasure pipeline;               // of rank 0's pipeline
   /// Mean over the data ranks, added in their order.
   double loss(int step) const;
 };

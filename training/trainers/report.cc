@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "training/pipeline/timeline.h"
 #include "training/trainers/theory.h"
 
 namespace tutti::training {
@@ -38,13 +39,14 @@ void run_once(const RepeatedCall& call, Buffer<float>& buffer) {
 }
 
 std::string of_pipeline(const PipelineMeasure& pipeline) {
-  const int stages = static_cast<int>(pipeline.simulated_idle.size());
-  const double ideal = pipeline_bubble(pipeline.schedule, stages, pipeline.micro_batches, pipeline.stages_per_rank);
+  const Schedule& schedule = pipeline.schedule;
+  const double ideal =
+      pipeline_bubble(schedule.name, schedule.ranks, schedule.micro_batches, schedule.stages / schedule.ranks);
   return fmt::format(
       "theory: pipeline {}, {} micro-batches: idle {:.1f} % of the time if all stages cost the same; with the measured "
       "costs of each rank {} simulated, {} measured; live micro-batches {} simulated, {} measured\n",
-      pipeline.schedule, pipeline.micro_batches, 100 * ideal, percents(pipeline.simulated_idle),
-      percents(pipeline.measured_idle), fmt::join(pipeline.simulated_live, " "),
+      schedule.name, schedule.micro_batches, 100 * ideal, percents(idle_of(pipeline.simulated)),
+      percents(idle_of(pipeline.measured)), fmt::join(pipeline.simulated_live, " "),
       fmt::join(pipeline.measured_live, " "));
 }
 
@@ -93,7 +95,7 @@ std::string to_text(const CostReport& report) {
   }
   text += fmt::format("theory: bytes sent per step, mean over the ranks: {:.0f} by formula, {}\n", mean.expected_sent,
                       report.counts_bytes ? fmt::format("{:.0f} counted", mean.sent) : "not counted by this backend");
-  if (!report.pipeline.schedule.empty()) text += of_pipeline(report.pipeline);
+  if (report.pipeline.exists()) text += of_pipeline(report.pipeline);
   if (report.alone_seconds > 0) {
     text += fmt::format("communication: {:.3f} ms of a step alone, {:.3f} ms waited for: {:.0f} % hidden\n",
                         1e3 * report.alone_seconds, 1e3 * report.wait_seconds,

@@ -26,6 +26,7 @@
 #include "training/data/text.h"
 #include "training/mesh/clip.h"
 #include "training/mesh/mesh.h"
+#include "training/pipeline/simulator.h"
 #include "training/precision/grad_scaler.h"
 #include "training/tensors.h"
 #include "training/trainers/gpt_options.h"
@@ -58,10 +59,10 @@ struct StrategyTheory {
 
 /// What a pipeline's last run showed.
 struct PipelineMeasure {
-  std::string schedule;
-  int micro_batches = 1, stages_per_rank = 1;
-  std::vector<double> simulated_idle, measured_idle;  // shares of the time, by stage
-  std::vector<int> simulated_live, measured_live;     // micro-batches
+  Schedule schedule;                               // no ranks' actions: there is no pipeline
+  Timeline measured, simulated;                    // simulated with each stage's measured cost
+  std::vector<int> measured_live, simulated_live;  // micro-batches that each rank held at the most
+  bool exists() const { return !schedule.actions.empty(); }
 };
 
 class Strategy {
@@ -85,7 +86,7 @@ class Strategy {
   virtual HeldBytes held() const = 0;
   virtual StrategyTheory theory() const = 0;
   virtual std::vector<RepeatedCall> communication() const = 0;
-  /// Collective over the pipeline. Empty schedule: there is none.
+  /// Collective over the pipeline, if there is one.
   virtual PipelineMeasure pipeline() const { return {}; }
   /// Collective. Throws when ranks that should hold the same do not.
   virtual void check_equal() {}

@@ -153,13 +153,13 @@ class PipelineStrategy : public Strategy {
   std::vector<RepeatedCall> communication() const override { return {}; }
 
   PipelineMeasure pipeline() const override {
-    PipelineMeasure measure{schedule_.name, schedule_.micro_batches, options_.stages_per_rank, {}, {}, {}, {}};
-    const Timeline timeline = gather_timeline(last_run_.measured, mesh_.pp());
-    const Simulation simulation = simulate(schedule_, measured_costs(timeline));
-    measure.simulated_idle = simulation.idle;
-    measure.measured_idle = idle_of(timeline);
-    measure.simulated_live = simulation.peak_live;
-    measure.measured_live.resize(simulation.peak_live.size());
+    PipelineMeasure measure;
+    measure.schedule = schedule_;
+    measure.measured = gather_timeline(last_run_.measured, mesh_.pp());
+    Simulation simulation = simulate(schedule_, measured_costs(measure.measured));
+    measure.simulated = std::move(simulation.timeline);
+    measure.simulated_live = std::move(simulation.peak_live);
+    measure.measured_live.resize(measure.simulated_live.size());
     const std::int32_t mine = last_run_.peak_live;
     Communicator comm = mesh_.pp();
     comm.all_gather(&mine, measure.measured_live.data(), 1, DataType::i32);

@@ -30,9 +30,9 @@ enum class ShardedState : std::uint8_t {
 };
 
 /// Of P parameters over n ranks: bytes sent per step for gradients and parameters. `unresharded`: elements that
-/// stay whole between forward and backward (with zero3, the root unit and the last one of forward). `reductions`: how often the
-/// gradients are exchanged in a step, `passes`: forward and backward passes in a step (for zero3, which gathers in
-/// each).
+/// stay whole between forward and backward (with zero3, the root unit and the last one of forward). `reductions`: how
+/// often the gradients are exchanged in a step, `passes`: forward and backward passes in a step (for zero3, which
+/// gathers in each).
 struct DataParallelStep {
   ShardedState sharded = ShardedState::none;
   double elements = 0;

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/launch_local.h"
+#include "training/pipeline/timeline.h"
 #include "training/trainers/check.h"
 #include "training/trainers/gpt_command.h"
 #include "training/trainers/gpt_run.h"
@@ -44,6 +45,11 @@ int look_back(const GptCommand& command, const ByteText& text, const GptResult& 
   std::printf("validation loss %.4f\n", validation_loss(command.run, text, result.parameters));
   if (!command.plot.empty() && plot_loss(csv, command.plot)) {
     std::printf("loss curve in %s\n", command.plot.c_str());
+  }
+  if (!command.timeline.empty()) {
+    const PipelineMeasure& pipeline = result.pipeline;
+    write_timeline(command.timeline, pipeline.schedule, pipeline.measured, pipeline.simulated);
+    std::printf("timeline in %s\n", command.timeline.c_str());
   }
   bool good = true;
   const auto tell = [&](const CheckResult& check) {
