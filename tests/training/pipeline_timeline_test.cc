@@ -18,30 +18,22 @@ namespace {
 constexpr auto kUnit = std::chrono::milliseconds(3);
 constexpr double kUnitSeconds = 3e-3;
 
-/// x * w. F, I and W take a unit each.
-struct Sleep : torch::autograd::Function<Sleep> {
-  static constexpr bool is_traceable = true;  // its backward may run once for I and once for W
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
-                               const torch::Tensor& w) {
-    std::this_thread::sleep_for(kUnit);
-    context->save_for_backward({x, w});
-    return x * w;
+/// Passes its input on. F and I, or only W, take a unit each.
+template <bool of_weight>
+struct Sleep : torch::autograd::Function<Sleep<of_weight>> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) {
+    if (!of_weight) std::this_thread::sleep_for(kUnit);
+    return x.clone();
   }
-  static std::vector<torch::Tensor> backward(torch::autograd::AutogradContext* context,
+  static std::vector<torch::Tensor> backward(torch::autograd::AutogradContext*,
                                              const std::vector<torch::Tensor>& gradients) {
-    const auto saved = context->get_saved_variables();
-    std::vector<torch::Tensor> result(2);
-    for (std::size_t i = 0; i < 2; ++i) {
-      if (!context->needs_input_grad(i)) continue;
-      std::this_thread::sleep_for(kUnit);
-      result[i] = gradients[0] * saved[1 - i];
-    }
-    return result;
+    std::this_thread::sleep_for(kUnit);
+    return {gradients[0].clone()};
   }
 };
 
 struct SleeperImpl : torch::nn::Module {
-  torch::Tensor forward(const torch::Tensor& x) { return Sleep::apply(x + shift, scale); }
+  torch::Tensor forward(const torch::Tensor& x) { return Sleep<false>::apply(x + shift) * Sleep<true>::apply(scale); }
   torch::Tensor shift = register_parameter("shift", torch::zeros({2}));  // so that the first stage's B is whole, too
   torch::Tensor scale = register_parameter("scale", torch::ones({2}));
 };
