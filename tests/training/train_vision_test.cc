@@ -118,7 +118,8 @@ TEST(TrainVision, WhatIsWrongWithAFolderIsNamed) {
 
 TEST(TrainVision, WritesMetricsOfEveryStep) {
   const TempFolder folder;
-  expect_good("--ranks 2 --csv " + folder / "steps.csv" + kResNet, {"step 8/8"});
+  expect_good("--ranks 2 --csv " + folder / "steps.csv" + " --json-lines " + folder / "steps.json" + kResNet,
+              {"step 8/8"});
   std::ifstream in(folder / "steps.csv");
   std::string line;
   std::getline(in, line);
@@ -128,6 +129,9 @@ TEST(TrainVision, WritesMetricsOfEveryStep) {
     EXPECT_THAT(line, testing::StartsWith(std::to_string(step) + ","));
   }
   EXPECT_FALSE(std::getline(in, line));
+  std::ifstream json(folder / "steps.json");
+  EXPECT_TRUE(std::getline(json, line));
+  EXPECT_THAT(line, HasSubstr("\"images_per_s\":"));
 }
 
 TEST(TrainVision, ChoicesThatDoNotFitAreNamed) {

@@ -23,7 +23,7 @@ def main(metrics, curve):
     axes.plot(steps, losses, color="#9ab8d8", linewidth=0.8, label="each step")
     axes.plot(steps, smooth, color="#1f4e8c", linewidth=2, label="smoothed (0.9)")
     axes.set_xlabel("step")
-    axes.set_ylabel("loss, nats per byte")
+    axes.set_ylabel("loss, nats")
     axes.set_title("Training loss, mean over all ranks")
     axes.grid(alpha=0.3)
     axes.legend()

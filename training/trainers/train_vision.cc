@@ -34,7 +34,7 @@ struct Arguments {
   std::string end;
   std::string data, draw = "shapes";
   int images = 4000, test_images = 1000;
-  std::string csv, plot;
+  std::string csv, json_lines, plot;
   bool check = false;
 };
 
@@ -78,6 +78,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
                "Afterwards train in one process and compare every bit (takes as long again, times ranks; implies "
                "--deterministic)");
   app.add_option("--csv", arguments.csv, "Write metrics of every step to this file");
+  app.add_option("--json-lines", arguments.json_lines, "The same as one JSON object per line");
   app.add_option("--plot", arguments.plot, "Draw the loss curve to this PNG");
 }
 
@@ -131,8 +132,11 @@ int run_rank(Arguments arguments) {
   if (rank == 0) {
     if (csv.empty() && !arguments.plot.empty()) csv = arguments.plot + ".csv";
     const int shares = arguments.parallel == "pipeline" ? arguments.run.micro_batches : ranks;
-    progress.emplace(ProgressOptions{
-        .program = "train_vision", .steps = steps_of(arguments.run, data, shares), .unit = "images", .csv = csv});
+    progress.emplace(ProgressOptions{.program = "train_vision",
+                                     .steps = steps_of(arguments.run, data, shares),
+                                     .unit = "images",
+                                     .csv = csv,
+                                     .json_lines = arguments.json_lines});
     std::printf("train_vision: %s, %d rank%s, %s over %s, %lld images (%s), %d x %d rows per step, %s\n",
                 arguments.run.model.model.c_str(), ranks, ranks == 1 ? "" : "s", arguments.parallel.c_str(),
                 arguments.backend.c_str(), static_cast<long long>(data.train.count()), data.name.c_str(), shares,
