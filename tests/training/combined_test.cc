@@ -253,6 +253,28 @@ INSTANTIATE_TEST_SUITE_P(Combined, TensorOnRanks,
                                          TensorMode{2, true}, TensorMode{3, true}),
                          testing::PrintToStringParamName());
 
+// Without any backward under communication: gradients that lie in buckets, beside them, and none.
+TEST(Combined, AverageGradientsTakesWhatTheGradientsHold) {
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    torch::nn::Linear layer(2, 1);
+    DistributedDataParallel ddp(*layer, comm);
+    ddp.zero_grad();
+    {
+      const auto guard = ddp.no_sync();
+      for (int pass = 0; pass < 2; ++pass) layer->forward(torch::full({1, 2}, rank + 1.0)).sum().backward();
+    }
+    if (rank == 1) layer->bias.mutable_grad() = torch::Tensor();
+    ddp.average_gradients();
+    EXPECT_TRUE(torch::equal(layer->weight.grad(), torch::full({1, 2}, 3.0)));  // (2 * 1 + 2 * 2) / 2
+    EXPECT_TRUE(torch::equal(layer->bias.grad(), torch::full({1}, 1.0)));       // (2 + 0) / 2
+    layer->weight.mutable_grad() = torch::full({1, 2}, rank * 4.0);             // an optimiser's own tensor
+    ddp.average_gradients();
+    EXPECT_TRUE(torch::equal(layer->weight.grad(), torch::full({1, 2}, 2.0)));
+    EXPECT_EQ(ddp.stats().passes, 2u);
+  });
+  EXPECT_EQ(errors, nothing(2));
+}
+
 // A rank of one replica fails: the ranks that share a communicator with it, and those that share one with these, end.
 TEST(Combined, ARankThatThrowsBringsTheWholeMeshDown) {
   std::barrier made(4);  // a rank that is still inside of split() when world is aborted throws there
