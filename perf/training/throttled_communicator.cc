@@ -19,13 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Inside = std::shared_ptr<CommunicatorInterface>;
 
-// Runs beside the thread that computes, as the communicator's own started calls do.
-Status wait_for(Result<std::shared_ptr<PendingWork>> started) {
-  if (!started.ok()) return started.status();
-  started.value()->wait_for(std::chrono::nanoseconds::max());
-  return started.value()->status();
-}
-
 // What a rank and all communicators split off its own share. Any thread.
 class Link {
  public:
@@ -70,12 +63,12 @@ class ThrottledCommunicator final : public CommunicatorInterface {
     }
     return in_order([this, wanted = call, algorithm = std::string(call.algorithm)]() mutable {
       wanted.algorithm = algorithm;
-      return over_link(link_bytes(wanted, size()), [&] { return wait_for(inside_->start(wanted)); });
+      return over_link(link_bytes(wanted, size()), [&] { return inside_->run(wanted); });
     });
   }
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override {
     return in_order([this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] {
-      return over_link(link_bytes(list), [&] { return wait_for(inside_->start_group(list)); });
+      return over_link(link_bytes(list), [&] { return inside_->run_group(list); });
     });
   }
 
