@@ -188,6 +188,18 @@ TEST(TrainGpt, WhatDoesNotGoTogetherIsOneSentence) {
   EXPECT_THAT(refusal("--device cuda"), HasSubstr("use --device cpu"));
 }
 
+// Peers that are not built in are not there to be tested.
+TEST(TrainGpt, RunsOnItsPeers) {
+  for (const std::string backend : {"openmpi", "mpich", "gloo"}) {
+    const std::string way = backend == "gloo" ? "ddp" : "fsdp";
+    const Outcome outcome = run("--ranks 2 --parallel " + way + " --check --steps 4 --backend " + backend + kSmall);
+    if (outcome.output.find("is not available") != std::string::npos) continue;
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("not counted by this backend"));
+    EXPECT_THAT(outcome.output, HasSubstr("check: 2 ranks"));
+  }
+}
+
 // A rank's error reaches all: the model's heads cannot be cut in three.
 TEST(TrainGpt, AnErrorOfARankEndsAllWithItsSentence) {
   const Outcome outcome = run("--ranks 3 --parallel tensor --steps 2" + kSmall);

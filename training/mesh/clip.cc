@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numeric>
 
 namespace tutti::training {
 namespace {
@@ -23,10 +24,12 @@ double clip_grad_norm(const ClippedParameters& parameters, const std::vector<Com
     const double norm = at::linalg_vector_norm(parameter.grad(), 2, {}, false, torch::kFloat64).item<double>();
     squares += norm * norm;
   }
-  CallOptions in_rank_order;
-  in_rank_order.deterministic = true;
+  // Gathered, then added here: every backend can, and every rank gets the same bits.
   for (Communicator comm : pieces) {
-    if (comm.size() > 1) comm.all_reduce(&squares, &squares, 1, DataType::f64, ReduceOp::sum, in_rank_order);
+    if (comm.size() == 1) continue;
+    std::vector<double> of_ranks(static_cast<std::size_t>(comm.size()));
+    comm.all_gather(&squares, of_ranks.data(), 1, DataType::f64);
+    squares = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
   }
   const double norm = std::sqrt(squares);
   const double factor = largest / (norm + kTiny);

@@ -135,7 +135,6 @@ class Run {
     for (const RepeatedCall& call : calls) {
       if (!call.overlapped) report.wait_seconds += time_alone({call}, mesh_.world());
     }
-    report.counts_bytes = Options().backend == "tutti" || cost_.sent > 0;
     report.pipeline = strategy_->pipeline();
     result_.report = to_text(report);
     result_.pipeline = std::move(report.pipeline);

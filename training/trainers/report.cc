@@ -94,7 +94,8 @@ std::string to_text(const CostReport& report) {
     mean.expected_sent += cost.expected_sent / static_cast<double>(report.ranks.size());
   }
   text += fmt::format("theory: bytes sent per step, mean over the ranks: {:.0f} by formula, {}\n", mean.expected_sent,
-                      report.counts_bytes ? fmt::format("{:.0f} counted", mean.sent) : "not counted by this backend");
+                      mean.sent > 0 || mean.expected_sent == 0 ? fmt::format("{:.0f} counted", mean.sent)
+                                                               : "not counted by this backend");
   if (report.pipeline.exists()) text += of_pipeline(report.pipeline);
   if (report.alone_seconds > 0) {
     text += fmt::format("communication: {:.3f} ms of a step alone, {:.3f} ms waited for: {:.0f} % hidden\n",

@@ -27,7 +27,6 @@ struct CostReport {
   double step_seconds = 0;   // mean
   double wait_seconds = 0;   // of a step, rank 0: nothing to do but wait for communication
   double alone_seconds = 0;  // that a step's communication takes with nothing else going on; 0: not known
-  bool counts_bytes = true;  // the backend counts them
   PipelineMeasure pipeline;
 };
 
