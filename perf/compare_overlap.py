@@ -62,7 +62,7 @@ def table(report):
 
 def draw(report, pyplot, folder):
     """Step times over sizes, with overlap and without, beside computation alone."""
-    figure, axis = pyplot.subplots(figsize=(6.4, 4.4))
+    figure, axis = pyplot.subplots(figsize=(8.4, 4.4))
     for strategy, colour in COLOURS.items():
         rows = [row for row in report["results"] if row["strategy"] == strategy]
         for key, style, what in (("step_ms", "-", "overlap"), ("blocking_ms", "--", "without"),
@@ -78,7 +78,7 @@ def draw(report, pyplot, folder):
     axis.set_ylabel("ms per step")
     axis.set_title(f"Overlap over a slow link, {report['ranks']} ranks", fontsize=10)
     axis.grid(True, alpha=0.3)
-    axis.legend(fontsize=7)
+    axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
     figure.tight_layout()
     path = folder / "overlap.png"
     figure.savefig(path, dpi=130)
