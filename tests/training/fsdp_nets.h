@@ -64,6 +64,15 @@ inline Tensors whole_parameters(FullyShardedDataParallel& fsdp) {
   return result;
 }
 
+/// Of the trained ones.
+inline Tensors whole_gradients(FullyShardedDataParallel& fsdp) {
+  Tensors result;
+  for (std::size_t i = 0; i < fsdp.parameters().size(); ++i) {
+    if (fsdp.parameters()[i].grad().defined()) result.push_back(fsdp.whole_gradient(i));
+  }
+  return result;
+}
+
 inline FsdpOptions in_rank_order(Sharding sharding, Reshard reshard = Reshard::all_but_root) {
   FsdpOptions options;
   options.sharding = sharding;

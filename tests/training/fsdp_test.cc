@@ -78,6 +78,185 @@ TEST_P(Ranks, TrainAsOneProcessThatAddsTheirGradients) {
   }
 }
 
+// Micro-batches under no_sync add up on each rank and travel once; without it each travels, and their means add up.
+TEST_P(Ranks, AccumulateWithAndWithoutCommunication) {
+  torch::set_num_threads(1);  // as on_ranks() does: bits depend on it
+  const int size = GetParam();
+  constexpr int kMicro = 3;
+  FsdpNet twin = make_fsdp_net(5);
+  std::vector<Tensors> sums;                        // of each rank, over its micro-batches
+  std::vector<std::vector<Tensors>> parts(kMicro);  // of each micro-batch and rank
+  std::vector<Tensors> rows(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    zero_gradients(*twin);
+    for (int micro = 0; micro < kMicro; ++micro) {
+      rows[static_cast<std::size_t>(rank)].push_back(rows_of(rank, micro));
+      (twin->loss(rows[static_cast<std::size_t>(rank)].back()) / kMicro).backward();
+    }
+    sums.push_back(gradients_of(*twin));
+    for (int micro = 0; micro < kMicro; ++micro) {
+      zero_gradients(*twin);
+      (twin->loss(rows[static_cast<std::size_t>(rank)][static_cast<std::size_t>(micro)]) / kMicro).backward();
+      parts[static_cast<std::size_t>(micro)].push_back(gradients_of(*twin));
+    }
+  }
+  const Tensors once = average(sums);
+  Tensors each = average(parts[0]);
+  for (int micro = 1; micro < kMicro; ++micro) {
+    const Tensors next = average(parts[static_cast<std::size_t>(micro)]);
+    for (std::size_t i = 0; i < each.size(); ++i) each[i] += next[i];
+  }
+
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+    for (const bool silent : {true, false}) {
+      std::vector<FsdpNet> nets;
+      for (int rank = 0; rank < size; ++rank) nets.push_back(make_fsdp_net(5));
+      const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+        FsdpNet& net = nets[static_cast<std::size_t>(rank)];
+        FullyShardedDataParallel fsdp(*net, comm, in_rank_order(sharding));
+        fsdp.zero_grad();
+        for (int micro = 0; micro < kMicro; ++micro) {
+          std::optional<FullyShardedDataParallel::NoSync> guard;
+          if (silent && micro + 1 < kMicro) guard.emplace(fsdp.no_sync());
+          (net->loss(rows[static_cast<std::size_t>(rank)][static_cast<std::size_t>(micro)]) / kMicro).backward();
+          if (guard) {
+            EXPECT_EQ(fsdp.stats().reductions, 0u);
+          }
+        }
+        expect_same_bits(whole_gradients(fsdp), silent ? once : each);
+      });
+      EXPECT_EQ(errors, nothing(size));
+    }
+  }
+}
+
+// The shards of f32 are the master weights of a model that computes and travels in bf16; gradients are added in f32, or
+// in bf16 with f32 between.
+TEST_P(Ranks, ComputeInBf16WithMasterShards) {
+  torch::set_num_threads(1);
+  const int size = GetParam();
+  constexpr int kSteps = 3;
+  std::vector<torch::Tensor> rows;
+  for (int rank = 0; rank < size; ++rank) rows.push_back(rows_of(rank, 0, torch::kBFloat16));
+  for (const torch::ScalarType reduce_type : {torch::kFloat32, torch::kBFloat16}) {
+    FsdpNet master = make_fsdp_net(2), twin = make_fsdp_net(2);
+    twin->to(torch::kBFloat16);
+    torch::optim::SGD twin_optimizer(master->parameters(), 0.05);
+    for (int step = 0; step < kSteps; ++step) {
+      {
+        const torch::NoGradGuard no_grad;
+        for (std::size_t i = 0; i < master->parameters().size(); ++i) {
+          twin->parameters()[i].copy_(master->parameters()[i]);
+        }
+      }
+      std::vector<Tensors> shards;
+      for (const torch::Tensor& x : rows) {
+        zero_gradients(*twin);
+        twin->loss(x).backward();
+        shards.push_back(gradients_of(*twin));
+        for (torch::Tensor& gradient : shards.back()) gradient = gradient.to(reduce_type);
+      }
+      const Tensors mean = average(shards);
+      for (std::size_t i = 0; i < mean.size(); ++i) {
+        master->parameters()[i].mutable_grad() = mean[i].to(torch::kFloat32);
+      }
+      twin_optimizer.step();
+    }
+    for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+      std::vector<FsdpNet> nets;
+      for (int rank = 0; rank < size; ++rank) nets.push_back(make_fsdp_net(2));
+      const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+        FsdpNet& net = nets[static_cast<std::size_t>(rank)];
+        FsdpOptions options = in_rank_order(sharding);
+        options.compute_type = torch::kBFloat16;
+        options.reduce_type = reduce_type;
+        FullyShardedDataParallel fsdp(*net, comm, options);
+        torch::optim::SGD optimizer(fsdp.parameters(), 0.05);
+        for (int step = 0; step < kSteps; ++step) {
+          fsdp.zero_grad();
+          net->loss(rows[static_cast<std::size_t>(rank)]).backward();
+          optimizer.step();
+        }
+        expect_same_bits(whole_parameters(fsdp), master->parameters());
+        EXPECT_THROW(fsdp.summon_full_parameters(/*write_back=*/true), Error);
+      });
+      EXPECT_EQ(errors, nothing(size));
+    }
+  }
+}
+
+// Claim 15. Sums of squares in f64: in whatever order, two of P terms differ by at most P * 2^-53 of their value.
+TEST_P(Ranks, ClipByTheNormOfTheWholeGradient) {
+  torch::set_num_threads(1);
+  const int size = GetParam();
+  const std::vector<torch::Tensor> rows = rows_of_ranks(size);
+  FsdpNet twin = make_fsdp_net(9);
+  torch::optim::SGD twin_optimizer(twin->parameters(), 0.0);
+  train_twin(twin, twin_optimizer, rows, 1);
+  double squares = 0, elements = 0;
+  for (const torch::Tensor& gradient : gradients_of(*twin)) {
+    squares += gradient.to(torch::kFloat64).square().sum().item<double>();
+    elements += static_cast<double>(gradient.numel());
+  }
+  const double norm = std::sqrt(squares);
+  std::vector<FsdpNet> nets;
+  for (int rank = 0; rank < size; ++rank) nets.push_back(make_fsdp_net(9));
+  const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+    FsdpNet& net = nets[static_cast<std::size_t>(rank)];
+    FullyShardedDataParallel fsdp(*net, comm, in_rank_order(Sharding::zero3));
+    net->loss(rows[static_cast<std::size_t>(rank)]).backward();
+    EXPECT_NEAR(fsdp.clip_grad_norm(norm / 3), norm, norm * elements * 0x1p-53);
+    const Tensors clipped = whole_gradients(fsdp), before = gradients_of(*twin);
+    // The factor and the product are rounded to f32.
+    for (std::size_t i = 0; i < clipped.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(clipped[i], before[i] / 3, 0x1p-21, 0x1p-126)) << i;
+    }
+  });
+  EXPECT_EQ(errors, nothing(size));
+}
+
+TEST_P(Ranks, MixFrozenAndTrainedParameters) {
+  torch::set_num_threads(1);
+  const int size = GetParam();
+  const std::vector<torch::Tensor> rows = rows_of_ranks(size);
+  const auto freeze = [](FsdpNet& net) {
+    for (torch::Tensor& parameter : net->blocks[1]->parameters()) parameter.set_requires_grad(false);
+    net->blocks[0]->up->weight.set_requires_grad(false);
+    net->in->bias.set_requires_grad(false);
+  };
+  FsdpNet twin = make_fsdp_net(4);
+  freeze(twin);
+  const auto trained_of = [](const Tensors& all) {
+    Tensors result;
+    for (const torch::Tensor& tensor : all) {
+      if (tensor.requires_grad()) result.push_back(tensor);
+    }
+    return result;
+  };
+  torch::optim::AdamW twin_optimizer(trained_of(twin->parameters()), torch::optim::AdamWOptions(1e-2));
+  train_twin(twin, twin_optimizer, rows, 3);
+  for (const Way& way : ways()) {
+    std::vector<FsdpNet> nets;
+    for (int rank = 0; rank < size; ++rank) {
+      nets.push_back(make_fsdp_net(4));
+      freeze(nets.back());
+    }
+    const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
+      FsdpNet& net = nets[static_cast<std::size_t>(rank)];
+      FullyShardedDataParallel fsdp(*net, comm, way.options);
+      torch::optim::AdamW optimizer(trained_of(fsdp.parameters()), torch::optim::AdamWOptions(1e-2));
+      for (int step = 0; step < 3; ++step) {
+        fsdp.zero_grad();
+        net->loss(rows[static_cast<std::size_t>(rank)]).backward();
+        optimizer.step();
+      }
+      for (const torch::Tensor& shard : fsdp.parameters()) EXPECT_EQ(shard.requires_grad(), shard.grad().defined());
+      expect_same_bits(whole_parameters(fsdp), twin->parameters());
+    });
+    EXPECT_EQ(errors, nothing(size)) << way.name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Fsdp, Ranks, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
 
 }  // namespace

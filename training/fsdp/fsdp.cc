@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "training/abort.h"
 #include "training/ddp/replicas.h"
 #include "training/fsdp/gradient_pass.h"
 #include "training/fsdp/unit.h"
@@ -20,7 +21,7 @@ struct FullyShardedDataParallel::State {
   void check(const NamedTensor& item) const;
   void add_unit(UnitParameters plan);
   [[noreturn]] void fail(const std::string& what) const;
-  [[noreturn]] void fail_on_all(const std::string& what);
+  torch::Tensor whole(std::size_t index, bool gradient);
 
   template <class Visit>
   void for_each_parameter(Visit&& visit) const {
@@ -41,8 +42,10 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
   const std::vector<NamedTensor> all = parameters_of(module);
   for (const NamedTensor& item : all) check(item);
   // Replicas give all ranks rank 0's values, and check that all have the same model.
-  if (options.replicas) Replicas(module, options.replicas);
-  Replicas(module, comm);
+  if (options.values == Values::rank_0) {
+    if (options.replicas) Replicas(module, options.replicas);
+    Replicas(module, comm);
+  }
   reductions = comm.split(0, comm.rank());
 
   std::unordered_map<std::string, std::pair<std::size_t, std::size_t>> place;
@@ -55,20 +58,15 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
                                                                 .after_forward = options.reshard != Reshard::never,
                                                                 .root_takes_turns = options.reshard == Reshard::always,
                                                                 .prefetch = options.prefetch});
-  pass = std::make_unique<GradientPass>(units, *turns, reductions, options.replicas, options.allow_unused,
-                                        [this](const std::string& what) { fail_on_all(what); });
+  pass = std::make_unique<GradientPass>(
+      units, *turns, reductions, options.replicas, options.allow_unused, [this](const std::string& what) {
+        // The others wait, or will, in a call that this rank never makes.
+        fail_on_all(std::vector{comm, reductions}, "FullyShardedDataParallel: " + what);
+      });
 }
 
 void FullyShardedDataParallel::State::fail(const std::string& what) const {
   throw Error(Code::invalid_argument, fmt::format("rank {}: FullyShardedDataParallel: {}", comm.rank(), what));
-}
-
-// The others wait, or will, in a call that this rank never makes.
-void FullyShardedDataParallel::State::fail_on_all(const std::string& what) {
-  const std::string sentence = fmt::format("rank {}: FullyShardedDataParallel: {}", comm.rank(), what);
-  comm.abort(sentence);
-  reductions.abort(sentence);
-  fail(what);
 }
 
 void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
@@ -183,15 +181,20 @@ FullyShardedDataParallel::FullParameters::~FullParameters() {
   state.turns->release_all();
 }
 
-torch::Tensor FullyShardedDataParallel::whole_parameter(std::size_t index) {
-  State& state = *state_;
-  const auto [unit, place] = state.registration.at(index);
-  ShardedParameter& parameter = *state.units[unit]->parameters()[place];
-  const torch::Tensor& own = parameter.padded_shard();
-  torch::Tensor rows = torch::empty({own.numel() * state.comm.size()}, own.options());
-  state.comm.all_gather(own.data_ptr(), rows.data_ptr(), static_cast<std::size_t>(own.numel()), *floating_type_of(own));
-  return rows.narrow(0, 0, parameter.whole().numel()).view(parameter.whole().sizes());
+torch::Tensor FullyShardedDataParallel::State::whole(std::size_t index, bool gradient) {
+  const auto [unit, place] = registration.at(index);
+  ShardedParameter& parameter = *units[unit]->parameters()[place];
+  const torch::Tensor rows = gradient ? parameter.shard().grad() : parameter.shard().detach();
+  if (!rows.defined()) fail(fmt::format("whole_gradient: parameter '{}' has no gradient", parameter.name()));
+  torch::Tensor own = torch::zeros({parameter.layout().piece()}, rows.options());
+  own.narrow(0, 0, rows.numel()).copy_(rows.view({-1}));
+  torch::Tensor all = torch::empty({own.numel() * comm.size()}, own.options());
+  comm.all_gather(own.data_ptr(), all.data_ptr(), static_cast<std::size_t>(own.numel()), *floating_type_of(own));
+  return all.narrow(0, 0, parameter.whole().numel()).view(parameter.whole().sizes());
 }
+
+torch::Tensor FullyShardedDataParallel::whole_parameter(std::size_t index) { return state_->whole(index, false); }
+torch::Tensor FullyShardedDataParallel::whole_gradient(std::size_t index) { return state_->whole(index, true); }
 
 std::vector<std::string> FullyShardedDataParallel::units() const {
   std::vector<std::string> names = {""};

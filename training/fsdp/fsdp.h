@@ -24,12 +24,13 @@
 // Sharing: a unit that is used again is gathered again, so results are right however a model uses its parameters; each
 //   use out of turn costs a gather.
 // Bytes (P in bytes, n ranks): gathers and reduce-scatters send (n-1)/n P each. zero1, zero2: one gather (before the
-//   next forward) and one reduce-scatter per step, as DDP. zero3: a gather more, less the root unit's.
+//   next forward) and one reduce-scatter for each backward that communicates; per step that is as much as DDP. zero3: a
+//   gather more, less the root unit's.
 // Sources: Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023; sharding each parameter on its
 //   own: PyTorch's fully_shard.
 // Bits: with `deterministic`, those of DistributedDataParallel in deterministic mode.
-// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. The parameters'
-//   values are rank 0's. After it the module's own parameters are for forward and backward only: read and write them
+// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. After it the module's
+// own parameters are for forward and backward only: read and write them
 //   under summon_full_parameters(); save and optimise the shards.
 // Lifetime: the module must outlive this object. After it is gone, the module's parameters are whole again only if
 //   summon_full_parameters was kept; otherwise using them is an error that says so.
@@ -72,10 +73,17 @@ enum class Reshard {
   never,         // after backward only: one gather less, for the memory of a whole model during the pass
 };
 
+/// Where the values of the parameters come from.
+enum class Values {
+  rank_0,    // every rank gets rank 0's
+  own_rows,  // each rank's rows are right already: made under ShardInit (shard_init.h), or read from somewhere
+};
+
 struct FsdpOptions {
   UnitPolicy units = by_block();
   Sharding sharding = Sharding::zero3;
   Reshard reshard = Reshard::all_but_root;
+  Values values = Values::rank_0;
   int prefetch = 1;  // units gathered ahead; 0: each when it is needed
   /// Ranks that hold the same shard of other groups (hybrid sharding): gradients are averaged over them too. A column
   /// of the mesh whose row is the communicator given to the constructor. Empty: none.
@@ -170,6 +178,8 @@ class FullyShardedDataParallel {
 
   /// Collective. The values of parameters()[index], whole and of the shard's type, on every rank.
   torch::Tensor whole_parameter(std::size_t index);
+  /// Collective. The same for its gradient, which every rank must have.
+  torch::Tensor whole_gradient(std::size_t index);
 
   /// Names of the units' modules, in the order in which forward used them; the root unit's is "".
   std::vector<std::string> units() const;

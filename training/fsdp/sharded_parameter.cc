@@ -85,7 +85,7 @@ void ShardedParameter::give_up_memory() {
   flat_.reset();
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
-  storage->set_nbytes(0);
+  storage->set_nbytes(whole_bytes());  // so that an operator gets as far as the pointer, whose error says what to do
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
       "parameter '" + name_ +
       "' is sharded: outside of forward and backward, and on other threads than the one that made the "

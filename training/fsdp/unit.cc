@@ -86,7 +86,8 @@ std::vector<Unit::Part> Unit::make_parts(const std::vector<std::size_t>& members
   return parts;
 }
 
-// A sum of version counters grows with each write to any of the shards.
+// Grows with each write to any of the shards that LibTorch counts. torch::optim::SGD writes past the counter (to
+// parameter.data()), so new gradients count as a write, too: see finish_reduction().
 std::uint64_t Unit::shard_versions() const {
   std::uint64_t sum = 0;
   for (const auto& parameter : parameters_) sum += parameter->shard()._version();
@@ -138,7 +139,6 @@ void Unit::start_gather() {
   }
   gathering_ = true;
   whole_ = false;
-  whole_ = false;  // until finish_gather(), also where an older whole (zero1, zero2) is still in memory
   gathered_versions_ = shard_versions();
   for (Part& part : gathers_) {
     ShardedParameter& first = *parameters_[part.members[0]];
@@ -232,6 +232,7 @@ void Unit::start_replica_mean(Communicator& replicas) {
 
 void Unit::finish_reduction(const std::vector<bool>& unused) {
   const torch::NoGradGuard no_grad;
+  whole_ = false;
   for (Part& part : reductions_) {
     part.work.wait();
     part.work = {};

@@ -38,7 +38,7 @@ class Unit {
   bool has_frozen() const { return has_frozen_; }
   bool has_trained() const { return !reductions_.empty(); }
 
-  /// Gathered, and no shard was written to since.
+  /// Gathered, and no shard was written to since: neither counted by LibTorch, nor can an optimizer have taken a step.
   bool is_whole() const;
   bool is_gathering() const { return gathering_; }
   void start_gather();
