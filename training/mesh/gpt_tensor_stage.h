@@ -6,10 +6,9 @@
 //   Pipeline pipeline({make_stage(part)}, mesh.pp(), schedule, tensor_parallel_gpt_loss(config, mesh.tp()));
 //   if (part->token_weight().defined()) pipeline.tie(part->token_weight(), ends_of_the_pipeline);
 //
-// Layers are counted as in pipeline/gpt_stages.h; what is cut, communicated and promised is said in
-// tensor/gpt_tensor.h. Every rank of the tp group has the same stages and the same schedule, so their collectives have
-// one order. Shapes: the first stage takes tokens [rows, time] i64; stages hand on [time, rows, width] (with
-// sequence_parallel
+// Layers are counted as in pipeline/gpt_stages.h; what is cut, communicated and promised: tensor/gpt_tensor.h.
+// Order: every rank of the tp group has the same stages and the same schedule, so their collectives have one order.
+// Shapes: the first stage takes tokens [rows, time] i64; stages hand on [time, rows, width] (with sequence_parallel
 //   [time / N, rows, width]); the last one gives logits [time, rows, ceil(vocabulary / N)].
 // Errors: tutti::Error; the tp communicator is aborted with it, and Pipeline aborts its own.
 // Threads: as tutti::Communicator; backward counts as use.

@@ -15,8 +15,7 @@
 //   each rank gives a hash of its host name and the kernel's boot number, and equal hashes are one host. Containers
 //   with host names of their own count as hosts of their own. A tp group that is spread over hosts is refused, unless
 //   MeshOptions::tp_across_hosts.
-// Communicators: a dimension that has all ranks is the world's communicator itself, one that has one rank costs
-// nothing,
+// Communicators: a dimension that has all ranks is the world's communicator itself, one of one rank costs nothing,
 //   the others come from Communicator::split (which the backend "gloo" has not). Different ones may be used at the same
 //   time, each by one thread.
 // Errors: tutti::Error, invalid_argument: text that cannot be read, a product that is not the number of ranks, another

@@ -27,12 +27,11 @@ CheckResult check_against_ranks(const GptRunOptions& options, const ByteText& te
 /// The tolerance of step s has two parts.
 /// - Rounding of the loss itself: a mean of n f32 terms, added in any order, is off by at most n u of the mean of their
 ///   magnitudes (u = 2^-24; Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2).
-/// - Training amplifies rounding (Adam divides by the gradient's own size), at a rate that depends on model and data
-/// and
-///   that no formula gives. So it is measured: the twin runs a second time with its additions in the opposite order,
-///   and the largest difference between the two up to step s is one sample of the noise. 8 times that is allowed. With
-///   tensor parallelism under autocast the sums that are cut are of rounded products; there the sample is the
-///   difference from the twin in f32.
+/// - Training amplifies rounding (Adam divides by the gradient's own size), at a rate that depends on model and
+///   data and that no formula gives. So it is measured: the twin runs a second time with its additions (of ranks, or of
+///   rows) in the opposite order, and the largest difference between the two up to step s is one sample of the noise. 8
+///   times that is allowed. With tensor parallelism under autocast the sums that are cut are of rounded products; there
+///   the sample is the difference from the twin in f32.
 CheckResult check_against_batch(const GptRunOptions& options, const ByteText& text, const GptResult& run);
 
 }  // namespace tutti::training

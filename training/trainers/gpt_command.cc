@@ -115,13 +115,11 @@ void add_options(CLI::App& app, GptCommand& command) {
       ->group(group);
   app.footer(
       "At its end it prints memory per rank, bytes sent per step, the idle share of a pipeline and the share of\n"
-      "communication that is hidden, beside what the formulas say. Activations are the most bytes that tensors made "
-      "in\n"
-      "one step's forward and backward took at once (temporaries included), counted at LibTorch's CPU allocator. "
-      "Hidden\n"
-      "is what a step's communication takes by itself, afterwards, less what the step waited for it: for slower "
-      "ranks,\n"
-      "too. Tensor parallel layers hide nothing; the time that they wait is not in 'communication'.");
+      "communication that is hidden, beside what the formulas say.\n"
+      "Activations: the most bytes that tensors made in one step's forward and backward took at once, temporaries\n"
+      "included, counted at LibTorch's CPU allocator.\n"
+      "Hidden: what a step's communication takes by itself, afterwards, less what the rank that waited least waited\n"
+      "for it. Tensor parallel layers hide nothing, and the time that they wait is not in 'communication'.");
 }
 
 void interpret(GptCommand& command, int ranks) {

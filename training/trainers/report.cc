@@ -98,9 +98,11 @@ std::string to_text(const CostReport& report) {
                                                                : "not counted by this backend");
   if (report.pipeline.exists()) text += of_pipeline(report.pipeline);
   if (report.alone_seconds > 0) {
-    text += fmt::format("communication: {:.3f} ms of a step alone, {:.3f} ms waited for: {:.0f} % hidden\n",
-                        1e3 * report.alone_seconds, 1e3 * report.wait_seconds,
-                        100 * std::max(0.0, 1 - report.wait_seconds / report.alone_seconds));
+    text += fmt::format(
+        "communication: {:.3f} ms of a step alone, {:.3f} ms waited for by the rank that waited least: {:.0f} % "
+        "hidden\n",
+        1e3 * report.alone_seconds, 1e3 * report.wait_seconds,
+        100 * std::max(0.0, 1 - report.wait_seconds / report.alone_seconds));
   }
   return text;
 }

@@ -25,7 +25,7 @@ struct RankCost {
 struct CostReport {
   std::vector<RankCost> ranks;
   double step_seconds = 0;   // mean
-  double wait_seconds = 0;   // of a step, rank 0: nothing to do but wait for communication
+  double wait_seconds = 0;   // of a step, for communication, by the rank that waited least: the others wait for it, too
   double alone_seconds = 0;  // that a step's communication takes with nothing else going on; 0: not known
   PipelineMeasure pipeline;
 };

@@ -9,9 +9,9 @@
 //   }
 //   strategy->store(whole);
 //
-// strategy_replicated.cc: DDP, and tensor parallelism under it. strategy_sharded.cc: ZeRO 1 to 3 and hybrid sharding,
-// and
-//   tensor parallelism under them. strategy_pipeline.cc: pipelines, of tensor parallel stages too, and DDP over them.
+// strategy_replicated.cc: DDP, and tensor parallelism under it.
+// strategy_sharded.cc: ZeRO 1 to 3, hybrid sharding, and tensor parallelism under them.
+// strategy_pipeline.cc: pipelines, of tensor parallel stages too, and DDP over them.
 // Parallelism is applied in this order: tensor, pipeline, checkpointing, sharding or DDP.
 #pragma once
 
