@@ -16,11 +16,11 @@
 // Units: groups of parameters that are gathered together (units.h): the modules that `units` picks, each with the
 //   parameters of its subtree that no unit inside it has; the rest is the root unit.
 // How: every operator that this thread calls is seen before it runs (operator_watch.h). The first that takes a
-// parameter
-//   of a unit, or a view of one, waits for the unit's all-gather, which goes straight into the parameter's own storage;
-//   the next unit, in the order of the pass before, is gathered meanwhile (`prefetch`). When another unit's turn comes,
-//   the memory is given up again (Sharding::zero3). A hook behind each gradient counts; when a unit has all of its
-//   gradients, their reduce-scatter starts, while backward goes on. A callback at the end of backward waits for all.
+//   parameter of a unit, or a view of one, waits for the unit's all-gather, which goes straight into the parameter's
+//   own storage; the next unit, in the order of the pass before, is gathered meanwhile (`prefetch`). When another
+//   unit's turn comes, the memory is given up again (Sharding::zero3). A hook behind each gradient counts; when a unit
+//   has all of its gradients, their reduce-scatter starts, while backward goes on. A callback at the end of backward
+//   waits for all.
 // Sharing: a unit that is used again is gathered again, so results are right however a model uses its parameters; each
 //   use out of turn costs a gather.
 // Bytes (P in bytes, n ranks): gathers and reduce-scatters send (n-1)/n P each. zero1, zero2: one gather (before the
@@ -30,14 +30,13 @@
 //   own: PyTorch's fully_shard.
 // Bits: with `deterministic`, those of DistributedDataParallel in deterministic mode.
 // Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. After it the module's
-// own parameters are for forward and backward only: read and write them
-//   under summon_full_parameters(); save and optimise the shards.
+//   own parameters are for forward and backward only: read and write them under summon_full_parameters(); save and
+//   optimise the shards.
 // Lifetime: the module must outlive this object. After it is gone, the module's parameters are whole again only if
 //   summon_full_parameters was kept; otherwise using them is an error that says so.
 // Threads: as tutti::Communicator. Forward and backward run on the thread that made this object. Ranks may be threads
-// of
-//   one process.
-// Every rank uses the same units in the same order.
+//   of one process.
+// Order of use: every rank uses the same units in the same order.
 // Errors: tutti::Error, in one sentence that names rank and parameter; the communicator is aborted, so that no rank
 //   hangs. After an error in forward or backward it cannot be used any more.
 // Limits: CPU tensors of f32, f64, f16, bf16, dense and contiguous.
