@@ -134,10 +134,12 @@ class DistributedDataParallel {
 ///   while (next(batch)) {
 ///     const double weight = join.weigh(batch.rows);       // of this rank's mean in the mean over all samples
 ///     ddp.zero_grad();
-///     (loss(batch) * weight).backward();                  // loss: the mean over this rank's rows (or tokens: count
-///     them) optimizer.step();
+///     (loss(batch) * weight).backward();                  // loss: the mean over this rank's rows
+///     optimizer.step();
 ///   }
 ///   join.finish([&] { optimizer.step(); });               // until the last rank is through
+///
+/// Tokens: where the loss is a mean over tokens, count those.
 ///
 /// Micro-batches: weigh() once for each step, with the count of all of them. Ranks call one or the other once per step.
 class Join {

@@ -1,7 +1,8 @@
 // A unit of FullyShardedDataParallel: parameters that are gathered together and whose gradients are reduced together.
 //
 // How: a large parameter travels by a call of its own, from the shard's memory into the parameter's and from the
-//   gradient's into its shard's: no copy. Small ones of one type share a call, through a packed block: [rank][parameter][rows].
+//   gradient's into its shard's: no copy. Small ones of one type share a call, through a packed block:
+//   [rank][parameter][rows].
 #pragma once
 
 #include <torch/torch.h>
