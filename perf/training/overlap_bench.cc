@@ -27,17 +27,14 @@
 #include <vector>
 
 #include "base/launch_local.h"
+#include "perf/training/overlap_strategies.h"
 #include "perf/training/throttled_communicator.h"
-#include "training/ddp/ddp.h"
-#include "training/fsdp/fsdp.h"
 #include "training/models/gpt.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::perf {
 namespace {
 
-using training::DistributedDataParallel;
-using training::FullyShardedDataParallel;
 using Clock = std::chrono::steady_clock;
 
 struct Arguments {
@@ -85,73 +82,6 @@ class Workload {
   torch::Tensor tokens_, targets_;
 };
 
-/// What one step calls, in order, when nothing is computed.
-struct PlannedCall {
-  Collective collective = Collective::all_reduce;
-  std::size_t count = 0;  // as in Call
-};
-
-/// A way to train, set up on a communicator; gone when the object is.
-class Strategy {
- public:
-  virtual ~Strategy() = default;
-  virtual void zero_grad() = 0;
-  virtual std::vector<PlannedCall> calls() const = 0;
-  virtual std::size_t pieces() const = 0;  // buckets or units
-};
-
-class Ddp final : public Strategy {
- public:
-  Ddp(training::Gpt& model, Communicator comm, std::size_t bytes)
-      : ddp_(*model, std::move(comm), {.first_bucket_bytes = bytes, .bucket_bytes = bytes}) {}
-  void zero_grad() override { ddp_.zero_grad(); }
-  std::vector<PlannedCall> calls() const override {
-    std::vector<PlannedCall> calls;
-    for (const training::Bucket& bucket : ddp_.buckets()) calls.push_back({Collective::all_reduce, bucket.elements});
-    return calls;
-  }
-  std::size_t pieces() const override { return ddp_.buckets().size(); }
-
- private:
-  DistributedDataParallel ddp_;
-};
-
-class Fsdp final : public Strategy {
- public:
-  Fsdp(training::Gpt& model, Communicator comm, std::size_t bytes)
-      : ranks_(comm.size()),
-        units_(training::plan_units(*model, policy(bytes))),
-        fsdp_(*model, std::move(comm), {.units = policy(bytes)}) {}
-  void zero_grad() override { fsdp_.zero_grad(); }
-  std::vector<PlannedCall> calls() const override {
-    std::vector<PlannedCall> gathers, others;
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      std::size_t shard = 0;  // elements, padding included
-      for (const training::NamedTensor& parameter : units_[i].parameters) {
-        const auto rows = static_cast<std::size_t>(parameter.tensor.dim() > 0 ? parameter.tensor.size(0) : 1);
-        const auto ranks = static_cast<std::size_t>(ranks_);
-        shard += (rows + ranks - 1) / ranks * static_cast<std::size_t>(parameter.tensor.numel()) /
-                 std::max(rows, std::size_t{1});
-      }
-      if (shard == 0) continue;
-      gathers.push_back({Collective::all_gather, shard});
-      if (i > 0) others.push_back({Collective::all_gather, shard});  // the root unit stays after forward
-      others.push_back({Collective::reduce_scatter, shard});
-    }
-    gathers.insert(gathers.end(), others.begin(), others.end());
-    return gathers;
-  }
-  std::size_t pieces() const override { return units_.size(); }
-
- private:
-  static training::UnitPolicy policy(std::size_t bytes) {
-    return training::by_size(static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / sizeof(float))));
-  }
-  int ranks_;
-  std::vector<training::UnitParameters> units_;
-  FullyShardedDataParallel fsdp_;
-};
-
 class Bench {
  public:
   Bench(Arguments arguments, Communicator comm)
@@ -164,6 +94,7 @@ class Bench {
     std::string strategy;
     double mib = 0;
     std::size_t pieces = 0;
+    std::vector<PlannedCall> calls;
     double bytes_per_step = 0;  // on the link, per rank
     double speed = 0;
     Times alone;  // computation
@@ -234,8 +165,12 @@ std::vector<Bench::Cell> Bench::plan(double backward_ms) {
     for (const double mib : arguments_.sizes) {
       Workload workload(arguments_);
       const auto made = make(strategy, workload, comm_.split(0, comm_.rank()), mib);
-      Cell cell{.strategy = strategy, .mib = mib, .pieces = made->pieces()};
-      for (const PlannedCall& call : made->calls()) {
+      for (int step = 0; step < 2; ++step) {  // in the first, FSDP does not know its order yet
+        made->zero_grad();
+        workload.forward().backward();
+      }
+      Cell cell{.strategy = strategy, .mib = mib, .pieces = made->pieces(), .calls = made->calls()};
+      for (const PlannedCall& call : cell.calls) {
         cell.bytes_per_step +=
             link_bytes({.collective = call.collective, .count = call.count, .type = DataType::f32}, comm_.size());
       }
@@ -248,19 +183,17 @@ std::vector<Bench::Cell> Bench::plan(double backward_ms) {
 }
 
 std::vector<double> Bench::measure_communication(const Cell& cell) {
-  Workload workload(arguments_);
-  const std::vector<PlannedCall> calls = make(cell.strategy, workload, comm_.split(0, comm_.rank()), cell.mib)->calls();
   Communicator slow = link(cell.speed, true);
   const auto ranks = static_cast<std::size_t>(comm_.size());
   std::size_t most = 0;
-  for (const PlannedCall& call : calls) most = std::max(most, call.count);
+  for (const PlannedCall& call : cell.calls) most = std::max(most, call.count);
   Buffer<float> shard(most), whole(most * ranks);
   std::vector<double> times;
   for (int step = -1; step < arguments_.steps; ++step) {
     comm_.barrier();
     const Clock::time_point begin = Clock::now();
     Work last;
-    for (const PlannedCall& call : calls) {
+    for (const PlannedCall& call : cell.calls) {
       float* own = whole.data() + static_cast<std::size_t>(comm_.rank()) * call.count;
       if (call.collective == Collective::all_reduce) {
         last = slow.all_reduce_async(whole.data(), whole.data(), call.count, DataType::f32, ReduceOp::avg);
