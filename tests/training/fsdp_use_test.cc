@@ -276,6 +276,43 @@ TEST(Fsdp, MistakesAreNamed) {
   EXPECT_EQ(errors, nothing(2));
 }
 
+// The CPU serves as the device: the same way as to any other, through host blocks and back.
+TEST(Fsdp, OffloadGivesTheSameBits) {
+  const Tensors mean = gradients_of_ranks(3);
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+    const auto errors = with_nets(3, [&](int, Communicator comm, FsdpNet& net, const torch::Tensor& rows) {
+      FsdpOptions options = in_rank_order(sharding);
+      options.compute_device = torch::kCPU;
+      FullyShardedDataParallel fsdp(*net, comm, options);
+      for (int step = 0; step < 2; ++step) {
+        fsdp.zero_grad();
+        net->loss(rows).backward();
+        expect_same_bits(whole_gradients(fsdp), mean);
+      }
+      const auto whole = fsdp.summon_full_parameters();
+      expect_same_bits(net->parameters(), whole_parameters(fsdp));
+    });
+    EXPECT_EQ(errors, nothing(3));
+  }
+}
+
+// As the engine does it for devices: a thread without a watch of its own, with the state of the thread it works for.
+TEST(Fsdp, OperatorsOfTheEnginesOwnThreadsAreSeen) {
+  const auto errors = with_nets(2, [&](int, Communicator comm, FsdpNet& net, const torch::Tensor& rows) {
+    FullyShardedDataParallel fsdp(*net, comm);
+    const torch::Tensor here = net->forward(rows).detach();
+    const at::ThreadLocalState state;
+    torch::Tensor there;
+    std::thread([&] {
+      const at::ThreadLocalStateGuard guard(state);
+      torch::set_num_threads(1);
+      there = net->forward(rows).detach();
+    }).join();
+    EXPECT_TRUE(same_bits(here, there));
+  });
+  EXPECT_EQ(errors, nothing(2));
+}
+
 std::size_t resident_pages(const torch::Tensor& tensor) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) / page * page;
@@ -307,7 +344,9 @@ TEST(ShardInit, KeepsOwnRowsOfTheOrdinaryModel) {
 
 TEST(ShardInit, AReadOfRowsThatAreGoneIsAnError) {
   const ShardInit guard(1, 2);
-  torch::Tensor a = torch::empty({1024, 1024}).normal_(), b = torch::empty({1024, 1024}).normal_();
+  const torch::NoGradGuard no_grad;
+  const auto parameter = [] { return torch::empty({1024, 1024}, torch::requires_grad()).normal_(); };
+  torch::Tensor a = parameter(), b = parameter();
   b.div_(2);  // of the operator before: all there
   try {
     a.div_(a.norm());

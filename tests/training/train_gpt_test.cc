@@ -148,6 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"zero2", "--ranks 2 --parallel zero2", "2 ranks (fsdp=2)" + kTolerance},
         Way{"fsdp", "--ranks 2 --parallel fsdp --deterministic", "2 ranks (fsdp=2)" + kBits},
         Way{"fsdp4Bf16", "--ranks 4 --parallel fsdp --deterministic --precision bf16", "4 ranks (fsdp=4)" + kBits},
+        Way{"fsdpOffload", "--ranks 2 --parallel fsdp --offload --deterministic", "2 ranks (fsdp=2)" + kBits},
         Way{"fsdpAccumulatesLast", "--ranks 2 --parallel fsdp --deterministic --accumulate 2 --exchange last",
             "2 ranks (fsdp=2)" + kBits},
         Way{"fsdpCheckpoints", "--ranks 2 --parallel fsdp --deterministic --checkpoint-activations 1",
@@ -177,6 +178,7 @@ TEST(TrainGpt, WhatDoesNotGoTogetherIsOneSentence) {
     return outcome.output;
   };
   EXPECT_THAT(refusal("--ranks 4 --mesh fsdp=2,pp=2"), HasSubstr("a pipeline's stages are not sharded"));
+  EXPECT_THAT(refusal("--ranks 2 --parallel ddp --offload"), HasSubstr("it goes with fsdp"));
   EXPECT_THAT(refusal("--ranks 4 --parallel ddp --mesh fsdp=4"), HasSubstr("contradict each other"));
   EXPECT_THAT(refusal("--ranks 4 --mesh tp=3"), HasSubstr("there are 4 ranks, which is not a multiple of 3"));
   EXPECT_THAT(refusal("--ranks 2 --parallel pipeline --schedule interleaved --micro-batches 3"),
@@ -184,6 +186,7 @@ TEST(TrainGpt, WhatDoesNotGoTogetherIsOneSentence) {
   EXPECT_THAT(refusal("--ranks 8 --parallel pipeline"), HasSubstr("8 stages need as many layers; the model has 4"));
   EXPECT_THAT(refusal("--sequence-parallel"), HasSubstr("sequence_parallel needs tensor parallelism"));
   EXPECT_THAT(refusal("--timeline x.json"), HasSubstr("--timeline needs a pipeline; the mesh is dp=1"));
+  EXPECT_THAT(refusal("--ranks 2 --parallel fsdp --backend mpich"), HasSubstr("two communicators at once"));
   EXPECT_THAT(refusal("--backend nccl"), HasSubstr("this build has no CUDA"));
   EXPECT_THAT(refusal("--device cuda"), HasSubstr("use --device cpu"));
 }
@@ -191,7 +194,7 @@ TEST(TrainGpt, WhatDoesNotGoTogetherIsOneSentence) {
 // Peers that are not built in are not there to be tested.
 TEST(TrainGpt, RunsOnItsPeers) {
   for (const std::string backend : {"openmpi", "mpich", "gloo"}) {
-    const std::string way = backend == "gloo" ? "ddp" : "fsdp";
+    const std::string way = backend == "openmpi" ? "fsdp" : "ddp";
     const Outcome outcome = run("--ranks 2 --parallel " + way + " --check --steps 4 --backend " + backend + kSmall);
     if (outcome.output.find("its plug-in could not be opened") != std::string::npos) continue;
     EXPECT_EQ(outcome.status, 0) << outcome.output;

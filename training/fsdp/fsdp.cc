@@ -17,9 +17,11 @@ namespace tutti::training {
 
 struct FullyShardedDataParallel::State {
   State(torch::nn::Module& module, Communicator communicator, const FsdpOptions& given);
+  ~State();
 
   void check(const NamedTensor& item) const;
   void add_unit(UnitParameters plan);
+  CallOptions call() const;
   [[noreturn]] void fail(const std::string& what) const;
   torch::Tensor whole(std::size_t index, bool gradient);
 
@@ -34,6 +36,7 @@ struct FullyShardedDataParallel::State {
   std::vector<std::pair<std::size_t, std::size_t>> registration;  // the order of parameters: unit and place in it
   std::unique_ptr<UnitTurns> turns;
   std::unique_ptr<GradientPass> pass;
+  std::vector<torch::Tensor> kept;  // by summon_full_parameters: shards that lie in what may be written to
 };
 
 FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator communicator, const FsdpOptions& given)
@@ -54,15 +57,29 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
     add_unit(std::move(plan));
   }
   for (const NamedTensor& item : all) registration.push_back(place.at(item.name));
-  turns = std::make_unique<UnitTurns>(units, UnitTurns::Options{.gives_up = options.sharding == Sharding::zero3,
-                                                                .after_forward = options.reshard != Reshard::never,
-                                                                .root_takes_turns = options.reshard == Reshard::always,
-                                                                .prefetch = options.prefetch});
-  pass = std::make_unique<GradientPass>(
-      units, *turns, reductions, options.replicas, options.allow_unused, [this](const std::string& what) {
-        // The others wait, or will, in a call that this rank never makes.
-        fail_on_all(std::vector{comm, reductions}, "FullyShardedDataParallel: " + what);
-      });
+  if (options.compute_device) {
+    const torch::NoGradGuard no_grad;
+    for (NamedTensor& buffer : buffers_of(module)) buffer.tensor.set_data(buffer.tensor.to(*options.compute_device));
+  }
+  const std::vector comms{comm, reductions, options.replicas};
+  turns = std::make_unique<UnitTurns>(units, comms,
+                                      UnitTurns::Options{.gives_up = options.sharding == Sharding::zero3,
+                                                         .after_forward = options.reshard != Reshard::never,
+                                                         .root_takes_turns = options.reshard == Reshard::always,
+                                                         .prefetch = options.prefetch});
+  pass = std::make_unique<GradientPass>(units, *turns, reductions, options.replicas, comms, options.allow_unused);
+}
+
+// What is whole is not followed any more: better none of it than old values.
+FullyShardedDataParallel::State::~State() {
+  if (turns->holds()) return;
+  for_each_parameter([](ShardedParameter& parameter) { parameter.give_up_memory(); });
+}
+
+CallOptions FullyShardedDataParallel::State::call() const {
+  CallOptions call;
+  call.deterministic = options.deterministic;
+  return call;
 }
 
 void FullyShardedDataParallel::State::fail(const std::string& what) const {
@@ -88,19 +105,18 @@ void FullyShardedDataParallel::State::add_unit(UnitParameters plan) {
   std::vector<std::unique_ptr<ShardedParameter>> parameters;
   for (NamedTensor& item : plan.parameters) {
     const torch::ScalarType type = options.compute_type.value_or(item.tensor.scalar_type());
-    parameters.push_back(std::make_unique<ShardedParameter>(std::move(item), comm.rank(), comm.size(), type,
-                                                            options.sharding != Sharding::zero3));
+    parameters.push_back(std::make_unique<ShardedParameter>(
+        std::move(item), comm.rank(), comm.size(),
+        ShardedParameter::Options{type, options.compute_device, options.sharding != Sharding::zero3}));
   }
-  CallOptions call;
-  call.deterministic = options.deterministic;
-  units.push_back(
-      std::make_unique<Unit>(plan.name, std::move(parameters), comm, reductions,
-                             Unit::Options{options.sharding == Sharding::zero1, options.reduce_type, std::move(call)}));
+  units.push_back(std::make_unique<Unit>(
+      plan.name, std::move(parameters), comm, reductions,
+      Unit::Options{options.sharding == Sharding::zero1, options.compute_device, options.reduce_type, call()}));
 }
 
 FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& module, Communicator communicator,
                                                    const FsdpOptions& options)
-    : state_(std::make_unique<State>(module, std::move(communicator), options)) {}
+    : state_(std::make_shared<State>(module, std::move(communicator), options)) {}
 FullyShardedDataParallel::~FullyShardedDataParallel() = default;
 
 std::vector<torch::Tensor> FullyShardedDataParallel::parameters() const {
@@ -131,13 +147,16 @@ double FullyShardedDataParallel::grad_norm() {
   const torch::NoGradGuard no_grad;
   state_->for_each_parameter([&](ShardedParameter& parameter) {
     const torch::Tensor& gradient = parameter.shard().grad();
-    if (gradient.defined()) sum += gradient.to(torch::kFloat64).square().sum().item<double>();
+    if (!gradient.defined()) return;
+    const auto norm = at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, torch::kFloat64).item<double>();
+    sum += norm * norm;
   });
-  state_->comm.all_reduce(&sum, &sum, 1, DataType::f64);
+  state_->comm.all_reduce(&sum, &sum, 1, DataType::f64, ReduceOp::sum, state_->call());
   return std::sqrt(sum);
 }
 
 double FullyShardedDataParallel::clip_grad_norm(double largest) {
+  if (!(largest >= 0)) state_->fail(fmt::format("clip_grad_norm: largest is {}; expected 0 or more", largest));
   const double norm = grad_norm();
   // As torch::nn::utils::clip_grad_norm_.
   const double factor = largest / (norm + 1e-6);
@@ -164,25 +183,37 @@ FullyShardedDataParallel::FullParameters FullyShardedDataParallel::summon_full_p
     });
   }
   state.turns->hold_all();
-  return FullParameters(this, write_back);
+  if (!write_back) {
+    state.for_each_parameter([&](ShardedParameter& parameter) {
+      if (parameter.lies_in_whole()) state.kept.push_back(parameter.shard().detach().clone());
+    });
+  }
+  return FullParameters(state_, write_back);
 }
 
 FullyShardedDataParallel::FullParameters::~FullParameters() {
-  if (owner_ == nullptr) return;
-  State& state = *owner_->state_;
-  if (write_back_) {
-    const torch::NoGradGuard no_grad;
-    state.for_each_parameter([&](ShardedParameter& parameter) {
-      const RowLayout& layout = parameter.layout();
-      torch::Tensor own = parameter.shard().view({-1});
+  const std::shared_ptr<State> state = state_.lock();
+  if (!state) return;
+  const torch::NoGradGuard no_grad;
+  std::size_t kept = 0;
+  // Writes to the shards, so that what may be left of the others' rows expires.
+  state->for_each_parameter([&](ShardedParameter& parameter) {
+    const RowLayout& layout = parameter.layout();
+    torch::Tensor own = parameter.shard().detach().view({-1});
+    if (write_back_) {
       own.copy_(parameter.flat().narrow(0, layout.first * layout.row_elements, own.numel()));
-    });
-  }
-  state.turns->release_all();
+    } else if (parameter.lies_in_whole()) {
+      own.copy_(state->kept[kept++].view({-1}));
+    }
+  });
+  state->kept.clear();
+  state->turns->release_all();
 }
 
 torch::Tensor FullyShardedDataParallel::State::whole(std::size_t index, bool gradient) {
-  const auto [unit, place] = registration.at(index);
+  if (index >= registration.size())
+    fail(fmt::format("there is no parameter {}; expected less than {}", index, registration.size()));
+  const auto [unit, place] = registration[index];
   ShardedParameter& parameter = *units[unit]->parameters()[place];
   const torch::Tensor rows = gradient ? parameter.shard().grad() : parameter.shard().detach();
   if (!rows.defined()) fail(fmt::format("whole_gradient: parameter '{}' has no gradient", parameter.name()));

@@ -23,23 +23,26 @@
 //   waits for all.
 // Sharing: a unit that is used again is gathered again, so results are right however a model uses its parameters; each
 //   use out of turn costs a gather.
-// Bytes (P in bytes, n ranks): gathers and reduce-scatters send (n-1)/n P each. zero1, zero2: one gather (before the
-//   next forward) and one reduce-scatter for each backward that communicates; per step that is as much as DDP. zero3: a
-//   gather more, less the root unit's.
+//   Writes to shards are seen as well, so a unit is gathered again after a step.
+// Bytes (P in bytes, n ranks): gathers and reduce-scatters send (n-1)/n P each. zero1, zero2: one gather for each step
+//   (before the next forward) and one reduce-scatter for each backward that communicates; with one of them per step
+//   that is as much as DDP. zero3: two gathers for each forward and backward, but one of the root unit.
 // Sources: Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023; sharding each parameter on its
 //   own: PyTorch's fully_shard.
 // Bits: with `deterministic`, those of DistributedDataParallel in deterministic mode.
-// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. After it the module's
-//   own parameters are for forward and backward only: read and write them under summon_full_parameters(); save and
-//   optimise the shards.
-// Lifetime: the module must outlive this object. After it is gone, the module's parameters are whole again only if
-//   summon_full_parameters was kept; otherwise using them is an error that says so.
-// Threads: as tutti::Communicator. Forward and backward run on the thread that made this object. Ranks may be threads
-//   of one process.
-// Order of use: every rank uses the same units in the same order.
-// Errors: tutti::Error, in one sentence that names rank and parameter; the communicator is aborted, so that no rank
-//   hangs. After an error in forward or backward it cannot be used any more.
-// Limits: CPU tensors of f32, f64, f16, bf16, dense and contiguous.
+// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. What is
+//   changed later is refused by the next backward. The module's own parameters are for forward and backward only: read
+//   and write them under summon_full_parameters(); save and optimise the shards.
+// Lifetime: the module must outlive this object. After it is gone, the module's parameters stay whole if they were
+//   summoned then; otherwise using them is an error that says so.
+// Threads: as tutti::Communicator. Forward, backward and writes to the shards run on the thread that made this object,
+//   which destroys it, too. Ranks may be threads of one process.
+// Order of use: every rank uses the same units and writes to the same shards (also where it has no rows) in the same
+//   order.
+// Errors: tutti::Error, in one sentence that names rank and parameter; both communicators and the replicas' are
+//   aborted, so that no rank hangs. After an error in forward or backward they cannot be used any more. For errors of
+//   your own step: or_abort (abort.h).
+// Limits: f32, f64, f16, bf16, dense and contiguous; on the CPU, or on another device by compute_device.
 #pragma once
 
 #include <torch/torch.h>
@@ -90,6 +93,10 @@ struct FsdpOptions {
   /// The type to compute with and to gather; the shards keep the module's own (master weights). Undefined: the
   /// module's.
   std::optional<torch::ScalarType> compute_type = {};
+  /// CPU offload: shards, their gradients and so the optimiser's state stay in host memory, where they travel; whole
+  /// parameters, buffers, forward and backward are on this device. Gathers run ahead as ever, through pinned memory; a
+  /// gradient is waited for before it is sent. The module comes on the CPU. Undefined: all is on the CPU.
+  std::optional<torch::Device> compute_device = {};
   /// The type in which gradients are added over the ranks. Undefined: the shard's (f32 for an f32 module).
   std::optional<torch::ScalarType> reduce_type = {};
   /// Same bits for any algorithm, lane count and placement: added in rank order.
@@ -118,6 +125,8 @@ struct FsdpStats {
 };
 
 class FullyShardedDataParallel {
+  struct State;
+
  public:
   /// Collective over `communicator` (and options.replicas). Errors: invalid_argument, among them a parameter that
   /// another such object or a DistributedDataParallel has.
@@ -131,7 +140,7 @@ class FullyShardedDataParallel {
   std::vector<torch::Tensor> parameters() const;
   std::vector<NamedTensor> named_parameters() const;
 
-  /// Sets all gradients of the shards to zero (zero1) or to none.
+  /// Sets all gradients to none, those of micro-batches under no_sync() too.
   void zero_grad();
 
   /// While one lives, backward adds to whole gradients on this rank and communicates none (their memory is that of
@@ -153,24 +162,25 @@ class FullyShardedDataParallel {
   [[nodiscard]] NoSync no_sync();
 
   /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `largest`. Returns the
-  /// norm before. Sums of squares are of f64.
+  /// norm before. Sums of squares are of f64. Errors: invalid_argument for a negative `largest`.
   double clip_grad_norm(double largest);
   /// Collective. Of the whole gradient.
   double grad_norm();
 
   /// While one lives, the module's parameters are whole. What was written to them goes back to the shards at its end,
-  /// each rank's rows from that rank, if write_back. Not during forward or backward. Collective, its end is not.
+  /// each rank's rows from that rank, if write_back; else it is lost (for that, zero1 and zero2 copy the shards). Not
+  /// during forward or backward. Collective, its end is not.
   /// Errors: write_back with a compute_type that is not the module's type (it would round the shards).
   class FullParameters {
    public:
-    FullParameters(FullParameters&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)) {}
+    FullParameters(FullParameters&& other) noexcept = default;
     FullParameters& operator=(FullParameters&&) = delete;
     ~FullParameters();
 
    private:
     friend class FullyShardedDataParallel;
-    FullParameters(FullyShardedDataParallel* owner, bool write_back) : owner_(owner), write_back_(write_back) {}
-    FullyShardedDataParallel* owner_;
+    FullParameters(std::weak_ptr<State> state, bool write_back) : state_(std::move(state)), write_back_(write_back) {}
+    std::weak_ptr<State> state_;
     bool write_back_;
   };
   [[nodiscard]] FullParameters summon_full_parameters(bool write_back = false);
@@ -188,8 +198,7 @@ class FullyShardedDataParallel {
   Traffic traffic() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // FullParameters asks whether it still lives
 };
 
 }  // namespace tutti::training

@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <shared_mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@ namespace {
 
 constexpr auto kKey = c10::DispatchKey::DeferredInit;
 thread_local std::vector<OperatorWatch*> watches;  // of this thread
+std::vector<OperatorWatch*> all_watches;           // of the process
+std::shared_mutex all_watches_mutex;
 
 /// Whether it calls back into code of users or into the engine, whose operators must be seen as well. What any other
 /// operator calls has only tensors that the operator was given, so the look at the operator's own arguments is enough.
@@ -25,7 +28,12 @@ bool runs_other_code(const c10::OperatorHandle& op) {
 struct OperatorWatchKernel {
   static void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> off(kKey);
-    for (OperatorWatch* watch : watches) watch->before_(op, *stack);
+    if (!watches.empty()) {
+      for (OperatorWatch* watch : watches) watch->before_(op, *stack);
+    } else {
+      const std::shared_lock lock(all_watches_mutex);
+      for (OperatorWatch* watch : all_watches) watch->before_(op, *stack);
+    }
     if (runs_other_code(op)) off.reset();
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
   }
@@ -37,11 +45,19 @@ TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
 
 OperatorWatch::OperatorWatch(Before before) : before_(std::move(before)) {
   watches.push_back(this);
+  {
+    const std::unique_lock lock(all_watches_mutex);
+    all_watches.push_back(this);
+  }
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
 OperatorWatch::~OperatorWatch() {
   std::erase(watches, this);
+  {
+    const std::unique_lock lock(all_watches_mutex);
+    std::erase(all_watches, this);
+  }
   if (watches.empty()) c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 

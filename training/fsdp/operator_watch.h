@@ -5,7 +5,8 @@
 //   libraries like this one and unused in LibTorch itself; the key is switched on for the thread. Price: arguments are
 //   boxed, about a microsecond for each operator that is called from outside of another one.
 // Threads: a watch acts on the thread that made it, and must be destroyed there. The engine runs the backward passes of
-//   CPU tensors on the thread that asks for them.
+//   CPU tensors on the thread that asks for them. For those of other devices it has threads of its own, which get the
+//   switch from the thread they work for: there, the operator is shown to all watches of the process.
 // Errors: what a watch throws, the operator's caller gets.
 #pragma once
 
@@ -30,18 +31,18 @@ class OperatorWatch {
   Before before_;
 };
 
-/// Calls `visit` for each tensor among the arguments, those in lists too.
+/// Calls `visit(tensor, i)` for each tensor among the last `count` arguments, those in lists too; i counts arguments.
 template <class Visit>
 void for_each_tensor(const torch::jit::Stack& arguments, std::size_t count, Visit&& visit) {
-  for (std::size_t i = arguments.size() - count; i < arguments.size(); ++i) {
-    const c10::IValue& value = arguments[i];
+  for (std::size_t i = 0; i < count; ++i) {
+    const c10::IValue& value = arguments[arguments.size() - count + i];
     if (value.isTensor()) {
-      visit(value.toTensor());
+      visit(value.toTensor(), i);
     } else if (value.isTensorList()) {
-      for (const torch::Tensor& tensor : value.toTensorVector()) visit(tensor);
+      for (const torch::Tensor& tensor : value.toTensorVector()) visit(tensor, i);
     } else if (value.isList()) {
       for (const c10::IValue& element : value.toListRef()) {
-        if (element.isTensor()) visit(element.toTensor());
+        if (element.isTensor()) visit(element.toTensor(), i);
       }
     }
   }

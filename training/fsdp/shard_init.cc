@@ -53,7 +53,7 @@ void ShardInit::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
   const bool is_fill = count > 0 && fills(op);
   const torch::Tensor target = is_fill ? arguments[arguments.size() - count].toTensor() : torch::Tensor();
   bool takes_filled = false;
-  for_each_tensor(arguments, count, [&](const torch::Tensor& tensor) {
+  for_each_tensor(arguments, count, [&](const torch::Tensor& tensor, std::size_t) {
     if (!tensor.defined() || !tensor.has_storage()) return;
     takes_filled = takes_filled || (filled_.defined() && storage_of(tensor) == storage_of(filled_));
     if (cut_.count(storage_of(tensor)) == 0 || (tensor.is_same(target) && is_all_of_its_storage(tensor))) return;
@@ -64,8 +64,10 @@ void ShardInit::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
                     op.operator_name().name, c10::str(tensor.sizes()), rank_));
   });
   if (!takes_filled) cut();
-  const bool is_large = target.defined() && target.device().is_cpu() && target.nbytes() >= kLeastBytes;
-  if (!is_large || !is_all_of_its_storage(target)) return;
+  // A view's rows are not the parameter's, and what is no parameter is needed whole.
+  const bool is_parameter = target.defined() && target.is_leaf() && target.requires_grad();
+  if (!is_parameter || !target.device().is_cpu() || target.nbytes() < kLeastBytes) return;
+  if (!is_all_of_its_storage(target)) return;
   cut_.erase(storage_of(target));
   filled_ = target;
 }

@@ -9,10 +9,12 @@
 //   FullyShardedDataParallel fsdp(*model, comm, {.values = Values::own_rows});
 //
 // Values: those of the ordinary constructor, to the bit: the same numbers are drawn in the same order.
-// How: an operator that fills a tensor (normal_, uniform_, zero_, ...) is seen before it runs (operator_watch.h). With
-//   the next operator that does not take that tensor, the pages of other ranks' rows are given up. A tensor may be
-//   filled again. Pages are kept whole, so up to two more pages than the rows stay.
-// Between guard and FullyShardedDataParallel, other ranks' rows must not be read. Parameters below 1 MiB stay whole.
+// How: an operator that fills a parameter (normal_, uniform_, zero_, ...) is seen before it runs (operator_watch.h).
+//   With the next operator that does not take it, the pages of other ranks' rows are given up. It may be filled again.
+//   Pages are kept whole, so up to two more pages than the rows stay.
+// What stays whole: parameters below 1 MiB, those that need no gradient when they are filled, buffers, and what is
+//   filled through a view.
+// Between guard and FullyShardedDataParallel, other ranks' rows must not be read.
 // Errors: invalid_argument when an operator reads a parameter whose rows are gone (an initialisation that looks at the
 //   whole after something else was filled); such a model needs the ordinary way.
 // Threads: as OperatorWatch. Ranks that are threads share LibTorch's random generator: make their models in turn.

@@ -26,18 +26,20 @@ RowLayout::RowLayout(at::IntArrayRef sizes, int rank, int ranks) : ranks(ranks) 
   own = std::min(rows - first, share);
 }
 
-ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, torch::ScalarType compute_type,
-                                   bool whole_stays)
+ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const Options& options)
     : name_(std::move(item.name)),
       layout_(item.tensor.sizes(), rank, ranks),
       whole_(std::move(item.tensor)),
-      lies_in_whole_(whole_stays && compute_type == whole_.scalar_type()) {
+      trained_(whole_.requires_grad()),
+      options_(options),
+      lies_in_whole_(options.whole_stays && !options.compute_device && options.compute_type == whole_.scalar_type()) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor before = whole_.detach().contiguous();
-  const auto options = before.options().dtype(compute_type);
-  whole_.set_data(torch::empty_strided(before.sizes(), before.strides(), options));
+  const auto kind = before.options().dtype(options.compute_type).device(options.compute_device.value_or(torch::kCPU));
+  whole_.set_data(torch::empty_strided(before.sizes(), before.strides(), kind));
+  storage_ = whole_.storage().unsafeGetStorageImpl();
   give_up_memory();
-  if (whole_stays) take_memory();
+  if (options.whole_stays) take_memory();
   if (lies_in_whole_) {
     flat_.zero_();
     padded_shard_ = alias(flat_, rank * layout_.piece(), {layout_.piece()});
@@ -50,7 +52,12 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, torch:
         .copy_(before.view(-1).narrow(0, layout_.first * layout_.row_elements, elements));
   }
   shard_ = rows_of(padded_shard_);
-  shard_.set_requires_grad(whole_.requires_grad());
+  shard_.set_requires_grad(trained_);
+}
+
+const char* ShardedParameter::change() const {
+  if (whole_.requires_grad() != trained_) return trained_ ? "was frozen" : "was unfrozen";
+  return whole_.storage().unsafeGetStorageImpl() == storage_ ? nullptr : "was given other memory";
 }
 
 torch::Tensor ShardedParameter::rows_of(const torch::Tensor& padded) const {
@@ -72,19 +79,21 @@ std::size_t ShardedParameter::gradient_bytes() const {
 
 // The storage object stays the same, so that whatever shares it (views, what autograd saved) shares what is in it.
 void ShardedParameter::take_memory() {
-  flat_ = RegisteredPool::process()->empty({layout_.piece() * layout_.ranks}, whole_.scalar_type());
+  const std::int64_t elements = layout_.piece() * layout_.ranks;
+  flat_ = options_.compute_device ? torch::empty({elements}, whole_.options().requires_grad(false))
+                                  : RegisteredPool::process()->empty({elements}, whole_.scalar_type());
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
   storage->clear_data_ptr_access_error_msg_();
   auto* keep = new torch::Tensor(flat_);
   storage->set_data_ptr_noswap(c10::DataPtr(
-      flat_.data_ptr(), keep, [](void* tensor) { delete static_cast<torch::Tensor*>(tensor); }, c10::kCPU));
+      flat_.data_ptr(), keep, [](void* tensor) { delete static_cast<torch::Tensor*>(tensor); }, flat_.device()));
   storage->set_nbytes(flat_.nbytes());
 }
 
 void ShardedParameter::give_up_memory() {
   flat_.reset();
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, whole_.device()));
   storage->set_nbytes(whole_bytes());  // so that an operator gets as far as the pointer, whose error says what to do
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
       "parameter '" + name_ +

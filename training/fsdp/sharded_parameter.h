@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "training/tensors.h"
@@ -29,19 +30,26 @@ struct RowLayout {
 
 class ShardedParameter {
  public:
-  /// Takes over the parameter of a module: from now on its type is `compute_type`. With `whole_stays`, and if the types
-  /// are the same, the shard lies inside the whole parameter, else in memory of its own.
-  ShardedParameter(NamedTensor item, int rank, int ranks, torch::ScalarType compute_type, bool whole_stays);
+  struct Options {
+    torch::ScalarType compute_type;
+    std::optional<torch::Device> compute_device;  // given: the whole is there, in memory of LibTorch
+    bool whole_stays = false;
+  };
+  /// Takes over the parameter of a module (on the CPU): from now on it has the type and the device to compute with.
+  /// With `whole_stays`, and if both are its own, the shard lies inside the whole parameter, else in memory of its own.
+  ShardedParameter(NamedTensor item, int rank, int ranks, const Options& options);
 
   const std::string& name() const { return name_; }
   const RowLayout& layout() const { return layout_; }
-  bool trained() const { return whole_.requires_grad(); }
+  bool trained() const { return trained_; }
+  /// What others did to the module's parameter since, which cannot be followed: a clause, or null.
+  const char* change() const;
   torch::Tensor& whole() { return whole_; }
   torch::Tensor& shard() { return shard_; }
   const torch::Tensor& shard() const { return shard_; }
   torch::ScalarType compute_type() const { return whole_.scalar_type(); }
   torch::ScalarType type() const { return shard_.scalar_type(); }
-  const void* storage() const { return whole_.storage().unsafeGetStorageImpl(); }
+  const void* storage() const { return storage_; }
   bool lies_in_whole() const { return lies_in_whole_; }
   /// The shard's memory with its padding: [piece].
   const torch::Tensor& padded_shard() const { return padded_shard_; }
@@ -70,7 +78,10 @@ class ShardedParameter {
   torch::Tensor whole_, flat_;
   torch::Tensor shard_, padded_shard_;
   torch::Tensor gradient_memory_;  // what the shard's gradient lies in
+  Options options_;
+  const bool trained_;
   bool lies_in_whole_;
+  const void* storage_ = nullptr;
 };
 
 }  // namespace tutti::training

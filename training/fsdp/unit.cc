@@ -12,10 +12,6 @@ namespace {
 // Below this (of the whole parameter) a call of its own costs more than two copies.
 constexpr std::size_t kPackedBytes = 64 * 1024;
 
-torch::Tensor block(std::int64_t elements, torch::ScalarType type) {
-  return RegisteredPool::process()->empty({elements}, type);
-}
-
 std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
 /// [ranks, piece] of `whole` into `target`, whose padding becomes zero.
@@ -86,8 +82,8 @@ std::vector<Unit::Part> Unit::make_parts(const std::vector<std::size_t>& members
   return parts;
 }
 
-// Grows with each write to any of the shards that LibTorch counts. torch::optim::SGD writes past the counter (to
-// parameter.data()), so new gradients count as a write, too: see finish_reduction().
+// Grows with each write to any of the shards that LibTorch counts: another thread's, too, but not one to what
+// shard.data() gives, as torch::optim::SGD makes it. That one is seen: expire().
 std::uint64_t Unit::shard_versions() const {
   std::uint64_t sum = 0;
   for (const auto& parameter : parameters_) sum += parameter->shard()._version();
@@ -95,6 +91,11 @@ std::uint64_t Unit::shard_versions() const {
 }
 
 bool Unit::is_whole() const { return whole_ && gathered_versions_ == shard_versions(); }
+
+void Unit::expire() {
+  if (gathering_) finish_gather();
+  whole_ = false;
+}
 
 std::size_t Unit::bytes() const {
   std::size_t sum = 0;
@@ -117,6 +118,14 @@ std::size_t Unit::reduced_bytes() const {
            torch::elementSize(part.type);
   }
   return sum;
+}
+
+// Host memory, pinned where a device copies from it and to it meanwhile.
+torch::Tensor Unit::block(std::int64_t elements, torch::ScalarType type) const {
+  if (!options_.compute_device || options_.compute_device->is_cpu()) {
+    return RegisteredPool::process()->empty({elements}, type);
+  }
+  return torch::empty({elements}, torch::TensorOptions(type).pinned_memory(true));
 }
 
 torch::Tensor Unit::gather_source(Part& part) {
@@ -143,7 +152,8 @@ void Unit::start_gather() {
   for (Part& part : gathers_) {
     ShardedParameter& first = *parameters_[part.members[0]];
     part.send = gather_source(part);
-    part.recv = part.members.size() == 1 ? first.flat() : block(part.piece * gather_comm_.size(), part.type);
+    const bool direct = part.members.size() == 1 && !options_.compute_device;
+    part.recv = direct ? first.flat() : block(part.piece * gather_comm_.size(), part.type);
     part.work = gather_comm_.all_gather_async(part.send.data_ptr(), part.recv.data_ptr(), count_of(part.send),
                                               *floating_type_of(part.send));
   }
@@ -154,12 +164,15 @@ void Unit::finish_gather() {
   for (Part& part : gathers_) {
     part.work.wait();
     part.work = {};
-    if (part.members.size() > 1) {
+    if (part.members.size() > 1 || options_.compute_device) {
       const torch::Tensor pieces = part.recv.view({gather_comm_.size(), part.piece});
       std::int64_t offset = 0;
       for (const std::size_t i : part.members) {
         const std::int64_t piece = parameters_[i]->layout().piece();
-        parameters_[i]->flat().view({gather_comm_.size(), piece}).copy_(pieces.narrow(1, offset, piece));
+        parameters_[i]
+            ->flat()
+            .view({gather_comm_.size(), piece})
+            .copy_(pieces.narrow(1, offset, piece), /*non_blocking=*/true);
         offset += piece;
       }
     }
@@ -183,8 +196,8 @@ torch::Tensor Unit::reduction_source(Part& part) {
   }
   const ShardedParameter& first = *parameters_[part.members[0]];
   const torch::Tensor& alone = part.gradients[0];
-  if (part.members.size() == 1 && alone.defined() && alone.scalar_type() == part.type && alone.is_contiguous() &&
-      first.layout().padding() == 0) {
+  if (part.members.size() == 1 && !options_.compute_device && alone.defined() && alone.scalar_type() == part.type &&
+      alone.is_contiguous() && first.layout().padding() == 0) {
     return alone.view({-1});
   }
   torch::Tensor source = block(part.piece * reduce_comm_.size(), part.type);
@@ -232,7 +245,6 @@ void Unit::start_replica_mean(Communicator& replicas) {
 
 void Unit::finish_reduction(const std::vector<bool>& unused) {
   const torch::NoGradGuard no_grad;
-  whole_ = false;
   for (Part& part : reductions_) {
     part.work.wait();
     part.work = {};
@@ -244,7 +256,8 @@ void Unit::finish_reduction(const std::vector<bool>& unused) {
       offset += piece;
       if (unused[part.members[m]]) continue;
       const bool inside = options_.keep_whole_gradients && part.gradients[m].defined() &&
-                          part.gradients[m].scalar_type() == parameter.type() && part.gradients[m].is_contiguous();
+                          part.gradients[m].scalar_type() == parameter.type() && part.gradients[m].is_contiguous() &&
+                          part.gradients[m].is_cpu();
       if (inside) {
         parameter.add_gradient_inside(part.gradients[m], mean);
       } else {

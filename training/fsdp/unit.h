@@ -22,7 +22,8 @@ namespace tutti::training {
 class Unit {
  public:
   struct Options {
-    bool keep_whole_gradients = false;  // Sharding::zero1
+    bool keep_whole_gradients = false;            // Sharding::zero1
+    std::optional<torch::Device> compute_device;  // given: what travels lies in host memory, copied there and back
     std::optional<torch::ScalarType> reduce_type;
     CallOptions call;
   };
@@ -38,8 +39,10 @@ class Unit {
   bool has_frozen() const { return has_frozen_; }
   bool has_trained() const { return !reductions_.empty(); }
 
-  /// Gathered, and no shard was written to since: neither counted by LibTorch, nor can an optimizer have taken a step.
+  /// Gathered, and no shard was written to since: neither seen by expire(), nor counted by LibTorch.
   bool is_whole() const;
+  /// A shard is about to be written to. Finishes a gather under way first, which reads it.
+  void expire();
   bool is_gathering() const { return gathering_; }
   void start_gather();
   void finish_gather();
@@ -71,6 +74,7 @@ class Unit {
                                       const std::vector<torch::ScalarType>& types,
                                       const std::vector<std::unique_ptr<ShardedParameter>>& parameters);
   std::uint64_t shard_versions() const;
+  torch::Tensor block(std::int64_t elements, torch::ScalarType type) const;
   torch::Tensor gather_source(Part& part);
   torch::Tensor reduction_source(Part& part);
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+
+#include "training/abort.h"
 
 namespace tutti::training {
 namespace {
@@ -20,28 +23,45 @@ bool has(const std::vector<std::size_t>& set, std::size_t unit) {
 
 }  // namespace
 
-UnitTurns::UnitTurns(std::vector<std::unique_ptr<Unit>>& units, const Options& options)
+UnitTurns::UnitTurns(std::vector<std::unique_ptr<Unit>>& units, std::vector<Communicator> comms, const Options& options)
     : units_(units),
+      comms_(std::move(comms)),
       options_(options),
       has_gradients_(units.size(), false),
       watch_([this](const c10::OperatorHandle& op, torch::jit::Stack& arguments) { before(op, arguments); }) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    for (const auto& parameter : units_[unit]->parameters()) unit_of_storage_[parameter->storage()] = unit;
+    for (const auto& parameter : units_[unit]->parameters()) {
+      unit_of_storage_[parameter->storage()] = unit;
+      unit_of_shard_[parameter->shard().storage().unsafeGetStorageImpl()] = unit;
+    }
   }
 }
 
 void UnitTurns::before(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  if (held_) return;
-  used_.clear();
-  for_each_tensor(arguments, op.schema().arguments().size(), [this](const torch::Tensor& tensor) {
+  std::vector<std::size_t> used;  // on whichever thread
+  const std::vector<c10::Argument>& formal = op.schema().arguments();
+  for_each_tensor(arguments, formal.size(), [&](const torch::Tensor& tensor, std::size_t i) {
     if (!tensor.defined() || !tensor.has_storage()) return;
-    const auto found = unit_of_storage_.find(tensor.storage().unsafeGetStorageImpl());
-    if (found != unit_of_storage_.end() && !has(used_, found->second)) used_.push_back(found->second);
+    const void* storage = tensor.storage().unsafeGetStorageImpl();
+    if (const auto found = unit_of_storage_.find(storage); found != unit_of_storage_.end()) {
+      if (!has(used, found->second)) used.push_back(found->second);
+    } else if (formal[i].alias_info() != nullptr && formal[i].alias_info()->isWrite()) {
+      const auto written = unit_of_shard_.find(storage);
+      if (written != unit_of_shard_.end()) units_[written->second]->expire();
+    }
   });
-  if (used_.empty()) return;
-  take_turn(used_);
-  for (const std::size_t unit : used_) {
-    if (units_[unit]->is_whole()) continue;
+  if (used.empty() || held_) return;
+  or_abort(comms_, "FullyShardedDataParallel", [&] { use(used); });
+}
+
+void UnitTurns::use(const std::vector<std::size_t>& used) {
+  take_turn(used);
+  for (const std::size_t unit : used) {
+    if (units_[unit]->is_whole()) {
+      // As the last unit of forward is in backward. The root's use at the end of forward is no start.
+      if (unit != kRoot && ahead_of_ != std::pair(unit, in_backward())) prefetch(unit);
+      continue;
+    }
     start_gather(unit);
     prefetch(unit);
     finish_gather(unit);
@@ -81,6 +101,7 @@ void UnitTurns::finish_gather(std::size_t unit) {
 }
 
 void UnitTurns::prefetch(std::size_t unit) {
+  ahead_of_ = {unit, in_backward()};
   const std::ptrdiff_t step = in_backward() ? -1 : 1;
   std::ptrdiff_t at = unit == kRoot ? -1 : std::find(order_.begin(), order_.end(), unit) - order_.begin();
   for (int ahead = 0; ahead < options_.prefetch; ++ahead) {
@@ -108,11 +129,13 @@ void UnitTurns::end_pass() {
 }
 
 void UnitTurns::hold_all() {
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (units_[unit]->is_whole()) continue;
-    start_gather(unit);
-    finish_gather(unit);
-  }
+  or_abort(comms_, "FullyShardedDataParallel", [this] {
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit]->is_whole()) continue;
+      start_gather(unit);
+      finish_gather(unit);
+    }
+  });
   held_ = true;
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "training/fsdp/operator_watch.h"
@@ -32,7 +33,8 @@ class UnitTurns {
   };
 
   /// Watches the operators of this thread from now on. `units`: the root's first; they must outlive this object.
-  UnitTurns(std::vector<std::unique_ptr<Unit>>& units, const Options& options);
+  /// When a gather fails, all of `comms` are aborted.
+  UnitTurns(std::vector<std::unique_ptr<Unit>>& units, std::vector<Communicator> comms, const Options& options);
 
   /// All of the unit's gradients of a backward pass have come.
   void on_gradients(std::size_t unit);
@@ -50,6 +52,7 @@ class UnitTurns {
 
  private:
   void before(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  void use(const std::vector<std::size_t>& used);
   void take_turn(const std::vector<std::size_t>& used);
   bool takes_turns(std::size_t unit) const { return unit != 0 || options_.root_takes_turns; }
   void start_gather(std::size_t unit);
@@ -58,12 +61,13 @@ class UnitTurns {
   void give_up(std::size_t unit);
 
   std::vector<std::unique_ptr<Unit>>& units_;
+  std::vector<Communicator> comms_;
   Options options_;
-  std::unordered_map<const void*, std::size_t> unit_of_storage_;
+  std::unordered_map<const void*, std::size_t> unit_of_storage_, unit_of_shard_;
   std::vector<std::size_t> order_;
   std::vector<std::size_t> turn_;  // units whose turn it is: several when an operator takes several
-  std::vector<std::size_t> used_;  // by the operator at hand
   std::vector<bool> has_gradients_;
+  std::pair<std::size_t, bool> ahead_of_ = {0, false};  // unit, in backward: what was prefetched for last
   bool held_ = false;
   Stats stats_;
   OperatorWatch watch_;  // last: from its making on, operators come in

@@ -19,17 +19,19 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-bool has_parameters(const torch::nn::Module& module) { return !module.parameters().empty(); }
+bool may_be_block(const torch::nn::Module& module) {
+  return !module.parameters().empty() && module.as<torch::nn::EmbeddingImpl>() == nullptr;
+}
 
 void find_blocks(const torch::nn::Module& module, const std::string& prefix, Names& found) {
   std::map<std::type_index, int> of_type;
   const auto type_of = [](const torch::nn::Module& child) { return std::type_index(typeid(child)); };
   for (const auto& child : module.named_children()) {
-    if (has_parameters(*child.value())) ++of_type[type_of(*child.value())];
+    if (may_be_block(*child.value())) ++of_type[type_of(*child.value())];
   }
   for (const auto& child : module.named_children()) {
     const std::string name = joined(prefix, child.key());
-    if (!has_parameters(*child.value())) continue;
+    if (!may_be_block(*child.value())) continue;
     if (of_type[type_of(*child.value())] > 1) {
       found.push_back(name);
     } else {

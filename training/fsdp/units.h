@@ -25,7 +25,8 @@ namespace tutti::training {
 /// From the model to dotted names of modules in it, as in named_modules().
 using UnitPolicy = std::function<std::vector<std::string>(const torch::nn::Module&)>;
 
-/// The outermost modules that have a sibling of the same type with parameters: the layers of a stack.
+/// The outermost modules that have a sibling of the same type with parameters: the layers of a stack. Embeddings stay
+/// in the root unit, as they are often used again at the end.
 UnitPolicy by_block();
 /// Going up from the leaves: each module with at least that many elements of parameters that no unit has yet.
 UnitPolicy by_size(std::int64_t elements);

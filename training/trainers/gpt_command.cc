@@ -45,6 +45,11 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
+  app.add_flag(
+         "--offload", run.offload,
+         "With fsdp: shards and the optimiser's state stay in host memory; on the CPU, where they are anyway, this "
+         "only takes the way through host blocks")
+      ->group(group);
   app.add_flag("--deterministic", run.deterministic, "Same bits whatever algorithm and placement")->group(group);
   app.add_option("--backend", command.backend, "What runs the collectives")
       ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}))
@@ -161,6 +166,11 @@ void interpret(GptCommand& command, int ranks) {
   run.stages_per_rank = run.pipelined() && run.schedule == "interleaved" ? 2 : 1;
   if (!command.timeline.empty() && !run.pipelined()) {
     refuse(fmt::format("--timeline needs a pipeline; the mesh is {}", to_text(run.mesh)));
+  }
+  if (command.backend == "mpich" && run.mesh.fsdp > 1) {
+    refuse(
+        "--backend mpich: sharding uses two communicators at once, and MPICH over UCX stops a process that does; use "
+        "openmpi, or --parallel ddp");
   }
   check_options(run);
 }

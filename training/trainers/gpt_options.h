@@ -34,6 +34,7 @@ struct GptRunOptions {
   bool deterministic = false;
   MeshShape mesh;
   Sharding sharding = Sharding::zero3;  // over mesh.fsdp
+  bool offload = false;                 // with zero3: shards stay in host memory, the way of FsdpOptions::compute_device
   Exchange exchange = Exchange::automatic;
   Precision precision = Precision::fp32;
   int checkpoint_every = 0;        // activation checkpointing: of block 0, N, 2N, ...; 0: none

@@ -39,6 +39,9 @@ void check_options(const GptRunOptions& options) {
       refuse("a pipeline exchanges gradients once per step; choose another exchange than every_pass");
     }
   }
+  if (options.offload && (options.mesh.fsdp == 1 || options.sharding != Sharding::zero3)) {
+    refuse("offload is of sharded parameters; it goes with fsdp over 2 ranks or more");
+  }
   if (options.checkpoint_every < 0) refuse("checkpoint_every is negative; 0 is none, 1 is every block");
 }
 

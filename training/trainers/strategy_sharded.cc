@@ -26,10 +26,8 @@ class Sharded : public Strategy {
       : options_(options), mesh_(mesh), model_(make_rank_model(options, mesh)) {
     const FsdpOptions fsdp = fsdp_options();
     const std::vector<UnitParameters> units = plan_units(*model_.module, fsdp.units);
-    kept_elements_ = elements_of(units.front());
-    // The unit with which forward ends is still whole when backward begins. In a tensor parallel GPT that is the last
-    // block. In a plain one it is the embedding, but that is gathered twice in forward, as it is the output layer, too.
-    if (mesh.shape().tp > 1) kept_elements_ += elements_of(units.back());
+    // The root unit, and the last block: it is still whole when backward begins.
+    kept_elements_ = elements_of(units.front()) + elements_of(units.back());
     fsdp_.emplace(*model_.module, mesh.fsdp(), fsdp);
   }
 
@@ -101,6 +99,7 @@ class Sharded : public Strategy {
     fsdp.sharding = options_.sharding;
     fsdp.deterministic = options_.deterministic;
     if (options_.mesh.dp > 1) fsdp.replicas = mesh_.dp();
+    if (options_.offload) fsdp.compute_device = torch::kCPU;
     return fsdp;
   }
 
