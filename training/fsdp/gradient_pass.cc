@@ -9,10 +9,14 @@
 #include <chrono>
 #include <utility>
 
+#include "training/abort.h"
+
 namespace tutti::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr const char* kName = "FullyShardedDataParallel";
 
 bool counts(ShardedParameter& parameter) { return parameter.trained() && parameter.whole().numel() > 0; }
 
@@ -21,7 +25,9 @@ bool counts(ShardedParameter& parameter) { return parameter.trained() && paramet
 class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(GradientPass* pass, std::size_t unit, std::size_t parameter) : pass_(pass), unit_(unit), parameter_(parameter) {}
-  void operator()(const torch::Tensor&) override { pass_->on_gradient(unit_, parameter_); }
+  void operator()(const torch::Tensor&) override {
+    or_abort(pass_->comms_, kName, [this] { pass_->on_gradient(unit_, parameter_); });
+  }
 
  private:
   GradientPass* pass_;
@@ -29,19 +35,19 @@ class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
 };
 
 GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, Communicator reductions,
-                           Communicator replicas, bool allow_unused,
-                           std::function<void(const std::string&)> fail_on_all)
+                           Communicator replicas, std::vector<Communicator> comms, bool allow_unused)
     : units_(units),
       turns_(turns),
       reductions_(std::move(reductions)),
       replicas_(std::move(replicas)),
+      comms_(std::move(comms)),
       allow_unused_(allow_unused),
-      fail_on_all_(std::move(fail_on_all)),
       progress_(units.size()) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (std::size_t i = 0; i < units_[unit]->parameters().size(); ++i) {
       ShardedParameter& parameter = *units_[unit]->parameters()[i];
-      if (!counts(parameter)) continue;
+      if (parameter.whole().numel() == 0) continue;
+      // Frozen ones too: they say so when they are unfrozen, or given to another such object.
       torch::autograd::impl::set_post_acc_grad_hooks(parameter.whole(), std::make_unique<Hook>(this, unit, i));
     }
   }
@@ -50,10 +56,13 @@ GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns&
 GradientPass::~GradientPass() {
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters()) {
-      if (counts(*parameter)) torch::autograd::impl::set_post_acc_grad_hooks(parameter->whole(), nullptr);
+      if (parameter->whole().numel() == 0) continue;
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter->whole(), nullptr);
     }
   }
 }
+
+void GradientPass::fail(const std::string& what) const { fail_on_all(comms_, fmt::format("{}: {}", kName, what)); }
 
 // Called behind each gradient, on the thread that runs backward.
 void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
@@ -61,14 +70,14 @@ void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
   if (!open_) {
     open();
   } else if (torch::autograd::get_current_graph_task_id() != task_) {
-    fail_on_all_(
+    fail(
         fmt::format("parameter '{}' got a gradient in a backward pass that began before the previous one ended "
                     "(that one threw, or this one runs inside it)",
                     name));
   }
   Progress& progress = progress_[unit];
   if (progress.has_gradient[parameter]) {
-    fail_on_all_(fmt::format("parameter '{}' got two gradients in one backward pass", name));
+    fail(fmt::format("parameter '{}' got two gradients in one backward pass", name));
   }
   progress.has_gradient[parameter] = true;
   if (--progress.pending > 0) return;
@@ -84,11 +93,18 @@ void GradientPass::open() {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     Progress& progress = progress_[unit] = {};
     for (const auto& parameter : units_[unit]->parameters()) {
+      if (const char* change = parameter->change(); change != nullptr) {
+        fail(
+            fmt::format("parameter '{}' {} after the FullyShardedDataParallel was made; set requires_grad, and move "
+                        "the module to its type, before",
+                        parameter->name(), change));
+      }
       progress.has_gradient.push_back(!counts(*parameter));
       progress.pending += counts(*parameter) ? 1 : 0;
     }
   }
-  torch::autograd::Engine::get_default_engine().queue_callback([this] { close(); });
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [this] { or_abort(comms_, kName, [this] { close(); }); });
 }
 
 void GradientPass::start_reductions() {
@@ -144,7 +160,7 @@ void GradientPass::take_stock() {
     progress_[unit].pending = 0;
   }
   if (missing == 0 || allow_unused_) return;
-  fail_on_all_(
+  fail(
       fmt::format("parameter '{}'{} got no gradient in this backward pass; every trained parameter must take "
                   "part in the loss on every rank (freeze it with requires_grad_(false), or set "
                   "FsdpOptions::allow_unused)",

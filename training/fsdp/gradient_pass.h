@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,10 +26,10 @@ class GradientPass {
     double wait_seconds = 0;
   };
 
-  /// Puts a hook behind each trained parameter. `units` and `turns` must outlive this object. `fail_on_all` throws, on
-  /// every rank.
+  /// Puts a hook behind each parameter. `units` and `turns` must outlive this object. After an error, all of `comms`
+  /// are aborted: others wait, or will, in a call that this rank never makes.
   GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, Communicator reductions,
-               Communicator replicas, bool allow_unused, std::function<void(const std::string&)> fail_on_all);
+               Communicator replicas, std::vector<Communicator> comms, bool allow_unused);
   ~GradientPass();
   GradientPass(const GradientPass&) = delete;
   GradientPass& operator=(const GradientPass&) = delete;
@@ -47,6 +46,7 @@ class GradientPass {
     bool reduces = false;  // its reduction has started
   };
 
+  [[noreturn]] void fail(const std::string& what) const;
   void on_gradient(std::size_t unit, std::size_t parameter);
   void open();
   void close();
@@ -59,8 +59,8 @@ class GradientPass {
   std::vector<std::unique_ptr<Unit>>& units_;
   UnitTurns& turns_;
   Communicator reductions_, replicas_;
+  std::vector<Communicator> comms_;
   bool allow_unused_;
-  std::function<void(const std::string&)> fail_on_all_;
   std::vector<Progress> progress_;
   std::size_t next_reduction_ = 0, next_replica_mean_ = 0;  // places in the order of reductions
   int no_sync_depth_ = 0;
