@@ -192,7 +192,10 @@ void Unit::give_up() {
 // Takes the whole gradients away from their parameters.
 torch::Tensor Unit::reduction_source(Part& part) {
   for (const std::size_t i : part.members) {
-    part.gradients.push_back(std::exchange(parameters_[i]->whole().mutable_grad(), torch::Tensor()));
+    torch::Tensor gradient = std::exchange(parameters_[i]->whole().mutable_grad(), torch::Tensor());
+    // Backward may give several parameters views of one memory. In zero1 each keeps what it has.
+    const bool shares = gradient.defined() && gradient.storage().use_count() > 1;
+    part.gradients.push_back(options_.keep_whole_gradients && shares ? gradient.clone() : gradient);
   }
   const ShardedParameter& first = *parameters_[part.members[0]];
   const torch::Tensor& alone = part.gradients[0];
