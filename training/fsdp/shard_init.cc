@@ -65,7 +65,7 @@ void ShardInit::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
   });
   if (!takes_filled) cut();
   // A view's rows are not the parameter's, and what is no parameter is needed whole.
-  const bool is_parameter = target.defined() && target.is_leaf() && target.requires_grad();
+  const bool is_parameter = target.defined() && target.is_leaf() && target.requires_grad() && !target.is_view();
   if (!is_parameter || !target.device().is_cpu() || target.nbytes() < kLeastBytes) return;
   if (!is_all_of_its_storage(target)) return;
   cut_.erase(storage_of(target));
