@@ -12,6 +12,7 @@
 #include "training/abort.h"
 #include "training/checkpointing/checkpoint_blocks.h"
 #include "training/ddp/ddp.h"
+#include "training/fsdp/fsdp.h"
 #include "training/pipeline/gpt_stages.h"
 #include "training/pipeline/partition.h"
 #include "training/tensor/gpt_tensor.h"
@@ -159,6 +160,58 @@ TEST(Combined, PipelineUnderDistributedDataParallelGivesTheBitsOfOneProcess) {
           EXPECT_TRUE(same_bits(mine[i].grad(), (a[i].grad() + b[i].grad()) / 2)) << schedule.name << " " << i;
         }
       }
+    }
+  }
+}
+
+// The same with each stage sharded over its replicas: ZeRO under a pipeline.
+TEST(Combined, PipelineOfShardedStagesGivesTheBitsOfOneProcess) {
+  constexpr int kReplicas = 2, kStages = 2, kMicroBatches = 4, kSize = kReplicas * kStages;
+  const PipelineLoss loss = token_loss();
+  std::vector<Batches> batches;
+  double total = 0;
+  for (int replica = 0; replica < kReplicas; ++replica) {
+    batches.push_back(make_batches(kMicroBatches, static_cast<std::uint64_t>(20 + replica)));
+    for (const torch::Tensor& target : batches.back().targets) total += loss.weight(target);
+  }
+  torch::set_num_threads(1);
+  std::vector<std::vector<Part>> twins;
+  for (const Batches& mine : batches) {
+    twins.push_back(make_parts(kStages));
+    accumulate_parts(twins.back(), mine, loss, total / kReplicas);
+  }
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+    for (const Schedule& schedule : {one_forward_one_backward(kStages, kMicroBatches), gpipe(kStages, kMicroBatches),
+                                     zero_bubble_h1(kStages, kMicroBatches)}) {
+      std::vector<std::vector<Part>> replicas{make_parts(kStages), make_parts(kStages)};
+      const auto errors = on_ranks(kSize, [&](int rank, Communicator world) {
+        const auto replica = static_cast<std::size_t>(rank / kStages), stage = static_cast<std::size_t>(rank % kStages);
+        Communicator pp = world.split(rank / kStages, rank), shards = world.split(rank % kStages, rank);
+        Part part = replicas[replica][stage];
+        or_abort({world, pp, shards}, "training step", [&] {
+          FsdpOptions options;
+          options.sharding = sharding;
+          options.deterministic = true;
+          FullyShardedDataParallel fsdp(*part, shards, options);
+          Pipeline pipeline({make_stage(part)}, pp, schedule, loss);
+          for (int step = 0; step < 2; ++step) {
+            fsdp.zero_grad();
+            const std::uint64_t before = fsdp.stats().reductions;
+            {
+              const auto silent = fsdp.no_sync();
+              pipeline.run(batches[replica].inputs, batches[replica].targets, {.total_weight = total / kReplicas});
+            }
+            EXPECT_EQ(fsdp.stats().reductions, before);
+            fsdp.reduce_gradients();
+          }
+          const Tensors a = twins[0][stage]->parameters(), b = twins[1][stage]->parameters();
+          for (std::size_t i = 0; i < a.size(); ++i) {
+            if (!a[i].requires_grad()) continue;
+            EXPECT_TRUE(same_bits(fsdp.whole_gradient(i), (a[i].grad() + b[i].grad()) / 2)) << schedule.name << i;
+          }
+        });
+      });
+      ASSERT_EQ(errors, nothing(kSize)) << schedule.name;
     }
   }
 }

@@ -93,6 +93,7 @@ void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
                      item.name, c10::str(tensor.layout()), c10::toString(tensor.scalar_type()), tensor.device().str()));
   }
   if (!tensor.is_contiguous()) fail(fmt::format("parameter '{}' is not contiguous", item.name));
+  torch::autograd::impl::materialize_autograd_meta(tensor);  // there is none, if it was never to be trained
   if (torch::autograd::impl::post_acc_grad_hooks(tensor) != nullptr) {
     fail(
         fmt::format("parameter '{}' has a gradient hook already (of another FullyShardedDataParallel or a "
@@ -141,6 +142,11 @@ void FullyShardedDataParallel::zero_grad() {
 }
 
 FullyShardedDataParallel::NoSync FullyShardedDataParallel::no_sync() { return NoSync(state_->pass->no_sync_depth()); }
+
+void FullyShardedDataParallel::reduce_gradients() {
+  if (state_->pass->is_open()) state_->fail("reduce_gradients: called during backward");
+  state_->pass->reduce();
+}
 
 double FullyShardedDataParallel::grad_norm() {
   double sum = 0;

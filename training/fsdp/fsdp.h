@@ -161,6 +161,10 @@ class FullyShardedDataParallel {
   };
   [[nodiscard]] NoSync no_sync();
 
+  /// Collective. What backward passes under no_sync() left becomes shards of its mean, as the last backward would have
+  /// done it: for a pipeline, whose run is several backward passes.
+  void reduce_gradients();
+
   /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `largest`. Returns the
   /// norm before. Sums of squares are of f64. Errors: invalid_argument for a negative `largest`.
   double clip_grad_norm(double largest);

@@ -86,9 +86,23 @@ void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
 }
 
 void GradientPass::open() {
-  open_ = true;
+  begin();
   reduces_ = no_sync_depth_ == 0;
   task_ = torch::autograd::get_current_graph_task_id();
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [this] { or_abort(comms_, kName, [this] { close(); }); });
+}
+
+void GradientPass::reduce() {
+  or_abort(comms_, kName, [this] {
+    begin();
+    reduces_ = true;
+    close();
+  });
+}
+
+void GradientPass::begin() {
+  open_ = true;
   next_reduction_ = next_replica_mean_ = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     Progress& progress = progress_[unit] = {};
@@ -103,8 +117,6 @@ void GradientPass::open() {
       progress.pending += counts(*parameter) ? 1 : 0;
     }
   }
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [this] { or_abort(comms_, kName, [this] { close(); }); });
 }
 
 void GradientPass::start_reductions() {

@@ -36,6 +36,8 @@ class GradientPass {
 
   int* no_sync_depth() { return &no_sync_depth_; }
   bool is_open() const { return open_; }
+  /// Collective, outside of backward: reduces what passes under no_sync left.
+  void reduce();
   const Stats& stats() const { return stats_; }
 
  private:
@@ -48,6 +50,7 @@ class GradientPass {
 
   [[noreturn]] void fail(const std::string& what) const;
   void on_gradient(std::size_t unit, std::size_t parameter);
+  void begin();
   void open();
   void close();
   void start_reductions();

@@ -23,7 +23,7 @@
 // Data parallelism as well: run() calls backward several times, so the gradients are averaged behind it:
 //   DistributedDataParallel ddp(*part, mesh.dp());
 //   { const auto guard = ddp.no_sync(); pipeline.run(x, y, {.total_weight = tokens_of_all / mesh.dp().size()}); }
-//   ddp.average_gradients();
+//   ddp.average_gradients();                   // FullyShardedDataParallel: fsdp.no_sync(), fsdp.reduce_gradients()
 // Activation checkpointing: part of a stage's forward (checkpoint_blocks); with every schedule one more forward.
 // Memory: the schedule's live activations, the receive buffers of as many, and with split backward each stage's graph
 //   until its W.
