@@ -52,6 +52,18 @@ def run_program(command, json_file, timeout=300):
     return json.loads(pathlib.Path(json_file).read_text())
 
 
+def measure_training(arguments, collection, section, program, *options):
+    """Runs a program of build/bin once for a section of its own; what is missing is said."""
+    path = arguments.bin / program
+    if not path.exists():
+        collection.missing[section] = f"{program} was not built (it needs LibTorch)"
+        return
+    with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
+        file = os.path.join(folder, "report.json")
+        report = run_program([str(path), *options, "-J", file], file, timeout=900)
+    (collection.missing if isinstance(report, str) else collection.trained)[section] = report
+
+
 class Collection:
     """Times by (ranks, collective, contender, size); each a list over rounds. What "deterministic" holds is all_reduce
     again, Tutti's two ways side by side."""

@@ -1,8 +1,5 @@
 """Memory per rank by strategy and number of ranks, beside the formulas: build/bin/memory_bench, its table and plot."""
-import os
-import tempfile
-
-from compare_measure import run_program
+from compare_measure import measure_training
 
 # Bytes of a parameter: f32 parameters, gradients and Adam's two moments (Rajbhandari et al., "ZeRO", SC 2020).
 FORMULAS = {"ddp": "16", "zero1": "8 + 8/n", "zero2": "4 + 12/n", "zero3": "16/n"}
@@ -15,17 +12,7 @@ def steps(arguments):
 
 def measure(arguments, collection, progress):
     progress("memory per rank")
-    program = arguments.bin / "memory_bench"
-    if not program.exists():
-        collection.missing["training_memory"] = "memory_bench was not built (it needs LibTorch)"
-        return
-    with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
-        path = os.path.join(folder, "memory.json")
-        report = run_program([str(program), "-J", path], path)
-    if isinstance(report, str):
-        collection.missing["training_memory"] = report
-    else:
-        collection.trained["training_memory"] = report
+    measure_training(arguments, collection, "training_memory", "memory_bench")
 
 
 def beyond(row):

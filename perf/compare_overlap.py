@@ -1,8 +1,5 @@
 """How much communication hides behind backward over a link slowed down: build/bin/overlap_bench, its table and plot."""
-import os
-import tempfile
-
-from compare_measure import run_program
+from compare_measure import measure_training
 
 GOAL = 1.15
 COLOURS = {"ddp": "#c0392b", "fsdp": "#2471a3"}
@@ -14,18 +11,8 @@ def steps(arguments):
 
 def measure(arguments, collection, progress):
     progress("overlap, link slowed down")
-    program = arguments.bin / "overlap_bench"
-    if not program.exists():
-        collection.missing["training_overlap"] = "overlap_bench was not built (it needs LibTorch)"
-        return
-    with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
-        path = os.path.join(folder, "overlap.json")
-        rounds = ["--rounds", str(arguments.rounds)] if arguments.rounds else []
-        report = run_program([str(program), *rounds, "-J", path], path, timeout=900)
-    if isinstance(report, str):
-        collection.missing["training_overlap"] = report
-    else:
-        collection.trained["training_overlap"] = report
+    rounds = ["--rounds", str(arguments.rounds)] if arguments.rounds else []
+    measure_training(arguments, collection, "training_overlap", "overlap_bench", *rounds)
 
 
 def best_of(report, strategy):

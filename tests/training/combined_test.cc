@@ -111,24 +111,38 @@ TEST_P(PipelineOnRanks, CheckpointBlocksCountsInTheWholeModel) {
 
 INSTANTIATE_TEST_SUITE_P(Combined, PipelineOnRanks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
 
-// Two replicas of a pipeline: (a + b) / 2 has one rounding whatever the order, so the bits are those of one process.
-TEST(Combined, PipelineUnderDistributedDataParallelGivesTheBitsOfOneProcess) {
-  constexpr int kReplicas = 2, kStages = 2, kMicroBatches = 4, kSize = kReplicas * kStages;
-  const PipelineLoss loss = token_loss();
+constexpr int kReplicas = 2, kStages = 2, kMicroBatches = 4, kSize = kReplicas * kStages;
+
+/// Replicas of a pipeline, each with batches of its own, and one process in the place of each.
+struct Twins {
   std::vector<Batches> batches;
-  double total = 0;
+  double total = 0;  // weight of all replicas' tokens
+  std::vector<std::vector<Part>> parts;
+};
+
+Twins make_twins() {
+  Twins twins;
   for (int replica = 0; replica < kReplicas; ++replica) {
-    batches.push_back(make_batches(kMicroBatches, static_cast<std::uint64_t>(20 + replica)));
-    for (const torch::Tensor& target : batches.back().targets) total += loss.weight(target);
+    twins.batches.push_back(make_batches(kMicroBatches, static_cast<std::uint64_t>(20 + replica)));
+    for (const torch::Tensor& target : twins.batches.back().targets) twins.total += token_loss().weight(target);
   }
   torch::set_num_threads(1);
-  std::vector<std::vector<Part>> twins;
-  for (const Batches& mine : batches) {
-    twins.push_back(make_parts(kStages));
-    accumulate_parts(twins.back(), mine, loss, total / kReplicas);
+  for (const Batches& mine : twins.batches) {
+    twins.parts.push_back(make_parts(kStages));
+    accumulate_parts(twins.parts.back(), mine, token_loss(), twins.total / kReplicas);
   }
-  for (const Schedule& schedule : {one_forward_one_backward(kStages, kMicroBatches), gpipe(kStages, kMicroBatches),
-                                   zero_bubble_h1(kStages, kMicroBatches)}) {
+  return twins;
+}
+
+std::vector<Schedule> schedules() {
+  return {one_forward_one_backward(kStages, kMicroBatches), gpipe(kStages, kMicroBatches),
+          zero_bubble_h1(kStages, kMicroBatches)};
+}
+
+// Two replicas of a pipeline: (a + b) / 2 has one rounding whatever the order, so the bits are those of one process.
+TEST(Combined, PipelineUnderDistributedDataParallelGivesTheBitsOfOneProcess) {
+  const Twins twins = make_twins();
+  for (const Schedule& schedule : schedules()) {
     std::vector<std::vector<Part>> replicas{make_parts(kStages), make_parts(kStages)};
     const auto errors = on_ranks(kSize, [&](int rank, Communicator world) {
       const int replica = rank / kStages, stage = rank % kStages;
@@ -137,13 +151,13 @@ TEST(Combined, PipelineUnderDistributedDataParallelGivesTheBitsOfOneProcess) {
       Part part = parts[static_cast<std::size_t>(stage)];
       or_abort({world, pp, dp}, "training step", [&] {
         DistributedDataParallel ddp(*part, dp);
-        Pipeline pipeline({make_stage(part)}, pp, schedule, loss);
+        Pipeline pipeline({make_stage(part)}, pp, schedule, token_loss());
         for (int step = 0; step < 2; ++step) {
           ddp.zero_grad();
           {
             const auto guard = ddp.no_sync();
-            const Batches& mine = batches[static_cast<std::size_t>(replica)];
-            pipeline.run(mine.inputs, mine.targets, {.total_weight = total / kReplicas});
+            const Batches& mine = twins.batches[static_cast<std::size_t>(replica)];
+            pipeline.run(mine.inputs, mine.targets, {.total_weight = twins.total / kReplicas});
           }
           ddp.average_gradients();
           EXPECT_EQ(ddp.stats().passes, static_cast<std::uint64_t>(step + 1));
@@ -152,7 +166,7 @@ TEST(Combined, PipelineUnderDistributedDataParallelGivesTheBitsOfOneProcess) {
     });
     ASSERT_EQ(errors, nothing(kSize)) << schedule.name;
     for (std::size_t stage = 0; stage < kStages; ++stage) {
-      const Tensors a = twins[0][stage]->parameters(), b = twins[1][stage]->parameters();
+      const Tensors a = twins.parts[0][stage]->parameters(), b = twins.parts[1][stage]->parameters();
       for (const std::vector<Part>& parts : replicas) {
         const Tensors mine = parts[stage]->parameters();
         for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -166,23 +180,9 @@ TEST(Combined, PipelineUnderDistributedDataParallelGivesTheBitsOfOneProcess) {
 
 // The same with each stage sharded over its replicas: ZeRO under a pipeline.
 TEST(Combined, PipelineOfShardedStagesGivesTheBitsOfOneProcess) {
-  constexpr int kReplicas = 2, kStages = 2, kMicroBatches = 4, kSize = kReplicas * kStages;
-  const PipelineLoss loss = token_loss();
-  std::vector<Batches> batches;
-  double total = 0;
-  for (int replica = 0; replica < kReplicas; ++replica) {
-    batches.push_back(make_batches(kMicroBatches, static_cast<std::uint64_t>(20 + replica)));
-    for (const torch::Tensor& target : batches.back().targets) total += loss.weight(target);
-  }
-  torch::set_num_threads(1);
-  std::vector<std::vector<Part>> twins;
-  for (const Batches& mine : batches) {
-    twins.push_back(make_parts(kStages));
-    accumulate_parts(twins.back(), mine, loss, total / kReplicas);
-  }
+  const Twins twins = make_twins();
   for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
-    for (const Schedule& schedule : {one_forward_one_backward(kStages, kMicroBatches), gpipe(kStages, kMicroBatches),
-                                     zero_bubble_h1(kStages, kMicroBatches)}) {
+    for (const Schedule& schedule : schedules()) {
       std::vector<std::vector<Part>> replicas{make_parts(kStages), make_parts(kStages)};
       const auto errors = on_ranks(kSize, [&](int rank, Communicator world) {
         const auto replica = static_cast<std::size_t>(rank / kStages), stage = static_cast<std::size_t>(rank % kStages);
@@ -193,18 +193,19 @@ TEST(Combined, PipelineOfShardedStagesGivesTheBitsOfOneProcess) {
           options.sharding = sharding;
           options.deterministic = true;
           FullyShardedDataParallel fsdp(*part, shards, options);
-          Pipeline pipeline({make_stage(part)}, pp, schedule, loss);
+          Pipeline pipeline({make_stage(part)}, pp, schedule, token_loss());
           for (int step = 0; step < 2; ++step) {
             fsdp.zero_grad();
             const std::uint64_t before = fsdp.stats().reductions;
             {
               const auto silent = fsdp.no_sync();
-              pipeline.run(batches[replica].inputs, batches[replica].targets, {.total_weight = total / kReplicas});
+              pipeline.run(twins.batches[replica].inputs, twins.batches[replica].targets,
+                           {.total_weight = twins.total / kReplicas});
             }
             EXPECT_EQ(fsdp.stats().reductions, before);
             fsdp.reduce_gradients();
           }
-          const Tensors a = twins[0][stage]->parameters(), b = twins[1][stage]->parameters();
+          const Tensors a = twins.parts[0][stage]->parameters(), b = twins.parts[1][stage]->parameters();
           for (std::size_t i = 0; i < a.size(); ++i) {
             if (!a[i].requires_grad()) continue;
             EXPECT_TRUE(same_bits(fsdp.whole_gradient(i), (a[i].grad() + b[i].grad()) / 2)) << schedule.name << i;

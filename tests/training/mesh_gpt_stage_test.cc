@@ -8,7 +8,7 @@
 
 #include "tests/training/on_ranks.h"
 #include "training/checkpointing/checkpoint_blocks.h"
-#include "training/mesh/clip.h"
+#include "training/clip.h"
 #include "training/mesh/gpt_tensor_stage.h"
 #include "training/mesh/mesh.h"
 #include "training/pipeline/gpt_stages.h"

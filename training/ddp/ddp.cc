@@ -6,7 +6,7 @@
 
 #include "training/abort.h"
 #include "training/ddp/reducer.h"
-#include "training/ddp/replicas.h"
+#include "training/replicas.h"
 
 namespace tutti::training {
 namespace {
@@ -24,7 +24,7 @@ std::vector<NamedTensor> trained(const std::vector<NamedTensor>& parameters) {
 struct DistributedDataParallel::State {
   State(torch::nn::Module& module, Communicator communicator, const DdpOptions& options)
       : comm(std::move(communicator)),
-        replicas(module, comm),
+        replicas(module, comm, "DistributedDataParallel"),
         reducer(trained(replicas.parameters()), comm, options,
                 options.broadcast_buffers && replicas.has_buffers()
                     ? std::function<void()>([this] { replicas.broadcast_buffers(buffer_root); })

@@ -41,6 +41,7 @@
 
 #include "training/ddp/bucket.h"
 #include "training/ddp/communication_hook.h"
+#include "training/no_sync.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -86,19 +87,7 @@ class DistributedDataParallel {
 
   /// While one lives, backward only adds to this rank's gradients; the first backward without one averages the sum.
   /// Micro-batches 1 to k-1 of an accumulated step go under it. May be nested. Must not outlive its maker.
-  class NoSync {
-   public:
-    NoSync(NoSync&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
-    NoSync& operator=(NoSync&&) = delete;
-    ~NoSync() {
-      if (depth_ != nullptr) --*depth_;
-    }
-
-   private:
-    friend class DistributedDataParallel;
-    explicit NoSync(int* depth) : depth_(depth) { ++*depth_; }
-    int* depth_;
-  };
+  using NoSync = training::NoSync;
   [[nodiscard]] NoSync no_sync();
 
   /// Collective. Averages what the gradients hold now. For a step all of whose backward passes ran under no_sync(), as

@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <cmath>
 #include <unordered_map>
 #include <utility>
 
 #include "training/abort.h"
-#include "training/ddp/replicas.h"
+#include "training/clip.h"
 #include "training/fsdp/gradient_pass.h"
 #include "training/fsdp/unit.h"
 #include "training/fsdp/unit_turns.h"
+#include "training/replicas.h"
 
 namespace tutti::training {
 
@@ -46,8 +46,8 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
   for (const NamedTensor& item : all) check(item);
   // Replicas give all ranks rank 0's values, and check that all have the same model.
   if (options.values == Values::rank_0) {
-    if (options.replicas) Replicas(module, options.replicas);
-    Replicas(module, comm);
+    if (options.replicas) Replicas(module, options.replicas, "FullyShardedDataParallel");
+    Replicas(module, comm, "FullyShardedDataParallel");
   }
   reductions = comm.split(0, comm.rank());
 
@@ -149,16 +149,7 @@ void FullyShardedDataParallel::reduce_gradients() {
 }
 
 double FullyShardedDataParallel::grad_norm() {
-  double sum = 0;
-  const torch::NoGradGuard no_grad;
-  state_->for_each_parameter([&](ShardedParameter& parameter) {
-    const torch::Tensor& gradient = parameter.shard().grad();
-    if (!gradient.defined()) return;
-    const auto norm = at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, torch::kFloat64).item<double>();
-    sum += norm * norm;
-  });
-  state_->comm.all_reduce(&sum, &sum, 1, DataType::f64, ReduceOp::sum, state_->call());
-  return std::sqrt(sum);
+  return training::clip_grad_norm({parameters(), {}}, {state_->comm}, /*largest=*/0);
 }
 
 double FullyShardedDataParallel::clip_grad_norm(double largest) {

@@ -56,6 +56,7 @@
 #include <vector>
 
 #include "training/fsdp/units.h"
+#include "training/no_sync.h"
 #include "training/tensors.h"
 #include "tutti/tutti.hpp"
 
@@ -146,19 +147,7 @@ class FullyShardedDataParallel {
   /// While one lives, backward adds to whole gradients on this rank and communicates none (their memory is that of
   /// DDP); the first backward without one reduces the sum. Without it, every backward adds to the gradients of the
   /// shards: more bytes, less memory. Must not outlive its maker.
-  class NoSync {
-   public:
-    NoSync(NoSync&& other) noexcept : depth_(std::exchange(other.depth_, nullptr)) {}
-    NoSync& operator=(NoSync&&) = delete;
-    ~NoSync() {
-      if (depth_ != nullptr) --*depth_;
-    }
-
-   private:
-    friend class FullyShardedDataParallel;
-    explicit NoSync(int* depth) : depth_(depth) { ++*depth_; }
-    int* depth_;
-  };
+  using NoSync = training::NoSync;
   [[nodiscard]] NoSync no_sync();
 
   /// Collective. What backward passes under no_sync() left becomes shards of its mean, as the last backward would have

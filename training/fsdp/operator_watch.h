@@ -3,7 +3,8 @@
 //
 // How: a kernel for all operators behind LibTorch's dispatch key for deferred initialisation, which is there for
 //   libraries like this one and unused in LibTorch itself; the key is switched on for the thread. Price: arguments are
-//   boxed, about a microsecond for each operator that is called from outside of another one.
+//   boxed, 0.1 to 0.3 us (add_ of one element, 0.4 us without) for each operator that is called from outside of another
+//   one.
 // Threads: a watch acts on the thread that made it, and must be destroyed there. The engine runs the backward passes of
 //   CPU tensors on the thread that asks for them. For those of other devices it has threads of its own, which get the
 //   switch from the thread they work for: there, the operator is shown to all watches of the process.

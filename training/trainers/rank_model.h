@@ -9,8 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "training/clip.h"
 #include "training/data/text.h"
-#include "training/mesh/clip.h"
 #include "training/tensors.h"
 #include "training/trainers/gpt_options.h"
 #include "training/trainers/strategy.h"

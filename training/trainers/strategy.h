@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "training/clip.h"
 #include "training/data/text.h"
-#include "training/mesh/clip.h"
 #include "training/mesh/mesh.h"
 #include "training/pipeline/simulator.h"
 #include "training/precision/grad_scaler.h"

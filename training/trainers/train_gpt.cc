@@ -17,13 +17,13 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <thread>
 
 #include "base/launch_local.h"
 #include "training/pipeline/timeline.h"
 #include "training/trainers/check.h"
 #include "training/trainers/gpt_command.h"
 #include "training/trainers/gpt_run.h"
+#include "training/trainers/launch.h"
 #include "training/trainers/progress.h"
 
 namespace tutti::training {
@@ -64,11 +64,6 @@ int look_back(const GptCommand& command, const ByteText& text, const GptResult& 
   return good ? 0 : 1;
 }
 
-int threads_of_each(const GptCommand& command, int ranks) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return command.threads > 0 ? command.threads : std::max(1, cores / ranks);
-}
-
 // Every step frees and takes again the same tensors. glibc gives their pages back to the kernel in between, and each
 // comes back with a page fault: a third of a step of a wide model.
 void keep_freed_memory() {
@@ -99,7 +94,7 @@ int run_rank(GptCommand command) {
   Communicator comm = Communicator::from_environment(options);
   const int rank = comm.rank(), ranks = comm.size();
   interpret(command, ranks);
-  torch::set_num_threads(threads_of_each(command, ranks));
+  torch::set_num_threads(threads_of_each(command.threads, ranks));
 
   std::optional<Progress> progress;
   std::string csv = command.csv;
@@ -130,12 +125,8 @@ int main(int argc, char** argv) {
       interpret(trial, command.ranks);
     }
     if (command.ranks > 1 && !tutti::is_launched()) {
-      std::vector<std::string> words(argv, argv + argc);
-      words[0] = std::filesystem::read_symlink("/proc/self/exe");
-      // A rank sees only the cores that it is bound to, so it cannot tell how many threads are its due.
-      const int threads = threads_of_each(command, command.ranks);
-      words.insert(words.end(), {"--threads", std::to_string(threads)});
-      return tutti::launch_local({command.ranks, command.backend, threads}, words);
+      const int threads = threads_of_each(command.threads, command.ranks);
+      return launch_ranks(command.ranks, command.backend, threads, argc, argv);
     }
     return run_rank(std::move(command));
   } catch (const std::exception& error) {

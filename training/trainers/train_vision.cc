@@ -10,15 +10,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <thread>
 
 #include "base/launch_local.h"
 #include "training/abort.h"
+#include "training/trainers/launch.h"
 #include "training/trainers/progress.h"
 #include "training/trainers/vision_run.h"
 
@@ -106,11 +104,6 @@ int look_back(const Arguments& arguments, const VisionData& data, const VisionRe
   return 0;
 }
 
-int threads_of_each(const Arguments& arguments, int ranks) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return arguments.threads > 0 ? arguments.threads : std::max(1, cores / ranks);
-}
-
 int run_rank(Arguments arguments) {
   const std::map<std::string, EpochEnd> ends = {
       {"uneven", EpochEnd::uneven}, {"pad", EpochEnd::pad}, {"drop", EpochEnd::drop}};
@@ -125,7 +118,7 @@ int run_rank(Arguments arguments) {
   options.deterministic = options.deterministic || arguments.run.ddp.deterministic;
   Communicator comm = Communicator::from_environment(options);
   const int rank = comm.rank(), ranks = comm.size();
-  torch::set_num_threads(threads_of_each(arguments, ranks));
+  torch::set_num_threads(threads_of_each(arguments.threads, ranks));
 
   std::optional<Progress> progress;
   std::string csv = arguments.csv;
@@ -165,12 +158,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     if (arguments.ranks > 1 && !tutti::is_launched()) {
-      std::vector<std::string> command(argv, argv + argc);
-      command[0] = std::filesystem::read_symlink("/proc/self/exe");
-      // A rank sees only the cores that it is bound to, so it cannot tell how many threads are its due.
-      const int threads = threads_of_each(arguments, arguments.ranks);
-      command.insert(command.end(), {"--threads", std::to_string(threads)});
-      return tutti::launch_local({arguments.ranks, arguments.backend, threads}, command);
+      const int threads = threads_of_each(arguments.threads, arguments.ranks);
+      return launch_ranks(arguments.ranks, arguments.backend, threads, argc, argv);
     }
     return run_rank(std::move(arguments));
   } catch (const std::exception& error) {

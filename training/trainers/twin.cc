@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "training/mesh/clip.h"
+#include "training/clip.h"
 #include "training/pipeline/gpt_stages.h"
 #include "training/trainers/recipe.h"
 

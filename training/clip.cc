@@ -1,4 +1,4 @@
-#include "training/mesh/clip.h"
+#include "training/clip.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "training/ddp/replicas.h"
+#include "training/replicas.h"
 
 #include <fmt/format.h>
 
@@ -22,8 +22,11 @@ std::string description_of(const NamedTensor& item) {
 
 }  // namespace
 
-Replicas::Replicas(const torch::nn::Module& module, Communicator communicator)
-    : comm_(std::move(communicator)), parameters_(parameters_of(module)), buffers_(buffers_of(module)) {
+Replicas::Replicas(const torch::nn::Module& module, Communicator communicator, std::string owner)
+    : comm_(std::move(communicator)),
+      owner_(std::move(owner)),
+      parameters_(parameters_of(module)),
+      buffers_(buffers_of(module)) {
   for (const NamedTensor& item : parameters_) check_usable(item);
   for (const NamedTensor& item : buffers_) check_usable(item);
   check_same_model();
@@ -34,7 +37,7 @@ Replicas::Replicas(const torch::nn::Module& module, Communicator communicator)
 
 void Replicas::check_usable(const NamedTensor& item) const {
   const auto fail = [&](const std::string& what) {
-    fail_on_all(comm_, fmt::format("DistributedDataParallel: '{}' {}", item.name, what));
+    fail_on_all(comm_, fmt::format("{}: '{}' {}", owner_, item.name, what));
   };
   if (!item.tensor.device().is_cpu() || item.tensor.layout() != torch::kStrided) {
     fail(fmt::format("is on {}; only dense CPU tensors can be used", item.tensor.device().str()));
@@ -62,8 +65,8 @@ void Replicas::compare(const std::vector<std::uint64_t>& values, const char* dif
   for (std::size_t i = 0; i < values.size(); ++i) {
     for (std::size_t other = 1; other < size; ++other) {
       if (all[other * values.size() + i] == all[i]) continue;
-      throw Error(Code::invalid_argument, fmt::format("DistributedDataParallel: '{}' {} on rank {} and on rank 0",
-                                                      item(i).name, difference, other));
+      throw Error(Code::invalid_argument,
+                  fmt::format("{}: '{}' {} on rank {} and on rank 0", owner_, item(i).name, difference, other));
     }
   }
 }
@@ -74,11 +77,9 @@ void Replicas::check_same_model() {
   comm_.all_gather(&count, counts.data(), 1, DataType::u64);
   for (std::size_t other = 1; other < counts.size(); ++other) {
     if (counts[other] == counts[0]) continue;
-    throw Error(
-        Code::invalid_argument,
-        fmt::format(
-            "DistributedDataParallel: the model of rank {} has {} parameters and buffers, that of rank 0 has {}", other,
-            counts[other], counts[0]));
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: the model of rank {} has {} parameters and buffers, that of rank 0 has {}", owner_,
+                            other, counts[other], counts[0]));
   }
   compare(of_each([](const NamedTensor& each) {
             const std::string text = description_of(each);

@@ -1,11 +1,12 @@
 // The reference is torch's own clipping of the whole gradient in one process.
+#include "training/clip.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "tests/training/on_ranks.h"
-#include "training/mesh/clip.h"
 #include "training/mesh/mesh.h"
 
 namespace tutti::training {

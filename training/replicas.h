@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "training/tensors.h"
@@ -12,12 +13,12 @@
 
 namespace tutti::training {
 
-/// Threads: as Communicator. Errors are sentences that begin with "DistributedDataParallel:".
+/// Threads: as Communicator. Errors are sentences that begin with `owner`, the class for which this works.
 class Replicas {
  public:
   /// Collective. Gives every rank rank 0's parameters and buffers. Errors: invalid_argument when the ranks' models
   /// differ in names, types or shapes, or a tensor is not a dense one on the CPU.
-  Replicas(const torch::nn::Module& module, Communicator communicator);
+  Replicas(const torch::nn::Module& module, Communicator communicator, std::string owner);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   bool has_buffers() const { return !buffers_.empty(); }
@@ -38,6 +39,7 @@ class Replicas {
   std::vector<std::uint64_t> of_each(Value&& value) const;
 
   Communicator comm_;
+  std::string owner_;
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
 };
