@@ -50,26 +50,26 @@ class ThrottledCommunicator final : public CommunicatorInterface {
   int size() const override { return inside_->size(); }
 
   Status run(const Call& call) override {
+    const Clock::time_point posted = Clock::now();
     queue_.wait_idle();
-    return over_link(link_bytes(call, size()), [&] { return inside_->run(call); });
+    return over_link(call, posted);
   }
   Status run_group(std::span<const Transfer> transfers) override {
     queue_.wait_idle();
-    return over_link(link_bytes(transfers), [&] { return inside_->run_group(transfers); });
+    return over_link(transfers);
   }
   Result<std::shared_ptr<PendingWork>> start(const Call& call) override {
     if (call.collective == Collective::all_to_allv) {
       return unsupported(fmt::format("rank {}: all_to_allv over a throttled link is not supported", rank()));
     }
-    return in_order([this, wanted = call, algorithm = std::string(call.algorithm)]() mutable {
+    return in_order([this, wanted = call, algorithm = std::string(call.algorithm), posted = Clock::now()]() mutable {
       wanted.algorithm = algorithm;
-      return over_link(link_bytes(wanted, size()), [&] { return inside_->run(wanted); });
+      return over_link(wanted, posted);
     });
   }
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override {
-    return in_order([this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] {
-      return over_link(link_bytes(list), [&] { return inside_->run_group(list); });
-    });
+    return in_order(
+        [this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] { return over_link(list); });
   }
 
   Result<Inside> split(int color, int key) override { return wrapped(inside_->split(color, key)); }
@@ -83,12 +83,27 @@ class ThrottledCommunicator final : public CommunicatorInterface {
   std::string flight_recorder_json() const override { return inside_->flight_recorder_json(); }
 
  private:
-  template <class Body>
-  Status over_link(double bytes, Body&& body) {
+  Status over_link(const Call& call, Clock::time_point posted) {
+    const double bytes = link_bytes(call, size());
+    if (bytes == 0) return inside_->run(call);
+    // The clock is the machine's, so the ranks can agree on when the last of them had posted.
+    std::int64_t begin = posted.time_since_epoch().count();
+    Call latest;
+    latest.collective = Collective::all_reduce;
+    latest.send = latest.recv = &begin;
+    latest.count = 1;
+    latest.type = DataType::i64;
+    latest.op = ReduceOp::max;
+    TUTTI_TRY(inside_->run(latest));
+    TUTTI_TRY(inside_->run(call));
+    link_->pass(bytes, Clock::time_point(Clock::duration(begin)));
+    return {};
+  }
+  Status over_link(std::span<const Transfer> transfers) {
     const Clock::time_point begin = Clock::now();
-    const Status status = body();
-    if (status.ok() && bytes > 0) link_->pass(bytes, begin);
-    return status;
+    TUTTI_TRY(inside_->run_group(transfers));
+    if (const double bytes = link_bytes(transfers); bytes > 0) link_->pass(bytes, begin);
+    return {};
   }
 
   Result<std::shared_ptr<PendingWork>> in_order(std::function<Status()> operation) {
