@@ -22,6 +22,7 @@ struct FullyShardedDataParallel::State {
   void check(const NamedTensor& item) const;
   void add_unit(UnitParameters plan);
   CallOptions call() const;
+  std::vector<Communicator> communicators() const { return {comm, reductions, options.replicas}; }
   [[noreturn]] void fail(const std::string& what) const;
   torch::Tensor whole(std::size_t index, bool gradient);
 
@@ -61,7 +62,7 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
     const torch::NoGradGuard no_grad;
     for (NamedTensor& buffer : buffers_of(module)) buffer.tensor.set_data(buffer.tensor.to(*options.compute_device));
   }
-  const std::vector comms{comm, reductions, options.replicas};
+  const std::vector comms = communicators();
   turns = std::make_unique<UnitTurns>(units, comms,
                                       UnitTurns::Options{.gives_up = options.sharding == Sharding::zero3,
                                                          .after_forward = options.reshard != Reshard::never,
@@ -250,6 +251,8 @@ FsdpStats FullyShardedDataParallel::stats() const {
   const GradientPass::Stats& pass = state_->pass->stats();
   return {turns.gathers, turns.bytes, pass.reductions, pass.bytes, turns.wait_seconds + pass.wait_seconds};
 }
+
+std::vector<Communicator> FullyShardedDataParallel::communicators() const { return state_->communicators(); }
 
 Traffic FullyShardedDataParallel::traffic() const {
   Traffic sum = state_->comm.traffic();

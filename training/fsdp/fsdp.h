@@ -41,7 +41,7 @@
 //   order.
 // Errors: tutti::Error, in one sentence that names rank and parameter; both communicators and the replicas' are
 //   aborted, so that no rank hangs. After an error in forward or backward they cannot be used any more. For errors of
-//   your own step: or_abort (abort.h).
+//   your own step: or_abort(fsdp.communicators(), ...) (abort.h).
 // Limits: f32, f64, f16, bf16, dense and contiguous; on the CPU, or on another device by compute_device.
 #pragma once
 
@@ -189,6 +189,8 @@ class FullyShardedDataParallel {
   FsdpStats stats() const;
   /// Of both communicators, as Communicator::traffic().
   Traffic traffic() const;
+  /// All that ranks wait for each other in: the given one, the own one that gradients travel by, the replicas'.
+  std::vector<Communicator> communicators() const;
 
  private:
   std::shared_ptr<State> state_;  // FullParameters asks whether it still lives
