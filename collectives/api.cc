@@ -118,6 +118,17 @@ bool Work::test() const { return state_ == nullptr || state_->wait_for(std::chro
 
 Code Work::status() const { return state_ == nullptr ? Code::ok : state_->status().code(); }
 
+void Work::then(std::function<void(const Error*)> callback) const {
+  const auto call = [](const Status& status, const std::function<void(const Error*)>& callback) {
+    if (status.ok()) return callback(nullptr);
+    const Error error(status.code(), status.message());
+    callback(&error);
+  };
+  if (state_ == nullptr) return call({}, callback);
+  // The state owns the callback until it is done, so this is no cycle for longer than that.
+  state_->then([state = state_, callback = std::move(callback), call] { call(state->status(), callback); });
+}
+
 Communicator Communicator::from_environment(const Options& options) {
   return Communicator(check(create_from_environment(options)));
 }

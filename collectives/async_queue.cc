@@ -20,13 +20,27 @@ Status QueuedWork::status() const {
   return status_;
 }
 
+void QueuedWork::then(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
 void QueuedWork::finish(Status status) {
+  std::vector<std::function<void()>> callbacks;
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
     status_ = std::move(status);
+    callbacks.swap(callbacks_);
   }
   finished_.notify_all();
+  for (const std::function<void()>& callback : callbacks) callback();
 }
 
 std::shared_ptr<PendingWork> finished_work(Status status) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "collectives/communicator_interface.h"
 
@@ -18,6 +19,7 @@ class QueuedWork final : public PendingWork {
  public:
   bool wait_for(std::chrono::nanoseconds limit) override;
   Status status() const override;
+  void then(std::function<void()> callback) override;
   void finish(Status status);
 
  private:
@@ -25,6 +27,7 @@ class QueuedWork final : public PendingWork {
   std::condition_variable finished_;
   bool done_ = false;  // guarded by mutex_
   Status status_;      // likewise
+  std::vector<std::function<void()>> callbacks_;  // likewise; until done
 };
 
 /// Work that was done at once.

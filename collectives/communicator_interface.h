@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@ class PendingWork {
   virtual bool wait_for(std::chrono::nanoseconds limit) = 0;
   /// The operation's outcome; ok while it runs.
   virtual Status status() const = 0;
+  /// Once, when done: on the thread that finishes it, at once when it is done already.
+  virtual void then(std::function<void()> callback) = 0;
 };
 
 /// Threads: as tutti::Communicator.

@@ -71,6 +71,10 @@ class TUTTI_API Work {
   bool test() const;
   /// Code::ok while running and when done well.
   Code status() const;
+  /// Calls `callback` once, when done: with null when done well, else with the operation's error. On the thread that
+  /// finishes the operation, which does the communicator's next one only after that: be brief, and use no communicator
+  /// there. On this thread when it is done already. Must not throw.
+  void then(std::function<void(const Error*)> callback) const;
   explicit operator bool() const { return state_ != nullptr; }
 
  private:

@@ -18,10 +18,15 @@ class OrderedCommunicator::Item : public PendingWork {
 
   void run() {
     Status status = body_();
-    const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    done_ = true;
-    changed_.notify_all();
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      status_ = std::move(status);
+      done_ = true;
+      callbacks.swap(callbacks_);
+      changed_.notify_all();
+    }
+    for (const std::function<void()>& callback : callbacks) callback();
   }
 
   bool wait_for(std::chrono::nanoseconds limit) override {
@@ -36,12 +41,24 @@ class OrderedCommunicator::Item : public PendingWork {
     return status_;
   }
 
+  void then(std::function<void()> callback) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!done_) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+
  private:
   std::function<Status()> body_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Status status_;
   bool done_ = false;
+  std::vector<std::function<void()>> callbacks_;  // until done
 };
 
 OrderedCommunicator::~OrderedCommunicator() { TUTTI_CHECK(!thread_.joinable()); }
