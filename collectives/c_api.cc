@@ -53,6 +53,8 @@ static_assert(TUTTI_SUM == static_cast<int>(ReduceOp::sum) && TUTTI_PROD == stat
 static_assert(TUTTI_MIN == static_cast<int>(ReduceOp::min) && TUTTI_MAX == static_cast<int>(ReduceOp::max));
 static_assert(TUTTI_AVG == static_cast<int>(ReduceOp::avg));
 static_assert(TUTTI_PREMUL_SUM == static_cast<int>(ReduceOp::premul_sum));
+static_assert(TUTTI_BAND == static_cast<int>(ReduceOp::band) && TUTTI_BOR == static_cast<int>(ReduceOp::bor));
+static_assert(TUTTI_BXOR == static_cast<int>(ReduceOp::bxor));
 static_assert(sizeof(tutti_unique_id_t) == sizeof(tutti::UniqueId));
 
 // A plain array, so that keeping the text of a failure can not itself fail.

@@ -67,6 +67,9 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
   if (static_cast<int>(call.type) >= kDataTypes)
     return bad(fmt::format("type {} is none", static_cast<int>(call.type)));
   if (static_cast<int>(call.op) >= kReduceOps) return bad(fmt::format("op {} is none", static_cast<int>(call.op)));
+  if (reduces(call.collective) && !applies(call.op, call.type)) {
+    return bad(fmt::format("{} of {}; bits are combined of integers only", name_of(call.op), name_of(call.type)));
+  }
   if (has_root(call.collective) && (call.root < 0 || call.root >= ranks)) {
     return bad(fmt::format("root is {}; expected 0 to {}", call.root, ranks - 1));
   }

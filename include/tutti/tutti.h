@@ -77,8 +77,11 @@ typedef enum tutti_op TUTTI_INT {
   TUTTI_PROD = 1,
   TUTTI_MIN = 2,
   TUTTI_MAX = 3,
-  TUTTI_AVG = 4,       /* the sum divided by the number of ranks; integers truncate toward zero */
-  TUTTI_PREMUL_SUM = 5 /* each rank's contribution is multiplied by its own factor first (tutti_call_options_t) */
+  TUTTI_AVG = 4,        /* the sum divided by the number of ranks; integers truncate toward zero */
+  TUTTI_PREMUL_SUM = 5, /* each rank's contribution is multiplied by its own factor first (tutti_call_options_t) */
+  TUTTI_BAND = 6,       /* bitwise and, or, exclusive or: of integers only */
+  TUTTI_BOR = 7,
+  TUTTI_BXOR = 8
 } tutti_op_t;
 
 typedef struct tutti_comm* tutti_comm_t; /* one rank's end of a communicator */

@@ -208,7 +208,8 @@ void GlooCommunicator::dispatch(const Call& call, gloo::AllreduceOptions::Algori
 Status GlooCommunicator::execute(const Call& call) {
   const std::string what = fmt::format("{} of {}", name_of(call.collective), name_of(call.type));
   if (call.collective == Collective::send_recv) return lacks("send_recv outside a group");
-  if (reduces(call.collective) && gloo_reduce(call.type, call.op) == nullptr) return lacks(what);
+  if (reduces(call.collective) && gloo_reduce(call.type, call.op) == nullptr)
+    return lacks(is_bitwise(call.op) ? fmt::format("{} with {}", what, name_of(call.op)) : what);
   if (reduces(call.collective) && call.op == ReduceOp::avg && call.type == DataType::f16)
     return lacks(what + " with avg");
   if (call.collective == Collective::all_to_all && call.send == call.recv) return lacks("all_to_all in place");

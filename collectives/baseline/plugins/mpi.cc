@@ -76,6 +76,9 @@ MPI_Op operation(ReduceOp op) {
     case ReduceOp::prod: return MPI_PROD;
     case ReduceOp::min: return MPI_MIN;
     case ReduceOp::max: return MPI_MAX;
+    case ReduceOp::band: return MPI_BAND;
+    case ReduceOp::bor: return MPI_BOR;
+    case ReduceOp::bxor: return MPI_BXOR;
     case ReduceOp::sum:
     case ReduceOp::avg:  // a sum, and then a pass that divides
     case ReduceOp::premul_sum: break;

@@ -109,6 +109,10 @@ Status OrderedCommunicator::lacks(const std::string& what) const {
 
 Status OrderedCommunicator::refuse(const Call& call) const {
   if (call.deterministic) return lacks(std::string(name_of(call.collective)) + " in deterministic mode");
+  if (reduces(call.collective) && !applies(call.op, call.type)) {
+    return invalid_argument(fmt::format("rank {} called {}: {} of {}; bits are combined of integers only", rank(),
+                                        name_of(call.collective), name_of(call.op), name_of(call.type)));
+  }
   if (call.op == ReduceOp::premul_sum) return lacks(std::string(name_of(call.collective)) + " with premul_sum");
   return {};
 }
