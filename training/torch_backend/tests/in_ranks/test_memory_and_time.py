@@ -78,5 +78,5 @@ def test_profiler_names(world: World) -> None:
     assert "c10d::allreduce_" in names
     if BACKEND == "gloo":
         pytest.skip("the rest are our names")
-    for call in ("all_reduce", "broadcast", "_all_gather_base", "_reduce_scatter_base"):
+    for call in ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor"):
         assert f"tutti:{call}" in names, sorted(name for name in names if ":" in name)
