@@ -31,8 +31,8 @@ void QueuedWork::then(std::function<void()> callback) {
   callback();
 }
 
-void QueuedWork::finish(Status status) {
-  std::vector<std::function<void()>> callbacks;
+QueuedWork::Callbacks QueuedWork::settle(Status status) {
+  Callbacks callbacks;
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
@@ -40,7 +40,7 @@ void QueuedWork::finish(Status status) {
     callbacks.swap(callbacks_);
   }
   finished_.notify_all();
-  for (const std::function<void()>& callback : callbacks) callback();
+  return callbacks;
 }
 
 std::shared_ptr<PendingWork> finished_work(Status status) {
@@ -94,7 +94,10 @@ void AsyncQueue::loop() {
     pending_.fetch_sub(1, std::memory_order_release);
     // Idle before done: whoever has seen its work done may start something else at once.
     changed_.notify_all();
-    operation.work->finish(std::move(status));
+    const QueuedWork::Callbacks callbacks = operation.work->settle(std::move(status));
+    lock.unlock();
+    for (const auto& callback : callbacks) callback();
+    lock.lock();
   }
 }
 

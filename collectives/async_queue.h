@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator_interface.h"
@@ -20,14 +21,19 @@ class QueuedWork final : public PendingWork {
   bool wait_for(std::chrono::nanoseconds limit) override;
   Status status() const override;
   void then(std::function<void()> callback) override;
-  void finish(Status status);
+  /// Done; what then() has hung on it is for the caller to call.
+  using Callbacks = std::vector<std::function<void()>>;
+  [[nodiscard]] Callbacks settle(Status status);
+  void finish(Status status) {
+    for (const auto& callback : settle(std::move(status))) callback();
+  }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable finished_;
   bool done_ = false;  // guarded by mutex_
   Status status_;      // likewise
-  std::vector<std::function<void()>> callbacks_;  // likewise; until done
+  Callbacks callbacks_;  // likewise; until done
 };
 
 /// Work that was done at once.

@@ -1,5 +1,8 @@
 #include "csrc/backend.h"
 
+#include "csrc/allocator.h"
+#include "csrc/lists.h"
+
 namespace tutti_torch {
 
 TuttiBackend::TuttiBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, tutti::Communicator collectives,
@@ -7,12 +10,32 @@ TuttiBackend::TuttiBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
     : Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
-      collectives_(std::move(collectives)),
-      transfers_(std::move(transfers), rank) {
+      collectives_(Channel::make(std::move(collectives))),
+      transfers_(std::move(transfers), rank, size) {
   init();
 }
 
-TuttiBackend::~TuttiBackend() = default;
+std::shared_ptr<c10::Allocator> TuttiBackend::getMemAllocator() { return {registered_allocator(), [](c10::Allocator*) {}}; }
+
+at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options) {
+  const Caller caller{rank_, "allocate_tensor"};
+  TORCH_CHECK_NOT_IMPLEMENTED(options.device().is_cpu(), caller.text(), " on ", options.device(),
+                              "; this build of backend tutti has CPU tensors only");
+  TUTTI_TORCH_EXPECT(size >= 0, caller, "size is ", size, "; expected 0 or more");
+  return registered_empty({size}, c10::typeMetaToScalarType(options.dtype()));
+}
+
+TuttiBackend::WorkPtr TuttiBackend::send(TensorList& tensors, int peer, int tag) {
+  return transfers_.send(only(tensors, {rank_, "send"}), peer, tag, ++sequence_);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::recv(TensorList& tensors, int peer, int tag) {
+  return transfers_.receive(only(tensors, {rank_, "recv"}), peer, tag, ++sequence_);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::recvAnysource(TensorList& tensors, int tag) {
+  return transfers_.receive_from_any(only(tensors, {rank_, "recv from any source"}), tag, ++sequence_);
+}
 
 TuttiBackend::Job TuttiBackend::job(c10d::OpType type, const char* title) const {
   return {.type = type, .title = title, .caller = {rank_, title + std::string_view("tutti:").size()}};
@@ -32,7 +55,7 @@ void TuttiBackend::add(Job& job, Operation operation, const Elements& elements, 
   }
   if (output.defined()) {
     expect_served(output, job.caller);
-    out = in_place ? in : converted ? at::empty(output.sizes(), output.options().dtype(through)) : contiguous_output(output);
+    out = in_place ? in : converted ? registered_empty(output.sizes(), through) : contiguous_output(output);
     operation.recv = out.mutable_data_ptr();
     job.outputs.push_back(output);
     if (!out.is_same(output)) {
@@ -69,10 +92,10 @@ void TuttiBackend::keep(Job& job, FlatOutput& flat, const TensorList& outputs) {
 TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
   auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, std::move(job.outputs));
   work->keep(std::move(job.held), std::move(job.copies));
-  if (!asynchronous && collectives_.idle()) {
+  if (!asynchronous && collectives_->idle()) {
     std::exception_ptr error;
     try {
-      collectives_.run(job.operations);
+      collectives_->run(job.operations);
     } catch (const tutti::Error& failure) {
       error = torch_error(failure);
     }
@@ -81,8 +104,9 @@ TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
     return work;
   }
   translated([&] {
-    collectives_.start(job.operations, [work](std::exception_ptr error) { work->complete(std::move(error)); });
+    collectives_->start(job.operations, [work](std::exception_ptr error) { work->complete(std::move(error)); });
   });
+  transfers_.add_to_batch(work);
   // Behind what is still under way: waited for here, where signals are seen.
   if (!asynchronous) work->wait();
   return work;

@@ -35,10 +35,42 @@ class TuttiBackend final : public c10d::Backend {
 
   TuttiBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, tutti::Communicator collectives,
                tutti::Communicator transfers, c10::intrusive_ptr<Options> options);
-  ~TuttiBackend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+  void setSequenceNumberForGroup() override {}  // every rank counts its calls from 0
+  uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+  void eagerConnectSingleDevice(at::Device device) override {}  // creation has connected all ranks
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  bool supportsTensorAlloc(c10::DeviceIndex index) override { return index < 0; }  // the host has no index
+
+  // lifecycle.cc
+  /// `ranks` of this group form one of their own, in that order; null on the others. All ranks call it.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  /// Of calls that begin after it.
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override;
+  /// Ends what is under way, on all ranks, and every call to come. Returns at once.
+  void abort() override;
+  void abort_because(const std::string& reason);
+  /// Waits until what was started is done, then leaves the group: peers still in a call get their answers all the same.
+  void shutdown() override;
+  /// The ranks that do not come within the timeout are named, on all ranks. Rank 0 asks the store for each.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  Channel& collectives() { return *collectives_; }
+  Channel& transfers() { return transfers_.channel(); }
+
+  // point_to_point.cc
+  WorkPtr send(TensorList& tensors, int peer, int tag) override;
+  WorkPtr recv(TensorList& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(TensorList& tensors, int tag) override;
+  void startCoalescing() override { transfers_.start_batch(++sequence_); }
+  WorkPtr endCoalescing() override { return transfers_.finish_batch(); }
 
   // collectives.cc
   WorkPtr broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) override;
@@ -102,9 +134,10 @@ class TuttiBackend final : public c10d::Backend {
   static void keep(Job& job, FlatOutput& flat, const TensorList& outputs);
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
-  Channel collectives_;
+  const std::shared_ptr<Channel> collectives_;
   PointToPoint transfers_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> monitored_barriers_{0};
 };
 
 }  // namespace tutti_torch

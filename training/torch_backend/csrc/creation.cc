@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "csrc/signals.h"
 
@@ -13,7 +13,7 @@ namespace {
 std::string number(std::int64_t value) { return std::to_string(value); }
 
 tutti::UniqueId exchange_id(c10d::Store& store, int rank, std::chrono::milliseconds timeout) {
-  const std::string key = "tutti/id/" + number(store.add("tutti/makings/" + number(rank), 1));
+  const std::string key = "id";
   tutti::UniqueId id;
   if (rank == 0) {
     id = tutti::Communicator::make_unique_id();
@@ -23,7 +23,7 @@ tutti::UniqueId exchange_id(c10d::Store& store, int rank, std::chrono::milliseco
   store.wait({key}, timeout);
   const std::vector<std::uint8_t> bytes = store.get(key);
   TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(id.bytes), "rank ", rank, " found ", bytes.size(),
-                   " bytes under ", key, " in the store; expected the ", sizeof(id.bytes), " of Tutti's id");
+                   " bytes in the store; expected the ", sizeof(id.bytes), " of Tutti's id");
   std::memcpy(id.bytes, bytes.data(), bytes.size());
   return id;
 }
@@ -64,12 +64,15 @@ auto beside(Body body) {
 
 c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                 std::chrono::milliseconds timeout) {
+  // What an earlier group of this name has left in the store is not this one's.
+  const auto own_store = c10::make_intrusive<c10d::PrefixStore>(
+      "tutti/" + number(store->add("tutti/makings/" + number(rank), 1)), store);
   struct Pair {
     tutti::Communicator collectives;
     tutti::Communicator transfers;
   };
   Pair pair = translated([&] {
-    return beside([store, rank, size, timeout] {
+    return beside([store = own_store, rank, size, timeout] {
       tutti::Options options;
       options.timeout = timeout;
       tutti::UniqueId id{};
@@ -80,7 +83,7 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
       return made;
     });
   });
-  return c10::make_intrusive<TuttiBackend>(store, rank, size, std::move(pair.collectives), std::move(pair.transfers),
+  return c10::make_intrusive<TuttiBackend>(own_store, rank, size, std::move(pair.collectives), std::move(pair.transfers),
                                            c10::make_intrusive<TuttiBackend::Options>(timeout));
 }
 

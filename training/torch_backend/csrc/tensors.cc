@@ -1,5 +1,7 @@
 #include "csrc/tensors.h"
 
+#include "csrc/allocator.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/ParallelGuard.h>
 
@@ -57,13 +59,13 @@ void expect_served(at::TensorList tensors, at::ScalarType type, const Caller& ca
 
 void copy_into(const at::Tensor& to, const at::Tensor& from) {
   const c10::ParallelGuard this_thread_alone(true);
-  const at::AutoDispatchBelowAutograd no_autograd;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
   to.copy_(from);
 }
 
 at::Tensor contiguous_output(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) [[likely]] return tensor;
-  return at::empty(tensor.sizes(), tensor.options().memory_format(c10::MemoryFormat::Contiguous));
+  return registered_empty(tensor.sizes(), tensor.scalar_type());
 }
 
 at::Tensor contiguous_input(const at::Tensor& tensor) {
@@ -74,7 +76,7 @@ at::Tensor contiguous_input(const at::Tensor& tensor) {
 }
 
 at::Tensor converted_input(const at::Tensor& tensor, at::ScalarType type) {
-  at::Tensor other = at::empty(tensor.sizes(), tensor.options().dtype(type));
+  at::Tensor other = registered_empty(tensor.sizes(), type);
   copy_into(other, tensor);
   return other;
 }
@@ -84,7 +86,7 @@ FlatInput::FlatInput(at::TensorList tensors) {
     data_ = memory_of(tensors);
     return;
   }
-  copy_ = at::empty({elements_of(tensors)}, tensors.front().options());
+  copy_ = registered_empty({elements_of(tensors)}, tensors.front().scalar_type());
   data_ = copy_.data_ptr();
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors) {
@@ -98,7 +100,7 @@ FlatOutput::FlatOutput(at::TensorList tensors) {
     data_ = memory_of(tensors);
     return;
   }
-  copy_ = at::empty({elements_of(tensors)}, tensors.front().options());
+  copy_ = registered_empty({elements_of(tensors)}, tensors.front().scalar_type());
   data_ = copy_.data_ptr();
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors) {

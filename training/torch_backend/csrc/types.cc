@@ -53,6 +53,9 @@ std::optional<tutti::ReduceOp> same_op(Op op) {
     case Op::MIN: return tutti::ReduceOp::min;
     case Op::MAX: return tutti::ReduceOp::max;
     case Op::PREMUL_SUM: return tutti::ReduceOp::premul_sum;
+    case Op::BAND: return tutti::ReduceOp::band;
+    case Op::BOR: return tutti::ReduceOp::bor;
+    case Op::BXOR: return tutti::ReduceOp::bxor;
     default: return std::nullopt;
   }
 }
@@ -65,6 +68,7 @@ std::optional<tutti::ReduceOp> op_of_bool(Op op) {
     case Op::PRODUCT:
     case Op::MIN:
     case Op::BAND: return tutti::ReduceOp::min;
+    case Op::BXOR: return tutti::ReduceOp::bxor;
     default: return std::nullopt;
   }
 }
@@ -99,6 +103,7 @@ Reduction reduction_for(ScalarType type, const c10d::ReduceOp& op, const Caller&
   } else {
     found = std::nullopt;
   }
+  if (found && tutti::is_bitwise(*found) && at::isFloatingType(type)) found = std::nullopt;
   TUTTI_TORCH_EXPECT(found.has_value(), caller, name_of(op.op_), " of ", c10::toString(type),
                     " is none of the reductions that backend tutti has");
   reduction.op = *found;

@@ -26,8 +26,8 @@ class TuttiWork final : public c10d::Work {
 
   /// What is needed until it is complete: `held` is kept alive, `copies` are made then (when it went well).
   void keep(Tensors held, std::vector<CopyBack> copies);
-  /// From whom a receive from any source got its message; before complete().
-  void set_source(int rank) { source_ = rank; }
+  /// Where the rank goes from which a receive got its message; before complete().
+  int* source() { return &source_; }
   /// Null: done well.
   void complete(std::exception_ptr error);
 
