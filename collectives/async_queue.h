@@ -50,24 +50,26 @@ class AsyncQueue {
 
   /// Errors: system (no thread can be had).
   Result<std::shared_ptr<PendingWork>> start(std::function<Status()> operation);
-  /// Until all that was started is done; one load when nothing is under way.
+  /// An operation for several works. It may finish some while it runs; those that it returns are finished when it no
+  /// longer counts as under way.
+  using Endings = std::vector<std::pair<std::shared_ptr<QueuedWork>, Status>>;
+  Status post(std::function<Endings()> operation);
+  /// Nothing is under way; one load.
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  /// Until all that was started is done.
   void wait_idle() {
-    if (pending_.load(std::memory_order_acquire) != 0) wait_for_idle();
+    if (!idle()) wait_for_idle();
   }
 
  private:
-  struct Operation {
-    std::function<Status()> run;
-    std::shared_ptr<QueuedWork> work;
-  };
   void wait_for_idle();
   void loop();
 
   std::atomic<int> pending_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Operation> operations_;  // guarded by mutex_
-  bool ending_ = false;               // likewise
+  std::deque<std::function<Endings()>> operations_;  // guarded by mutex_
+  bool ending_ = false;                              // likewise
   std::thread thread_;
 };
 

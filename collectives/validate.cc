@@ -92,8 +92,13 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
 Status validate(std::span<const Transfer> transfers, int ranks, const std::string& who) {
   for (const Transfer& t : transfers) {
     const char* name = t.sending ? "send" : "recv";
-    if (t.peer < 0 || t.peer >= ranks) {
-      return invalid_argument(fmt::format("{} called {}: peer is {}; expected 0 to {}", who, name, t.peer, ranks - 1));
+    const bool any = !t.sending && t.peer == kAnySource;
+    if (!any && (t.peer < 0 || t.peer >= ranks)) {
+      return invalid_argument(fmt::format("{} called {}: peer is {}; expected 0 to {}{}", who, name, t.peer, ranks - 1,
+                                          t.sending ? "" : ", or any source"));
+    }
+    if (t.tag < 0) {
+      return invalid_argument(fmt::format("{} called {}: tag is {}; expected 0 or more", who, name, t.tag));
     }
     if (static_cast<int>(t.type) >= kDataTypes) {
       return invalid_argument(fmt::format("{} called {}: type {} is none", who, name, static_cast<int>(t.type)));

@@ -16,6 +16,9 @@ inline constexpr int kDataTypes = 12;
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, premul_sum, band, bor, bxor };
 inline constexpr int kReduceOps = 9;
 
+/// In place of the peer of a receive: whoever has sent a message with the tag.
+inline constexpr int kAnySource = -1;
+
 enum class Collective : std::uint8_t {
   all_reduce,
   reduce_scatter,
