@@ -76,6 +76,10 @@ Status AloneCommunicator::failure() const {
   return failure_;
 }
 
+Status AloneCommunicator::set_timeout(std::chrono::milliseconds timeout) {
+  return checked_timeout(timeout).status();  // nothing here waits
+}
+
 void AloneCommunicator::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   failure_ = {Code::aborted, fmt::format("rank 0 aborted the communicator: {}", reason)};

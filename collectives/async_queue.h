@@ -31,8 +31,8 @@ class QueuedWork final : public PendingWork {
  private:
   mutable std::mutex mutex_;
   std::condition_variable finished_;
-  bool done_ = false;  // guarded by mutex_
-  Status status_;      // likewise
+  bool done_ = false;    // guarded by mutex_
+  Status status_;        // likewise
   Callbacks callbacks_;  // likewise; until done
 };
 

@@ -33,6 +33,7 @@ constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
 executor::WaitOptions wait_options(const Options& options, const Fabric& fabric) {
   executor::WaitOptions wait;
   wait.timeout = options.timeout;
+  wait.interrupted = options.interrupted;
   wait.spin = options::duration(Option::spin);
   wait.crowded = fabric.local_members() > fabric.local_cpus();
   wait.crowded_background = 2 * fabric.local_members() > fabric.local_cpus();
@@ -514,6 +515,13 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int colo
   Call barrier;
   TUTTI_TRY(run(barrier));
   return child;
+}
+
+Status TuttiCommunicator::set_timeout(std::chrono::milliseconds timeout) {
+  TUTTI_TRY(usable());
+  TUTTI_ASSIGN(options_.timeout, checked_timeout(timeout));
+  waiter_.set_timeout(options_.timeout);
+  return {};
 }
 
 void TuttiCommunicator::abort(const std::string& reason) {

@@ -40,6 +40,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
 
   Explanation explain_last_call() const override;
@@ -128,7 +129,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const std::vector<int> members_;
   const int rank_;
   const std::uint64_t scope_;
-  const Options options_;
+  Options options_;  // its timeout is of the caller's thread: see set_timeout()
   const std::string own_name_;
   const bool explain_;
   const std::size_t streaming_above_;

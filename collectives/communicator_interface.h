@@ -40,6 +40,7 @@ class CommunicatorInterface {
 
   virtual Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) = 0;
   virtual Result<std::shared_ptr<CommunicatorInterface>> shrink() = 0;
+  virtual Status set_timeout(std::chrono::milliseconds timeout) = 0;
   virtual void abort(const std::string& reason) = 0;
 
   virtual Explanation explain_last_call() const = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace tutti {
@@ -56,6 +57,12 @@ std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most
 
 std::size_t elements_of(const Call& call, int ranks) {
   return has_blocks(call.collective) ? call.count * static_cast<std::size_t>(ranks) : call.count;
+}
+
+Result<std::chrono::milliseconds> checked_timeout(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365 * 100);  // its nanoseconds fit 63 bits
+  if (timeout.count() > 0) return std::min(timeout, kForEver);
+  return invalid_argument(fmt::format("timeout is {} ms; expected more than 0", timeout.count()));
 }
 
 Status validate(const Call& call, int rank, int ranks, const std::string& who) {

@@ -52,6 +52,10 @@ struct TUTTI_API Options {
   std::size_t memory_limit;           // bytes that one communicator may take per rank; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
   std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo"
+  /// Asked some twenty times a second by a thread that waits inside a call of its own (not by that of started ones).
+  /// True ends the call, and with it the communicator, on all ranks (Code::aborted): for a language's signals. Empty:
+  /// never.
+  std::function<bool()> interrupted;
 };
 
 /// 128 bytes that rank 0 makes and everybody else is given: where to meet, and the job's secret.
@@ -197,6 +201,8 @@ class TUTTI_API Communicator {
   Communicator split(int color, int key) const;
   /// The ranks that are still alive form a new communicator. Works after a failure.
   Communicator shrink() const;
+  /// The deadline of this rank's waits from now on, those under way included. More than 0.
+  void set_timeout(std::chrono::milliseconds timeout);
   /// Ends all pending and future calls of this communicator on every rank; returns at once. Any thread.
   void abort(const std::string& reason);
 

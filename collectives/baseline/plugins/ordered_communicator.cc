@@ -148,6 +148,8 @@ Result<std::shared_ptr<PendingWork>> OrderedCommunicator::start_group(std::span<
 Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::split(int, int) { return lacks("split"); }
 Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::shrink() { return lacks("shrink"); }
 
+Status OrderedCommunicator::set_timeout(std::chrono::milliseconds) { return lacks("set_timeout"); }
+
 void OrderedCommunicator::abort(const std::string& reason) {
   std::fprintf(stderr, "tutti: rank %d: backend %s: aborted: %s\n", rank(), name_.c_str(), reason.c_str());
   std::_Exit(EXIT_FAILURE);

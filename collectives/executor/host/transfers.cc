@@ -131,7 +131,7 @@ Status Transfers::poll() { return advance().status(); }
 
 Status Transfers::look() {
   if (health_.failed()) return health_.status();
-  const auto late = overdue(now_ns(), waiter_.options().timeout.count());
+  const auto late = overdue(now_ns(), waiter_.timeout_ns());
   return late ? waiter_.overdue(*late) : Status();
 }
 

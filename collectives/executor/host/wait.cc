@@ -20,6 +20,7 @@ using transport::kCallRing;
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
+constexpr std::int64_t kAskEveryNs = 50'000'000;     // whether it is interrupted
 constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
@@ -60,7 +61,8 @@ Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankNa
       rank_(rank),
       ranks_(transport.sizes().ranks),
       name_(std::move(name)),
-      options_(options) {
+      options_(std::move(options)),
+      timeout_ns_(options_.timeout.count()) {
   set_background(false);
 }
 
@@ -74,10 +76,11 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
     patience.last_look = now;
     TUTTI_TRY(look_around(patience));
     if (transfers_ != nullptr) {
-      if (const auto late = transfers_->overdue(now, options_.timeout.count())) return overdue(*late);
-    } else if (waited > options_.timeout.count()) {
+      if (const auto late = transfers_->overdue(now, timeout_ns())) return overdue(*late);
+    } else if (waited > timeout_ns()) {
       return deadline_passed(peer);
     }
+    if (options_.interrupted && !background_) TUTTI_TRY(ask(patience, now, peer));
   }
   const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
   if (waited < spin) {
@@ -89,6 +92,14 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   }
   if (word != nullptr) patience.seen = low_half(*word);
   return {};
+}
+
+Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {
+  if (patience.last_ask == 0) patience.last_ask = patience.since;
+  if (now - patience.last_ask < kAskEveryNs) return {};
+  patience.last_ask = now;
+  if (!options_.interrupted()) return {};
+  return health_.fail(Code::aborted, fmt::format("{} was interrupted in {}", name_(rank_), activity(peer)));
 }
 
 // On one counter: not at all when it is no longer `seen`, which was read before the condition was last found not to
@@ -313,7 +324,7 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
 
 Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
   return health_.fail(Code::timeout, fmt::format("{} {}; {} waited {:.1f} s in {}", who, what, name_(rank_),
-                                                 std::chrono::duration<double>(options_.timeout).count(), activity));
+                                                 static_cast<double>(timeout_ns()) * 1e-9, activity));
 }
 
 void Waiter::add_name(std::string& list, int rank) const { list += (list.empty() ? "" : ", ") + name_(rank); }

@@ -4,6 +4,7 @@
 // the peers' boards show that it can never hold, because a rank made another call or has left.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,7 @@ using RankName = std::function<std::string(int rank)>;
 struct WaitOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
   std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
+  std::function<bool()> interrupted;                              // see tutti::Options; not in the background
   bool crowded = false;                                           // more ranks than cores here: yield almost at once
   bool crowded_background = false;  // the same where each rank has a second thread, which computes
 };
@@ -69,6 +71,7 @@ class Waiter {
 
   /// Whether the calls that follow run beside the caller's own thread, or on it.
   void set_background(bool background) {
+    background_ = background;
     crowded_ = background ? options_.crowded_background : options_.crowded;
     quick_spins_ = crowded_ ? 20 : 2000;
   }
@@ -109,7 +112,9 @@ class Waiter {
   /// thread.
   std::string death_text(int rank) const;
 
-  const WaitOptions& options() const { return options_; }
+  /// Any thread.
+  void set_timeout(std::chrono::nanoseconds timeout) { timeout_ns_.store(timeout.count(), std::memory_order_relaxed); }
+  std::int64_t timeout_ns() const { return timeout_ns_.load(std::memory_order_relaxed); }
   /// "all_reduce(128 x f32, sum) as its call 7", from the board of `rank`.
   std::string call_text(int rank, std::uint64_t sequence) const;
   const RankName& name() const { return name_; }
@@ -118,6 +123,7 @@ class Waiter {
   struct Patience {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
+    std::int64_t last_ask = 0;   // whether it is interrupted
     std::uint32_t seen = 0;      // of the word, before holds() was last asked
     int departed_peer = -1;      // seen by an earlier look
     bool armed = false;          // the doze says that this rank sleeps: holds() is asked once more before it does
@@ -126,6 +132,8 @@ class Waiter {
   /// One breath of a long wait.
   Status pause(Patience& patience, int peer, Word* word);
   void sleep(Patience& patience, Word* word);
+  /// The failure, where interrupted() says so.
+  Status ask(Patience& patience, std::int64_t now, int peer);
   void disarm();
   /// Do the boards say that the call in progress cannot end?
   Status look_around(Patience& patience);
@@ -155,6 +163,8 @@ class Waiter {
   int ranks_;
   RankName name_;
   WaitOptions options_;
+  std::atomic<std::int64_t> timeout_ns_;
+  bool background_ = false;
   bool crowded_;
   int quick_spins_;
   std::uint64_t sequence_ = 0;             // of the collective in progress

@@ -93,7 +93,9 @@ TuttiBackend::WorkPtr TuttiBackend::alltoall(TensorList& outputs, TensorList& in
   FlatOutput out(outputs);
   hold(call, in, inputs);
   add(call,
-      {.kind = Collective::all_to_allv, .send = in.data(), .recv = out.data(),
+      {.kind = Collective::all_to_allv,
+       .send = in.data(),
+       .recv = out.data(),
        .splits = splits_of(counts_of(inputs, elements.per_element), counts_of(outputs, elements.per_element))},
       elements, {}, {});
   keep(call, out, outputs);

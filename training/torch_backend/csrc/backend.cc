@@ -15,7 +15,9 @@ TuttiBackend::TuttiBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
   init();
 }
 
-std::shared_ptr<c10::Allocator> TuttiBackend::getMemAllocator() { return {registered_allocator(), [](c10::Allocator*) {}}; }
+std::shared_ptr<c10::Allocator> TuttiBackend::getMemAllocator() {
+  return {registered_allocator(), [](c10::Allocator*) {}};
+}
 
 at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options) {
   const Caller caller{rank_, "allocate_tensor"};

@@ -3,14 +3,17 @@
 //   c10::intrusive_ptr<TuttiBackend> backend = create_backend(store, rank, size, timeout);   // creation.h
 //   backend->allreduce(tensors)->wait();
 //
-// Synchronous calls (opts.asyncOp is false, as for dist.all_reduce(x)) run on the caller's thread; the Work is done when
-//   they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the order of
-//   the calls; their errors are thrown by wait().
+// Synchronous calls (opts.asyncOp is false, as for dist.all_reduce(x)) run on the caller's thread; the Work is done
+// when
+//   they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the order
+//   of the calls; their errors are thrown by wait().
 // Two communicators per group: collectives, and sends and receives (point_to_point.h), so that neither waits for the
 //   other.
-// Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave (allocateTensor)
+// Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave
+// (allocateTensor)
 //   is reached by the peers without a copy; any other works as well.
-// Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown() first
+// Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown()
+// first
 //   waits for it. Copies in a forked child refuse every call.
 // Errors: errors.h.
 #pragma once
@@ -115,11 +118,15 @@ class TuttiBackend final : public c10d::Backend {
     std::vector<CopyBack> copies;  // once done, before it shows
   };
   Job job(c10d::OpType type, const char* title) const;
+  /// sparse.cc
+  WorkPtr allreduce_of_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op);
+  /// Until no collective is under way, seeing signals.
+  void wait_for_collectives() { (void)collectives_->wait_idle(Clock::time_point::max()); }
   WorkPtr launch(Job job, bool asynchronous);
 
   /// Adds to `job` one call over whole tensors, by way of temporaries where one is not contiguous (or `through` is a
-  /// type). `operation` says all but the memory and the elements; its count is of torch's. Either tensor may be undefined
-  /// where Tutti needs none; the same one twice means in place.
+  /// type). `operation` says all but the memory and the elements; its count is of torch's. Either tensor may be
+  /// undefined where Tutti needs none; the same one twice means in place.
   static void add(Job& job, Operation operation, const Elements& elements, const at::Tensor& input,
                   const at::Tensor& output, at::ScalarType through = at::ScalarType::Undefined);
   /// Likewise a reduction by `op`. Errors: ValueError where the type has no such reduction.

@@ -64,8 +64,8 @@ class Callbacks {
   int unfinished_ = 0;                         // likewise: waiting or running
 };
 
-// Never destroyed: its threads outlive main(). A forked child leaves its parent's where it is, with threads that it does
-// not have.
+// Never destroyed: its threads outlive main(). A forked child leaves its parent's where it is, with threads that it
+// does not have.
 Callbacks* g_callbacks = nullptr;
 
 Callbacks& callbacks() {

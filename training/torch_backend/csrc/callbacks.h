@@ -1,7 +1,7 @@
 // Threads that complete futures, and so run what users have hung on them.
 //
-// A callback may be anything: it may take the GIL, and it may wait for another future. So it must not hold up the thread
-// that moves data, nor the callbacks behind it: when all threads are inside a callback, one more is made.
+// A callback may be anything: it may take the GIL, and it may wait for another future. So it must not hold up the
+// thread that moves data, nor the callbacks behind it: when all threads are inside a callback, one more is made.
 // Threads: they are made when needed and wait for the next callback; a forked child begins with none.
 #pragma once
 

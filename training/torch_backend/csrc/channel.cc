@@ -44,7 +44,9 @@ void Channel::close_all(std::chrono::milliseconds limit) {
     std::unique_lock lock(channel->state_->mutex);
     const bool idle = channel->state_->idle.wait_until(lock, deadline, [&] { return channel->idle(); });
     lock.unlock();
-    if (!idle) channel->abort("its process ended while calls were under way");
+    // A thread that Python leaves behind may be inside a call.
+    const bool unused = std::unique_lock(channel->mutex_, std::try_to_lock).owns_lock();
+    if (!idle || !unused) channel->abort("its process ended while calls were under way");
     channel->close();
   }
 }
@@ -60,7 +62,8 @@ void Channel::State::failed(tutti::Code code) {
 
 tutti::Communicator& Channel::open_communicator() {
   if (!communicator_) {
-    throw tutti::Error(tutti::Code::invalid_argument, "the group has been shut down; expected no call on it after that");
+    throw tutti::Error(tutti::Code::invalid_argument,
+                       "the group has been shut down; expected no call on it after that");
   }
   return communicator_;
 }
@@ -116,6 +119,7 @@ void Channel::watch(const tutti::Work& work, std::function<void(std::exception_p
 }
 
 bool Channel::wait_idle(Clock::time_point deadline) {
+  if (getpid() != process_) return true;  // a fork has none of the threads that would end it
   std::unique_lock lock(state_->mutex);
   return wait_with_signals(state_->idle, lock, deadline, [this] { return idle(); });
 }

@@ -4,10 +4,13 @@
 //   channel->run(operations);                               // on this thread, when idle()
 //   channel->start(operations, [work](std::exception_ptr error) { work->complete(error); });
 //
-// Order: that of the calls. Collectives of one group must be called in the same order on all ranks, so threads that share
+// Order: that of the calls. Collectives of one group must be called in the same order on all ranks, so threads that
+// share
 //   a group order themselves, as with any backend of torch.
 // Locks: run() holds the lock until the operation is done, start() only while it hands over. abort() takes none.
 #pragma once
+
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -27,20 +30,20 @@ class Channel {
   static std::shared_ptr<Channel> make(tutti::Communicator communicator);
   /// Ends what is under way with an error on all ranks: nobody is left who could wait for it.
   ~Channel();
-  /// Closes all channels of this process, before it ends: waits for what is under way for at most `limit` together, then
-  /// ends it. To be called without the GIL.
+  /// Closes all channels of this process, before it ends: waits for what is under way for at most `limit` together,
+  /// then ends it. To be called without the GIL.
   static void close_all(std::chrono::milliseconds limit);
 
   /// Nothing that was started is still under way.
   bool idle() const { return state_->pending.load(std::memory_order_acquire) == 0; }
-  /// Until then, seeing signals; false when it is not by `deadline`.
+  /// Until then, seeing signals; false when it is not by `deadline`. In a fork of the process that made it, at once.
   bool wait_idle(Clock::time_point deadline);
 
   /// Throws tutti::Error.
   void run(std::span<const Operation> operations);
 
-  /// `done` is called once, when all are done or one has failed: by the thread that finishes the last one, or by this one.
-  /// Throws tutti::Error, and does not call `done`, when nothing was started.
+  /// `done` is called once, when all are done or one has failed: by the thread that finishes the last one, or by this
+  /// one. Throws tutti::Error, and does not call `done`, when nothing was started.
   void start(std::span<const Operation> operations, std::function<void(std::exception_ptr)> done);
   /// Counts `work` as under way until it is done, and calls `done` then, as start() does.
   void watch(const tutti::Work& work, std::function<void(std::exception_ptr)> done);
@@ -77,6 +80,7 @@ class Channel {
 
   tutti::Communicator& open_communicator();
 
+  const pid_t process_ = getpid();
   const std::shared_ptr<State> state_;
   std::mutex mutex_;                  // of calls
   mutable std::mutex handle_mutex_;   // of communicator_ itself, held for no longer than a copy takes

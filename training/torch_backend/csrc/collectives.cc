@@ -20,6 +20,7 @@ TuttiBackend::WorkPtr TuttiBackend::broadcast(TensorList& tensors, const c10d::B
 TuttiBackend::WorkPtr TuttiBackend::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
   Job call = job(c10d::OpType::ALLREDUCE, "tutti:all_reduce");
   const at::Tensor& tensor = only(tensors, call.caller);
+  if (tensor.layout() != c10::kStrided) return allreduce_of_sparse(tensor, options.reduceOp);
   add_reduction(call, Collective::all_reduce, options.reduceOp, tensor, tensor, elements_in(tensor));
   return launch(std::move(call), options.asyncOp);
 }

@@ -65,8 +65,8 @@ auto beside(Body body) {
 c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                 std::chrono::milliseconds timeout) {
   // What an earlier group of this name has left in the store is not this one's.
-  const auto own_store = c10::make_intrusive<c10d::PrefixStore>(
-      "tutti/" + number(store->add("tutti/makings/" + number(rank), 1)), store);
+  const auto own_store =
+      c10::make_intrusive<c10d::PrefixStore>("tutti/" + number(store->add("tutti/makings/" + number(rank), 1)), store);
   struct Pair {
     tutti::Communicator collectives;
     tutti::Communicator transfers;
@@ -75,6 +75,7 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
     return beside([store = own_store, rank, size, timeout] {
       tutti::Options options;
       options.timeout = timeout;
+      options.interrupted = interrupted;
       tutti::UniqueId id{};
       if (size > 1) id = exchange_id(*store, rank, timeout);
       Pair made;
@@ -83,7 +84,8 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
       return made;
     });
   });
-  return c10::make_intrusive<TuttiBackend>(own_store, rank, size, std::move(pair.collectives), std::move(pair.transfers),
+  return c10::make_intrusive<TuttiBackend>(own_store, rank, size, std::move(pair.collectives),
+                                           std::move(pair.transfers),
                                            c10::make_intrusive<TuttiBackend::Options>(timeout));
 }
 

@@ -24,10 +24,11 @@ struct Caller {
   std::string text() const { return "rank " + std::to_string(rank) + " called " + call; }
 };
 
+/// What to throw for `error`. Where a signal handler of Python raised on this thread while Tutti waited, what it
+/// raised: the error came of it.
 std::exception_ptr torch_error(const tutti::Error& error);
 
-/// Calls `body`; what it throws, torch's kind of error instead of Tutti's. A signal handler of Python that raised while
-/// `body` waited wins over the failure that it led to.
+/// Calls `body`, and throws torch_error() for what it throws.
 template <class Body>
 auto translated(Body&& body) {
   try {

@@ -23,6 +23,11 @@ c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c
   tutti::Communicator collectives = part(*collectives_);
   tutti::Communicator transfers = part(transfers_.channel());
   if (color < 0) return {};
+  if (options) {
+    for (tutti::Communicator* child : {&collectives, &transfers}) {
+      translated([&] { child->set_timeout(options->timeout); });
+    }
+  }
   auto child_options = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   if (options) {
     child_options->group_name = options->group_name;
@@ -33,7 +38,12 @@ c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c
                                            std::move(child_options));
 }
 
-void TuttiBackend::setTimeout(std::chrono::milliseconds timeout) { options_->timeout = timeout; }
+void TuttiBackend::setTimeout(std::chrono::milliseconds timeout) {
+  for (Channel* channel : {collectives_.get(), &transfers_.channel()}) {
+    translated([&] { channel->use([&](tutti::Communicator& c) { c.set_timeout(timeout); }); });
+  }
+  options_->timeout = timeout;
+}
 
 c10d::ErrorType TuttiBackend::getError() {
   for (const Channel* channel : {collectives_.get(), &transfers_.channel()}) {
@@ -54,7 +64,7 @@ void TuttiBackend::abort_because(const std::string& reason) {
 
 void TuttiBackend::shutdown() {
   for (Channel* channel : {collectives_.get(), &transfers_.channel()}) {
-    channel->wait_idle(Clock::time_point::max());
+    (void)channel->wait_idle(Clock::time_point::max());
     channel->close();
   }
 }

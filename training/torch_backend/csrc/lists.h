@@ -51,7 +51,8 @@ inline void expect_blocks(const at::Tensor& whole, const at::Tensor& block, int 
   TUTTI_TORCH_EXPECT(whole.scalar_type() == block.scalar_type(), caller, "input and output are of different types, ",
                      whole.scalar_type(), " and ", block.scalar_type());
   TUTTI_TORCH_EXPECT(whole.numel() == block.numel() * size, caller, "the ", name, " has ", whole.numel(),
-                     " elements; expected ", block.numel() * size, ", ", block.numel(), " for each of ", size, " ranks");
+                     " elements; expected ", block.numel() * size, ", ", block.numel(), " for each of ", size,
+                     " ranks");
 }
 
 inline int root_of(std::int64_t root, int size, const Caller& caller) {

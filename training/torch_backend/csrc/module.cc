@@ -45,6 +45,7 @@ tutti::MemoryReport memory(const BackendPtr& backend) {
         translated([&] { return channel->use([](tutti::Communicator& c) { return c.memory(); }); });
     sum.scratch += part.scratch;
     sum.plans += part.plans;
+    sum.messages += part.messages;
   }
   return sum;
 }
@@ -65,7 +66,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("create_backend", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), NoGil());
   m.def("is_tutti", [](const BackendPtr& b) { return dynamic_cast<TuttiBackend*>(b.get()) != nullptr; });
   m.def("flight_recorder", &flight_recorder, py::arg("backend"), py::arg("json"), NoGil());
-  m.def("abort", [](const BackendPtr& b, const std::string& reason) { tutti_backend(b).abort_because(reason); }, NoGil());
+  m.def(
+      "abort", [](const BackendPtr& b, const std::string& reason) { tutti_backend(b).abort_because(reason); }, NoGil());
   m.def("explain", [](const BackendPtr& b) {
     tutti::Explanation e;
     {
@@ -80,16 +82,19 @@ PYBIND11_MODULE(_C, m) {
       const py::gil_scoped_release no_gil;
       report = memory(b);
     }
-    return py::make_tuple(report.scratch, report.plans);
+    return py::make_tuple(report.scratch, report.plans, report.messages);
   });
   m.def("registered_memory", [] {
     const RegisteredMemory memory = registered_memory();
     return py::make_tuple(memory.live_bytes, memory.waiting_bytes, memory.peak_live_bytes);
   });
-  m.def("monitored_barrier", [](const BackendPtr& b, std::chrono::milliseconds timeout, bool wait_all_ranks) {
-    c10d::BarrierOptions options;
-    options.timeout = timeout;
-    tutti_backend(b).monitoredBarrier(options, wait_all_ranks);
-  }, NoGil());
+  m.def(
+      "monitored_barrier",
+      [](const BackendPtr& b, std::chrono::milliseconds timeout, bool wait_all_ranks) {
+        c10d::BarrierOptions options;
+        options.timeout = timeout;
+        tutti_backend(b).monitoredBarrier(options, wait_all_ranks);
+      },
+      NoGil());
   m.def("end_process", &end_process, py::arg("limit"), NoGil());
 }

@@ -32,9 +32,8 @@ class Join {
 PointToPoint::Message PointToPoint::message(bool sending, const at::Tensor& tensor, int peer, int tag,
                                             const Caller& caller) const {
   expect_served(tensor, caller);
-  TORCH_CHECK_NOT_IMPLEMENTED(tag == 0 && peer != kAnySource, "tags and any source come next");
   TUTTI_TORCH_EXPECT(tag >= 0, caller, "tag is ", tag, "; expected 0 or more");
-  TUTTI_TORCH_EXPECT((peer >= 0 && peer < size_) || (!sending && peer == kAnySource), caller, "the peer is ",
+  TUTTI_TORCH_EXPECT((peer >= 0 && peer < size_) || (!sending && peer == tutti::kAnySource), caller, "the peer is ",
                      peer, "; expected a rank of the group, 0 to ", size_ - 1);
   return {.sending = sending,
           .peer = peer,
@@ -46,8 +45,8 @@ PointToPoint::Message PointToPoint::message(bool sending, const at::Tensor& tens
 
 tutti::Work PointToPoint::start(tutti::Communicator& communicator, const Message& m, int* source) {
   const std::size_t count = elements_in(m.memory) * m.elements.per_element;
-  if (m.sending) return communicator.send_async(m.memory.const_data_ptr(), count, m.elements.type, m.peer);
-  return communicator.recv_async(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer);
+  if (m.sending) return communicator.send_async(m.memory.const_data_ptr(), count, m.elements.type, m.peer, m.tag);
+  return communicator.recv_async(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer, m.tag, source);
 }
 
 PointToPoint::WorkPtr PointToPoint::launch(Message message, c10d::OpType type, const char* title, const Caller& caller,
@@ -81,13 +80,13 @@ PointToPoint::WorkPtr PointToPoint::send(const at::Tensor& tensor, int peer, int
 
 PointToPoint::WorkPtr PointToPoint::receive(const at::Tensor& tensor, int peer, int tag, std::uint64_t sequence) {
   const Caller caller{rank_, "recv"};
-  TUTTI_TORCH_EXPECT(peer != kAnySource, caller, "the peer is ", peer, "; expected a rank of the group");
+  TUTTI_TORCH_EXPECT(peer != tutti::kAnySource, caller, "the peer is ", peer, "; expected a rank of the group");
   return launch(message(false, tensor, peer, tag, caller), c10d::OpType::RECV, "tutti:recv", caller, sequence);
 }
 
 PointToPoint::WorkPtr PointToPoint::receive_from_any(const at::Tensor& tensor, int tag, std::uint64_t sequence) {
   const Caller caller{rank_, "recv from any source"};
-  return launch(message(false, tensor, kAnySource, tag, caller), c10d::OpType::RECVANYSOURCE,
+  return launch(message(false, tensor, tutti::kAnySource, tag, caller), c10d::OpType::RECVANYSOURCE,
                 "tutti:recv_any_source", caller, sequence);
 }
 
@@ -133,23 +132,23 @@ PointToPoint::WorkPtr PointToPoint::finish_batch() {
     join->end(nullptr);
     return work;
   }
-  translated([&] {
-    channel_->use([&](tutti::Communicator& c) {
+  const tutti::Work started = translated([&] {
+    return channel_->use([&](tutti::Communicator& c) {
       c.group_start();
       for (const Message& m : batch.messages) note(c, m);
-      c.group_end();
+      return c.group_end_async();
     });
   });
-  join->end(nullptr);
+  channel_->watch(started, [join](const std::exception_ptr& error) { join->end(error); });
   return work;
 }
 
 void PointToPoint::note(tutti::Communicator& communicator, const Message& m) {
   const std::size_t count = elements_in(m.memory) * m.elements.per_element;
   if (m.sending) {
-    communicator.send(m.memory.const_data_ptr(), count, m.elements.type, m.peer);
+    communicator.send(m.memory.const_data_ptr(), count, m.elements.type, m.peer, m.tag);
   } else {
-    communicator.recv(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer);
+    communicator.recv(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer, m.tag);
   }
 }
 

@@ -23,8 +23,6 @@
 
 namespace tutti_torch {
 
-inline constexpr int kAnySource = -1;
-
 class PointToPoint {
  public:
   using WorkPtr = c10::intrusive_ptr<TuttiWork>;

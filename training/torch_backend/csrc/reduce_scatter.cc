@@ -28,7 +28,10 @@ TuttiBackend::WorkPtr TuttiBackend::reduce_scatter(TensorList& outputs, std::vec
   const FlatInput flat(list);
   hold(call, flat, list);
   add(call,
-      {.kind = Collective::reduce_scatter, .send = flat.data(), .count = elements_in(output), .op = reduction.op,
+      {.kind = Collective::reduce_scatter,
+       .send = flat.data(),
+       .count = elements_in(output),
+       .op = reduction.op,
        .factor = reduction.factor},
       reduction.elements, {}, output);
   return launch(std::move(call), options.asyncOp);

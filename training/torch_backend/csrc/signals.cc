@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <thread>
+#include <utility>
 
 namespace tutti_torch {
 
@@ -26,13 +27,28 @@ bool python_is_ending() {
 #endif
 }
 
+// Null: none.
+std::exception_ptr raised_by_handlers() {
+  if (!Py_IsInitialized() || python_is_ending()) return nullptr;
+  if (static_cast<unsigned long>(pthread_self()) != main_thread()) return nullptr;
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return nullptr;
+  return std::make_exception_ptr(py::error_already_set());
+}
+
+thread_local std::exception_ptr t_interrupt;
+
 }  // namespace
 
 void check_signals() {
-  if (!Py_IsInitialized() || python_is_ending()) return;
-  if (static_cast<unsigned long>(pthread_self()) != main_thread()) return;
-  const py::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (const std::exception_ptr raised = raised_by_handlers()) std::rethrow_exception(raised);
 }
+
+bool interrupted() {
+  t_interrupt = raised_by_handlers();
+  return t_interrupt != nullptr;
+}
+
+std::exception_ptr take_interrupt() { return std::exchange(t_interrupt, nullptr); }
 
 }  // namespace tutti_torch

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 
 namespace tutti_torch {
@@ -16,6 +17,12 @@ using Clock = std::chrono::steady_clock;
 
 /// Runs the handlers of signals that have come. Throws what one of them raised, KeyboardInterrupt as a rule.
 void check_signals();
+
+/// The same for Tutti's waits on this thread (tutti::Options::interrupted): true where a handler raised. What it raised
+/// is kept for take_interrupt(), as Tutti's call then fails.
+bool interrupted();
+/// Null: none on this thread since the last call.
+std::exception_ptr take_interrupt();
 
 /// How long a wait may be before the next check_signals().
 inline constexpr std::chrono::milliseconds kSignalSlice{50};

@@ -1,9 +1,9 @@
 #include "csrc/tensors.h"
 
-#include "csrc/allocator.h"
-
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/ParallelGuard.h>
+
+#include "csrc/allocator.h"
 
 namespace tutti_torch {
 
@@ -42,7 +42,8 @@ at::Tensor piece(const at::Tensor& flat, std::int64_t offset, const at::Tensor& 
 }  // namespace
 
 void expect_served(const at::Tensor& tensor, const Caller& caller) {
-  if (tensor.device().is_cpu() && tensor.layout() == c10::kStrided) [[likely]] return;
+  if (tensor.device().is_cpu() && tensor.layout() == c10::kStrided) [[likely]]
+    return;
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, caller.text(), " with a tensor of layout ",
                               tensor.layout(), "; backend tutti has dense tensors only");
   TORCH_CHECK_NOT_IMPLEMENTED(false, caller.text(), " with a tensor on ", tensor.device(),
@@ -64,12 +65,14 @@ void copy_into(const at::Tensor& to, const at::Tensor& from) {
 }
 
 at::Tensor contiguous_output(const at::Tensor& tensor) {
-  if (tensor.is_contiguous()) [[likely]] return tensor;
+  if (tensor.is_contiguous()) [[likely]]
+    return tensor;
   return registered_empty(tensor.sizes(), tensor.scalar_type());
 }
 
 at::Tensor contiguous_input(const at::Tensor& tensor) {
-  if (tensor.is_contiguous()) [[likely]] return tensor;
+  if (tensor.is_contiguous()) [[likely]]
+    return tensor;
   at::Tensor other = contiguous_output(tensor);
   copy_into(other, tensor);
   return other;

@@ -105,7 +105,7 @@ Reduction reduction_for(ScalarType type, const c10d::ReduceOp& op, const Caller&
   }
   if (found && tutti::is_bitwise(*found) && at::isFloatingType(type)) found = std::nullopt;
   TUTTI_TORCH_EXPECT(found.has_value(), caller, name_of(op.op_), " of ", c10::toString(type),
-                    " is none of the reductions that backend tutti has");
+                     " is none of the reductions that backend tutti has");
   reduction.op = *found;
   if (op.op_ == Op::PREMUL_SUM) reduction.factor = factor_of(op, caller);
   return reduction;

@@ -3,7 +3,8 @@
 //   const Elements e = elements_for_moving(tensor.scalar_type());   // count = tensor.numel() * e.per_element
 //   const Reduction r = reduction_for(tensor.scalar_type(), op, {rank, "all_reduce"});
 //
-// Moving (broadcast, gathers, scatters, all-to-all, send): every type. What Tutti has no type for goes as bytes, complex
+// Moving (broadcast, gathers, scatters, all-to-all, send): every type. What Tutti has no type for goes as bytes,
+// complex
 //   numbers as pairs.
 // Reducing, beside the types that are the same in both:
 //   bool             as u8 that is 0 or 1: sum, max and bor are "or"; prod, min and band are "and"; bxor is itself
@@ -30,7 +31,7 @@ struct Elements {
 struct Reduction {
   Elements elements;
   tutti::ReduceOp op = tutti::ReduceOp::sum;
-  double factor = 1.0;                             // premul_sum
+  double factor = 1.0;                                 // premul_sum
   at::ScalarType through = at::ScalarType::Undefined;  // convert to this before, and back after; Undefined: as it is
 };
 

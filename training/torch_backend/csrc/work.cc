@@ -50,9 +50,8 @@ void TuttiWork::complete(std::exception_ptr error) {
     future = std::move(future_);
   }
   if (!future) return;
-  run_callback([self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this), future = std::move(future)] {
-    self->fill(*future);
-  });
+  run_callback(
+      [self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this), future = std::move(future)] { self->fill(*future); });
 }
 
 void TuttiWork::fill(c10::ivalue::Future& future) {

@@ -43,9 +43,9 @@ class TuttiWork final : public c10d::Work {
   const Caller caller_;
   const std::uint64_t sequence_;
   const Tensors outputs_;
-  Tensors held_;                                       // of the thread that completes, after keep()
-  std::vector<CopyBack> copies_;                       // likewise
-  int source_ = -1;                                    // likewise
+  Tensors held_;                                    // of the thread that completes, after keep()
+  std::vector<CopyBack> copies_;                    // likewise
+  int source_ = -1;                                 // likewise
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_
 };
 

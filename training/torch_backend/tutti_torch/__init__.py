@@ -73,9 +73,12 @@ def flight_recorder(group: dist.ProcessGroup | None = None, json: bool = False) 
 
 
 def memory(group: dist.ProcessGroup | None = None) -> dict[str, int]:
-    """The bytes that this rank's part of the group takes: scratch (shared with the peers) and plans (estimated)."""
-    scratch, plans = _C.memory(_backend(group))
-    return {"scratch": scratch, "plans": plans}
+    """The bytes that this rank's part of the group takes.
+
+    scratch: shared with the peers. plans: of calls made before, estimated. messages: kept for receives to come.
+    """
+    scratch, plans, messages = _C.memory(_backend(group))
+    return {"scratch": scratch, "plans": plans, "messages": messages}
 
 
 def abort(group: dist.ProcessGroup | None = None, reason: str = "tutti_torch.abort() was called") -> None:
