@@ -14,6 +14,7 @@ Environment:
 """
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -31,6 +32,7 @@ def main() -> int:
         words.insert(0, str(HERE / "in_ranks"))
     deadline = float(os.environ.get("TUTTI_TORCH_TEST_DEADLINE", "900"))
     command = torchrun(int(sys.argv[1]), "-m", "pytest", "-c", str(HERE / "pytest.ini"), "-q", *words)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the ranks are ended, too
     process = subprocess.Popen(command, env=rank_environment(), start_new_session=True)
     try:
         return process.wait(timeout=deadline)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from support.groups import World
 
-SECONDS_PER_TEST = 60  # far more than any needs; a hang shows its stacks then
+SECONDS_PER_TEST = 120  # far more than any needs; a hang shows its stacks then
 MEETING = timedelta(seconds=SECONDS_PER_TEST + 30)
 
 
@@ -69,6 +69,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  
     meeting = item.config.meeting  # type: ignore[attr-defined]
     if call.when == "teardown":
         return report
+    if report.failed:
+        item.config.world.renew()  # type: ignore[attr-defined]  # who waits for this rank learns that it has gone
     outcomes = meeting.exchange("" if not report.failed else report.longreprtext or "failed")
     failed = [rank for rank, text in enumerate(outcomes) if text]
     if failed:

@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import (FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy,
+                                    fully_shard)
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel,
                                                parallelize_module)
@@ -73,12 +74,11 @@ def test_mixed_precision(world: World, reduce: torch.dtype) -> None:
 
 
 def test_parameters_of_several_types(world: World) -> None:
-    """What FSDP2 gathers as bytes."""
+    """What FSDP2 gathers as bytes. Those of another type are frozen."""
     pair = two_ranks_only(world)
 
     def wrap(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
-        model.blocks[0].norm.to(torch.bfloat16)
-        norm = model.blocks[0].norm
+        norm = model.blocks[0].norm.to(torch.bfloat16).requires_grad_(False)
         norm.forward = lambda x: F.layer_norm(  # type: ignore[method-assign]
             x.bfloat16(), norm.normalized_shape, norm.weight, norm.bias).float()
         return sharded()(model, group)
@@ -94,19 +94,20 @@ def test_divide_factor(world: World) -> None:
 
     def wrap(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
         model = sharded()(model, group)
-        if group is pair.tutti:
-            model.set_gradient_divide_factor(float(2 * pair.size))
+        for module in model.modules():
+            if group is pair.tutti and isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(float(2 * pair.size))
         return model
 
     def norms(group: dist.ProcessGroup) -> Iterator[float]:
-        model = wrap(made(lambda: Stack(dtype=torch.float64)), group)
+        model = wrap(made(Stack), group)  # of f32: in f64 FSDP2 divides by itself
         token_loss(model, pair.rank, 0).backward()
         for parameter in model.parameters():
             assert isinstance(parameter.grad, DTensor)
             yield parameter.grad.full_tensor().norm().item()
 
     for mine, theirs in zip(norms(pair.tutti), norms(pair.gloo)):
-        assert mine * 2 == pytest.approx(theirs, rel=1e-12)
+        assert mine * 2 == pytest.approx(theirs, rel=1e-5)  # sums of n in other orders: (n - 1) epsilons
 
 
 def test_hybrid(world: World) -> None:
@@ -137,7 +138,7 @@ def test_state_comes_back(world: World) -> None:
     got = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=False))
     assert all(torch.equal(got[name], value) for name, value in whole.items())
     other = sharded()(made(Stack, seed=9), pair.tutti)
-    set_model_state_dict(other, whole if pair.rank == 0 else {},
+    set_model_state_dict(other, dict(whole) if pair.rank == 0 else {},  # it empties what it is given
                          options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     for (name, parameter) in other.named_parameters():
         assert isinstance(parameter, DTensor)
@@ -148,8 +149,7 @@ def test_state_comes_back(world: World) -> None:
                          ids=lambda strategy: strategy.name.lower())
 def test_fsdp1(world: World, strategy: ShardingStrategy) -> None:
     check(world.pair(), lambda model, group: FullyShardedDataParallel(
-        model, process_group=group, sharding_strategy=strategy, device_id=torch.device("cpu"), use_orig_params=True,
-        sync_module_states=True))
+        model, process_group=group, sharding_strategy=strategy, device_id=torch.device("cpu"), use_orig_params=True))
 
 
 def test_distributed_tensors(world: World) -> None:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from support.launch import BACKEND
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=30)
 
 
 def register_backend() -> None:

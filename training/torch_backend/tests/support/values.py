@@ -101,9 +101,9 @@ def lay(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def bits(x: torch.Tensor) -> torch.Tensor:
-    """The tensor as bytes, so that types without == can be compared too; what is not contiguous is copied."""
-    x = x.contiguous()
-    return x.reshape(-1).view(torch.uint8) if x.numel() else x.new_empty(0, dtype=torch.uint8)
+    """The tensor as bytes, so that types without == can be compared too."""
+    x = x.clone(memory_format=torch.contiguous_format)  # with the strides of its shape, also where one size is 1
+    return x.view(-1).view(torch.uint8) if x.numel() else x.new_empty(0, dtype=torch.uint8)
 
 
 def same(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, exact: bool, what: str) -> None:
