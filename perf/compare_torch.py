@@ -1,5 +1,5 @@
-"""The PyTorch backend beside PyTorch's own: calls through the Python API (torch_compare.py), what a call costs beside the
-same call in C++, and training steps of PyTorch's DDP and FSDP2 over Tutti and over Gloo (torch_reference.py)."""
+"""The PyTorch backend beside PyTorch's own: calls through the Python API (torch_compare.py), what a call costs beside
+the same call in C++, and training steps of PyTorch's DDP and FSDP2 over Tutti and over Gloo (torch_reference.py)."""
 import json
 import os
 import pathlib
@@ -38,7 +38,8 @@ def why_not(arguments):
     python = compare_training.python_with_torch()
     if python is None:
         return "no Python with torch (./dev build makes one in .venv)"
-    done = subprocess.run([python, "-c", "import tutti_torch"], capture_output=True, text=True, env=environment(arguments))
+    done = subprocess.run([python, "-c", "import tutti_torch"], capture_output=True, text=True,
+                          env=environment(arguments))
     return None if done.returncode == 0 else f"tutti_torch: {done.stderr.strip().splitlines()[-1]}"
 
 
@@ -81,15 +82,16 @@ def measure_steps(arguments, ranks, folder, collection, progress):
             progress(f"{what}, round {number + 1}")
             if what in collection.missing:
                 continue
-            done = run_python(arguments, "torch_reference.py", ["--ranks", str(ranks), "--steps", str(STEPS), "--parallel",
-                                                                parallel, "--backend", backend, *STEP_OPTIONS], path)
+            words = ["--ranks", str(ranks), "--steps", str(STEPS), "--parallel", parallel, "--backend", backend]
+            done = run_python(arguments, "torch_reference.py", [*words, *STEP_OPTIONS], path)
             if done is True:
                 found.append(compare_training.read_reference(path))
             else:
                 collection.missing[what] = done
     return [{"ranks": ranks, "parallel": parallel, "backend": backend, "loss": found[-1]["loss"],
              "step_ms": statistics.median(result["step_ms"] for result in found),
-             "rounds": [result["step_ms"] for result in found]} for (parallel, backend), found in rounds.items() if found]
+             "rounds": [result["step_ms"] for result in found]}
+            for (parallel, backend), found in rounds.items() if found]
 
 
 def measure(arguments, collection, progress):
@@ -125,7 +127,8 @@ def times_of(report, collective):
 
 def call_ratios(report, collective, low=0, high=1 << 62):
     """{size: Gloo's time over Tutti's}, each the median over rounds of the two that ran close to each other."""
-    rounds = {(row["backend"], row["size"]): row["rounds_us"] for row in report["results"] if row["collective"] == collective}
+    rounds = {(row["backend"], row["size"]): row["rounds_us"] for row in report["results"]
+              if row["collective"] == collective}
     return {size: statistics.median(b / a for a, b in zip(times, rounds["gloo", size]))
             for (backend, size), times in rounds.items()
             if backend == "tutti" and low <= size <= high and ("gloo", size) in rounds}
@@ -159,8 +162,8 @@ def goals(found):
         for name, low, high, least, where in wanted:
             values = call_ratios(report, name, low, high)
             if values:
-                rows.append(goal_of(f"torch, {name}, {ranks} ranks, {where}: at least {least} times as fast as over Gloo",
-                                    values, least))
+                text = f"torch, {name}, {ranks} ranks, {where}: at least {least} times as fast as over Gloo"
+                rows.append(goal_of(text, values, least))
         added = added_us(found, report)
         if added is not None and ranks == 2:
             rows.append({"goal": f"torch, 2 ranks: at most {COST_GOAL_US} us more per call than in C++",
@@ -168,8 +171,9 @@ def goals(found):
     for parallel, least in STEP_GOALS.items():
         value = step_ratio(found["steps"], 2, parallel)
         if value is not None:
-            rows.append({"goal": f"torch, a step of {STEP_NAMES[parallel]}, 2 ranks, communication-bound: at least {least} "
-                         "times as fast as over Gloo", "measured": f"{value:.2f}", "met": value >= least})
+            text = f"torch, a step of {STEP_NAMES[parallel]}, 2 ranks, communication-bound"
+            rows.append({"goal": f"{text}: at least {least} times as fast as over Gloo", "measured": f"{value:.2f}",
+                         "met": value >= least})
     return rows
 
 
@@ -185,14 +189,15 @@ def calls_table(report, collective):
         lines.append(f"| {print_size(size)} | " + " | ".join(cells) + f" | {ratios[size]:.2f} |" if size in ratios else
                      f"| {print_size(size)} | " + " | ".join(cells) + " | - |")
     if ratios:
-        lines += ["", f"Gloo's time over Tutti's, geometric mean over all sizes: {geometric_mean(ratios.values()):.2f}."]
+        mean = geometric_mean(ratios.values())
+        lines += ["", f"Gloo's time over Tutti's, geometric mean over all sizes: {mean:.2f}."]
     return lines + [""]
 
 
 def cost_table(found):
     lines = ["### What a call through PyTorch costs: all_reduce, 8 B, in place (microseconds)", "",
-             "| ranks | in C++ | the backend's method | torch.distributed | added to C++ | of it torch's own (a backend that "
-             "does nothing) |", "|---:|---:|---:|---:|---:|---:|"]
+             "| ranks | in C++ | the backend's method | torch.distributed | added to C++ | of it torch's own (a "
+             "backend that does nothing) |", "|---:|---:|---:|---:|---:|---:|"]
     for report in found["calls"]:
         cost, added = report["cost_us"], added_us(found, report)
         if cost and added is not None:
@@ -203,8 +208,9 @@ def cost_table(found):
 
 def steps_table(rows):
     lines = ["### Steps of PyTorch's DDP and FSDP2 over both", "",
-             f"The GPT of `train_gpt`, `{' '.join(STEP_OPTIONS)}`, {STEPS} steps; medians after warm-up, and over rounds.", "",
-             "| ranks | | backend | ms per step | least to most | loss | gloo / tutti |", "|---:|---|---|---:|---:|---:|---:|"]
+             f"The GPT of `train_gpt`, `{' '.join(STEP_OPTIONS)}`, {STEPS} steps; medians after warm-up and over rounds.",
+             "", "| ranks | | backend | ms per step | least to most | loss | gloo / tutti |",
+             "|---:|---|---|---:|---:|---:|---:|"]
     for row in rows:
         value = step_ratio(rows, row["ranks"], row["parallel"])
         lines.append(f"| {row['ranks']} | {STEP_NAMES[row['parallel']]} | {row['backend']} | {row['step_ms']:.2f} | "
@@ -215,8 +221,8 @@ def steps_table(rows):
 
 def table(found):
     lines = ["## PyTorch: the backend \"tutti\" beside PyTorch's own", "",
-             "Through the Python API, f32 (bytes where nothing is added), plain tensors, one thread per rank; medians of "
-             "interleaved rounds.", ""]
+             "Through the Python API, f32 (bytes where nothing is added), plain tensors, one thread per rank; medians "
+             "of interleaved rounds.", ""]
     lines += cost_table(found)
     lines += steps_table(found["steps"]) if found["steps"] else []
     for report in found["calls"]:
@@ -231,8 +237,8 @@ def draw(found, pyplot, folder):
     if not found["calls"]:
         return None
     names = list(dict.fromkeys(row["collective"] for report in found["calls"] for row in report["results"]))
-    figure, axes = pyplot.subplots(len(found["calls"]), len(names), figsize=(3.4 * len(names), 3.2 * len(found["calls"])),
-                                   squeeze=False)
+    columns, lines = len(names), len(found["calls"])
+    figure, axes = pyplot.subplots(lines, columns, figsize=(3.4 * columns, 3.2 * lines), squeeze=False)
     for report, line in zip(found["calls"], axes):
         for name, axis in zip(names, line):
             for backend, by_size in times_of(report, name).items():

@@ -4,15 +4,15 @@
   perf/torch_compare.py --ranks 2 --json calls.json
   perf/torch_compare.py --ranks 4 --max 1M --rounds 3 --only all_reduce,broadcast
 
-The ranks hold a group of each backend at once, and for each size the backends take turns in each round: a slow minute of
-the machine hits all alike. A sample is the mean over enough calls to fill --time seconds, of the slowest rank; what is
-reported is the median over the rounds. f32, one thread per rank; sizes are those of nccl-tests: the whole message, of
-which a rank holds a part in all_gather_into_tensor (input), reduce_scatter_tensor (output).
+The ranks hold a group of each backend at once, and for each size the backends take turns in each round: a slow minute
+of the machine hits all alike. A sample is the mean over enough calls to fill --time seconds, of the slowest rank; what
+is reported is the median over the rounds. f32, one thread per rank; sizes are those of nccl-tests: the whole message,
+of which a rank holds a part in all_gather_into_tensor (input), reduce_scatter_tensor (output).
 
 Beside the collectives stands what one call costs, all_reduce of 8 B in place:
   "dist.all_reduce": as users call it; "backend": the backend's method, without what torch.distributed does around it
-  (asked of Tutti only); "no backend": dist.all_reduce over torch's fake backend, which does nothing, so what torch itself
-  takes.
+  (asked of Tutti only); "no backend": dist.all_reduce over torch's fake backend, which does nothing, so what torch
+  itself takes.
 
 Needs: torch with Gloo, tutti_torch. MPI is measured where torch was built with it and mpirun started the ranks.
 Exit status: 0 good, 1 an error, 2 wrong usage.

@@ -1,4 +1,4 @@
-"""A model sharded over the ranks by fully_shard (FSDP2): held in f32, gathered and computed in bf16, gradients added in f32.
+"""A model sharded by fully_shard (FSDP2): held in f32, gathered and computed in bf16, gradients added in f32.
 
   torchrun --nproc-per-node 2 fsdp2.py
 """

@@ -59,7 +59,7 @@ def main() -> None:
     model = DistributedDataParallel(with_lora(finished, arguments.plain))
     trained = [p for p in model.parameters() if p.requires_grad]
     if rank == 0:
-        print(f"{sum(p.numel() for p in trained)} of {sum(p.numel() for p in model.parameters())} parameters are trained")
+        print(f"trained: {sum(p.numel() for p in trained)} of {sum(p.numel() for p in model.parameters())} parameters")
 
     optimizer = torch.optim.AdamW(trained, lr=1e-2)
     torch.manual_seed(1 + rank)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# torch.package: what a user gets from `pip install ./training/torch_backend`, in a fresh virtual environment and run from
-# a folder that has nothing to do with the repository. package.sh PYTHON PACKAGE_FOLDER
+# torch.package: what a user gets from `pip install ./training/torch_backend`, in a fresh virtual environment and run
+# from a folder that has nothing to do with the repository. package.sh PYTHON PACKAGE_FOLDER
 set -euo pipefail
 python=$1 package=$2
 unset PYTHONPATH

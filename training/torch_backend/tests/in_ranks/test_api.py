@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from support.groups import World
+from support.groups import TIMEOUT, World
 from support.launch import BACKEND
 
 pytestmark = pytest.mark.skipif(BACKEND != "tutti", reason="these are Tutti's")
@@ -36,6 +36,20 @@ def test_flight_recorder(world: World) -> None:
     text = tutti_torch.flight_recorder(pair.tutti)
     assert "all_reduce" in text and "1234" in text and "broadcast" in text and "77" in text
     json.loads(tutti_torch.flight_recorder(pair.tutti, json=True))
+
+
+def test_monitored_barrier(world: World) -> None:
+    import tutti_torch
+    pair = world.pair()
+    tutti_torch.monitored_barrier()
+    tutti_torch.monitored_barrier(pair.tutti, TIMEOUT, wait_all_ranks=True)
+
+
+def test_memory(world: World) -> None:
+    import tutti_torch
+    pair = world.pair()
+    dist.all_reduce(torch.ones(1000), group=pair.tutti)
+    assert tutti_torch.memory(pair.tutti)["scratch"] > 0
 
 
 def test_wrong_groups_are_refused(world: World) -> None:

@@ -20,7 +20,8 @@ SMALL_BUCKETS_MIB = 0.001  # several buckets for a small model
 
 
 def losses(pair: Pair, group: dist.ProcessGroup, prepare: Callable[[DDP, dist.ProcessGroup], None] | None = None,
-           spare: Callable[[int], bool] = lambda step: False, accumulate: int = 1, **options: object) -> Iterator[float]:
+           spare: Callable[[int], bool] = lambda step: False, accumulate: int = 1,
+           **options: object) -> Iterator[float]:
     dtype = float_type(pair)
     options.setdefault("bucket_cap_mb", SMALL_BUCKETS_MIB)
     model = DDP(made(lambda: Mlp(dtype)), process_group=group, **options)
@@ -87,8 +88,8 @@ def test_hook_compress(world: World, name: str) -> None:
 
 
 def test_hook_power_sgd(world: World) -> None:
-    """Collectives started in a callback of the one before. One bucket: with more, callbacks race with the next bucket for
-    whose call comes first, on any backend whose futures complete when the work is done."""
+    """Collectives started in a callback of the one before. One bucket: with more, callbacks race with the next bucket
+    for whose call comes first, on any backend whose futures complete when the work is done."""
     def prepare(model: DDP, group: dist.ProcessGroup) -> None:
         state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2, random_seed=5)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
@@ -207,6 +208,24 @@ def test_sampler(world: World) -> None:
             everything: list[list[float]] = [[]] * pair.size
             dist.all_gather_object(everything, seen, group=group)
             assert sorted(sum(everything, [])) == list(range(24))
+
+    agree(pair, run(pair.tutti), run(pair.gloo))
+
+
+def test_sparse_gradients(world: World) -> None:
+    pair = world.pair()
+
+    def run(group: dist.ProcessGroup) -> Iterator[float]:
+        dtype = float_type(pair)
+        model = DDP(made(lambda: nn.EmbeddingBag(50, 8, sparse=True, mode="sum", dtype=dtype)), process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            draw = torch.Generator().manual_seed(100 * step + pair.rank)
+            loss = model(torch.randint(0, 50, (4, 3), generator=draw)).square().mean()
+            loss.backward()
+            optimizer.step()
+            yield loss.item()
 
     agree(pair, run(pair.tutti), run(pair.gloo))
 

@@ -21,7 +21,8 @@ from support.models import STEPS, VOCABULARY, Stack, agree, float_type, made, to
 Wrap = Callable[[nn.Module, dist.ProcessGroup], nn.Module]
 
 
-def losses(pair: Pair, group: dist.ProcessGroup, wrap: Wrap, clip: bool = False, accumulate: bool = False) -> Iterator[float]:
+def losses(pair: Pair, group: dist.ProcessGroup, wrap: Wrap, clip: bool = False,
+           accumulate: bool = False) -> Iterator[float]:
     """Every rank has rows of its own."""
     model = wrap(made(lambda: Stack(dtype=float_type(pair))), group)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -70,7 +71,8 @@ def test_accumulation(world: World) -> None:
 @pytest.mark.parametrize("reduce", [torch.float32, torch.bfloat16])
 def test_mixed_precision(world: World, reduce: torch.dtype) -> None:
     """Gathered and computed in bf16, added in reduce_dtype: of two numbers, so to the bit."""
-    check(two_ranks_only(world), sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce)))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce)
+    check(two_ranks_only(world), sharded(mp_policy=policy))
 
 
 def test_parameters_of_several_types(world: World) -> None:
@@ -145,8 +147,8 @@ def test_state_comes_back(world: World) -> None:
         assert torch.equal(parameter.full_tensor(), whole[name])
 
 
-@pytest.mark.parametrize("strategy", [ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy.NO_SHARD],
-                         ids=lambda strategy: strategy.name.lower())
+@pytest.mark.parametrize("strategy", [ShardingStrategy.FULL_SHARD, ShardingStrategy.SHARD_GRAD_OP,
+                                      ShardingStrategy.NO_SHARD], ids=lambda strategy: strategy.name.lower())
 def test_fsdp1(world: World, strategy: ShardingStrategy) -> None:
     check(world.pair(), lambda model, group: FullyShardedDataParallel(
         model, process_group=group, sharding_strategy=strategy, device_id=torch.device("cpu"), use_orig_params=True))
@@ -176,7 +178,7 @@ def test_distributed_tensors(world: World) -> None:
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
 def test_tensor_parallel(world: World, sequence: bool) -> None:
-    """All ranks have the same rows; matrices are cut by columns, then by rows. With `sequence` the norms are cut, too."""
+    """All ranks have the same rows; matrices are cut by columns, then by rows; with `sequence` norms are cut, too."""
     if world.size == 3:
         pytest.skip("3 divides no width here")
     pair = world.pair()
@@ -193,7 +195,8 @@ def test_tensor_parallel(world: World, sequence: bool) -> None:
             parallelize_module(block, mesh, plan)
         if sequence:
             parallelize_module(model, mesh, {
-                "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False),
+                "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1),
+                                             use_local_output=False),
                 "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False)})
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(STEPS):

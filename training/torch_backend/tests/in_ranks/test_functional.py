@@ -41,7 +41,7 @@ def test_coalesced(world: World) -> None:
     for size, got in zip(sizes, functional.all_gather_into_tensor_coalesced(mine, pair.tutti)):
         same([got + 0], [torch.cat(inputs[size])], exact=True, what="all_gather_into_tensor_coalesced")
     for size, got in zip(sizes, functional.reduce_scatter_tensor_coalesced(mine, "sum", [0] * len(sizes), pair.tutti)):
-        same([got + 0], [reduced(inputs[size], Op.SUM).chunk(pair.size)[pair.rank]], exact=True, what="reduce_scatter_...")
+        same([got + 0], [reduced(inputs[size], Op.SUM).chunk(pair.size)[pair.rank]], exact=True, what="reduce_scatter")
 
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all_single", "broadcast"])

@@ -132,12 +132,11 @@ def test_batch_of_many(world: World) -> None:
         if peer == pair.rank:
             continue
         for number in range(each):
-            operations.append(dist.P2POp(dist.isend, make(("many", peer, number), pair.rank, (50,), torch.float32), peer,
-                                         pair.tutti))
+            x = make(("many", peer, number), pair.rank, (50,), torch.float32)
+            operations.append(dist.P2POp(dist.isend, x, peer, pair.tutti))
             space = torch.empty(50)
             operations.append(dist.P2POp(dist.irecv, space, peer, pair.tutti))
             outcomes.append((space, make(("many", pair.rank, number), peer, (50,), torch.float32)))
-    world.random(f"batch {pair.rank}")
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     for space, wanted in outcomes:

@@ -1,7 +1,7 @@
 """Every collective as one function of a Case: it makes the call, and returns what came and what should have come.
 
-A case fixes group, type, shape, operation, root, layout and whether the call is asynchronous; a rank's inputs follow from
-it by the seed, so every rank knows all inputs.
+A case fixes group, type, shape, operation, root, layout and whether the call is asynchronous; a rank's inputs follow
+from it by the seed, so every rank knows all inputs.
 """
 import dataclasses
 import random

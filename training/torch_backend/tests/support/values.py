@@ -118,7 +118,8 @@ def same(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, exact
         close = not exact and bool(((mine.to(wide) - wanted.to(wide)).abs() <= 1.5 * torch.finfo(mine.dtype).eps *
                                     wanted.to(wide).abs()).all())
         negative_zeros = mine.dtype in (*FLOATS, *COMPLEX) and torch.equal(mine, wanted)
-        assert close or negative_zeros, f"{what}, tensor {index}: got {mine.flatten()[:8]}, expected {wanted.flatten()[:8]}"
+        shown = f"got {mine.flatten()[:8]}, expected {wanted.flatten()[:8]}"
+        assert close or negative_zeros, f"{what}, tensor {index}: {shown}"
 
 
 def elements(shape: Shape) -> int:

@@ -1,5 +1,4 @@
-"""TORCH_DISTRIBUTED_DEBUG=DETAIL: PyTorch's own checker, which wraps the backend, lets right calls through and tells wrong
-ones.
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL: PyTorch's checker around the backend lets right calls through and tells wrong ones.
 
   debug.py right|wrong       under torchrun
 """
