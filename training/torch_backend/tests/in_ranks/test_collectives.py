@@ -151,7 +151,7 @@ def test_refusals_come_before_anything_is_done(world: World) -> None:
     pair = world.pair()
     refused: list[tuple[torch.dtype, Op]] = [
         (torch.float32, Op.BAND), (torch.bfloat16, Op.BXOR), (torch.complex64, Op.MAX), (torch.complex64, Op.PRODUCT),
-        (torch.float8_e4m3fn, Op.SUM), (torch.bool, Op.AVG)]
+        (torch.float8_e4m3fnuz, Op.SUM), (torch.bool, Op.AVG), (torch.float8_e5m2, Op.BOR)]
     for dtype, op in refused:
         x = torch.ones(4).to(dtype)
         before = x.clone()

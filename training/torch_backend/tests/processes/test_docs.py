@@ -49,7 +49,7 @@ def test_calls() -> None:
 
 
 def test_types() -> None:
-    """The operations of each type are those that the tests check and that the others refuse."""
+    """The operations of each type are those that the tests check."""
     documented: dict[str, set[str]] = {}
     for types, ops in tables()["types"]:
         for name in names_in(types):

@@ -17,8 +17,9 @@ UNSIGNED = [torch.uint8, torch.uint16, torch.uint32, torch.uint64]
 SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
-FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
-DTYPES = [torch.bool, *UNSIGNED, *SIGNED, *FLOATS, *COMPLEX, *FP8]
+FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]
+MOVED_ONLY = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+DTYPES = [torch.bool, *UNSIGNED, *SIGNED, *FLOATS, *COMPLEX, *FP8, *MOVED_ONLY]
 
 ARITHMETIC = [Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX]
 BITWISE = [Op.BAND, Op.BOR, Op.BXOR]
@@ -28,18 +29,19 @@ GLOO_DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, *F
 
 
 def ops_of(dtype: torch.dtype) -> list[Op]:
-    """The operations that a type has. AVG is of floating types, the bits are of whole numbers."""
+    """The operations that a type has."""
     if dtype is torch.bool:
         return [*ARITHMETIC, *BITWISE]
     if dtype in COMPLEX:
         return [Op.SUM, Op.AVG]
-    if dtype in FP8:
+    if dtype in MOVED_ONLY:
         return []
-    return [*ARITHMETIC, Op.AVG] if dtype in FLOATS else [*ARITHMETIC, *BITWISE]
+    return [*ARITHMETIC, Op.AVG] if dtype.is_floating_point else [*ARITHMETIC, Op.AVG, *BITWISE]
 
 
 def gloo_takes(dtype: torch.dtype, op: Op | None = None) -> bool:
-    return dtype in GLOO_DTYPES and (op is None or not (dtype is torch.bool and op == Op.BXOR))
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    return dtype in GLOO_DTYPES and not (dtype is torch.bool and op == Op.BXOR) and not (whole and op == Op.AVG)
 
 
 def make(seed: object, rank: int, shape: Shape, dtype: torch.dtype, op: Op | None = None) -> torch.Tensor:
@@ -52,20 +54,21 @@ def make(seed: object, rank: int, shape: Shape, dtype: torch.dtype, op: Op | Non
 
     if dtype is torch.bool:
         return whole(0, 1).to(torch.bool)
-    if dtype in FP8:
+    if dtype in MOVED_ONLY or (dtype in FP8 and op is None):
         return whole(0, 119).to(torch.uint8).view(dtype)  # no NaN among these bits
     if op == Op.PRODUCT:
         return (whole(1, 2) if unsigned else whole(1, 2) * (2 * whole(0, 1) - 1)).to(dtype)
     if op in BITWISE:
         return whole(0, 127).to(dtype)
-    low, high = (0, 15) if unsigned else (-15, 15)
+    most = 2 if dtype in FP8 else 15  # e5m2 has three bits: whole numbers to 8, so sums of four ranks
+    low, high = (0, most) if unsigned else (-most, most)
     if dtype in COMPLEX:
         return torch.complex(whole(low, high).double(), whole(low, high).double()).to(dtype)
     return whole(low, high).to(dtype)
 
 
 def reduced(inputs: Sequence[torch.Tensor], op: Op) -> torch.Tensor:
-    """What the operation makes of all ranks' inputs."""
+    """What the operation makes of all ranks' inputs. AVG of whole numbers cuts off what is behind the point."""
     dtype = inputs[0].dtype
     if dtype is torch.bool:
         wide = [x.to(torch.int64) for x in inputs]
@@ -73,14 +76,17 @@ def reduced(inputs: Sequence[torch.Tensor], op: Op) -> torch.Tensor:
         return reduced(wide, both.get(str(op), op)).to(torch.bool)
     # Exact in 64 bits, and then as the type has it.
     wide_type = dtype if dtype.is_complex or dtype.is_floating_point else torch.int64
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype.is_floating_point and dtype.itemsize < 4:
         wide_type = torch.float32
     wide = [x.to(wide_type) for x in inputs]
     verbs = {str(Op.SUM): torch.add, str(Op.AVG): torch.add, str(Op.PRODUCT): torch.mul, str(Op.MIN): torch.minimum,
              str(Op.MAX): torch.maximum, str(Op.BAND): torch.bitwise_and, str(Op.BOR): torch.bitwise_or,
              str(Op.BXOR): torch.bitwise_xor}
     total = functools.reduce(verbs[str(op)], wide)
-    return (total / len(inputs) if op == Op.AVG else total).to(dtype)
+    if op == Op.AVG:
+        whole = not (dtype.is_floating_point or dtype.is_complex)
+        total = torch.div(total, len(inputs), rounding_mode="trunc" if whole else None)
+    return total.to(dtype)
 
 
 LAYOUTS = ["contiguous", "transposed", "strided", "offset"]
@@ -117,7 +123,7 @@ def same(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, exact
         wide = torch.complex128 if mine.is_complex() else torch.float64
         close = not exact and bool(((mine.to(wide) - wanted.to(wide)).abs() <= 1.5 * torch.finfo(mine.dtype).eps *
                                     wanted.to(wide).abs()).all())
-        negative_zeros = mine.dtype in (*FLOATS, *COMPLEX) and torch.equal(mine, wanted)
+        negative_zeros = (mine.is_floating_point() or mine.is_complex()) and torch.equal(mine.to(wide), wanted.to(wide))
         shown = f"got {mine.flatten()[:8]}, expected {wanted.flatten()[:8]}"
         assert close or negative_zeros, f"{what}, tensor {index}: {shown}"
 
