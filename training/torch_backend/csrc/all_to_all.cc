@@ -1,8 +1,8 @@
 // all_to_all, by lists and by splits of one tensor.
 #include <numeric>
 
-#include "csrc/backend.h"
-#include "csrc/lists.h"
+#include "backend.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

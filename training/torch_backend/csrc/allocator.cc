@@ -1,4 +1,4 @@
-#include "csrc/allocator.h"
+#include "allocator.h"
 
 #include <ATen/EmptyTensor.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
-#include "csrc/backend.h"
+#include "backend.h"
 
-#include "csrc/allocator.h"
-#include "csrc/lists.h"
+#include "allocator.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

@@ -1,6 +1,6 @@
 // c10d::Backend over Tutti: what torch.distributed calls for a group whose backend is "tutti".
 //
-//   c10::intrusive_ptr<TuttiBackend> backend = create_backend(store, rank, size, timeout);   // creation.h
+//   c10::intrusive_ptr<TuttiBackend> backend = create_backend(store, rank, size, options);   // creation.h
 //   backend->allreduce(tensors)->wait();
 //
 // Synchronous calls (opts.asyncOp is false, as for dist.all_reduce(x)) run on the caller's thread; the Work is done
@@ -20,10 +20,10 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "csrc/channel.h"
-#include "csrc/point_to_point.h"
-#include "csrc/tensors.h"
-#include "csrc/work.h"
+#include "channel.h"
+#include "point_to_point.h"
+#include "tensors.h"
+#include "work.h"
 
 namespace tutti_torch {
 

@@ -1,4 +1,4 @@
-#include "csrc/callbacks.h"
+#include "callbacks.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
-#include "csrc/channel.h"
+#include "channel.h"
 
-#include "csrc/errors.h"
+#include "errors.h"
 
 namespace tutti_torch {
 

@@ -20,8 +20,8 @@
 #include <mutex>
 #include <span>
 
-#include "csrc/operation.h"
-#include "csrc/signals.h"
+#include "operation.h"
+#include "signals.h"
 
 namespace tutti_torch {
 

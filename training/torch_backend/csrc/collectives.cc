@@ -1,8 +1,8 @@
 // all_reduce, reduce, broadcast, barrier.
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
-#include "csrc/backend.h"
-#include "csrc/lists.h"
+#include "backend.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

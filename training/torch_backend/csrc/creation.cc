@@ -1,10 +1,10 @@
-#include "csrc/creation.h"
+#include "creation.h"
 
 #include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "csrc/signals.h"
+#include "signals.h"
 
 namespace tutti_torch {
 
@@ -63,7 +63,7 @@ auto beside(Body body) {
 }  // namespace
 
 c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                std::chrono::milliseconds timeout) {
+                                                const c10::intrusive_ptr<TuttiBackend::Options>& options) {
   // What an earlier group of this name has left in the store is not this one's.
   const auto own_store =
       c10::make_intrusive<c10d::PrefixStore>("tutti/" + number(store->add("tutti/makings/" + number(rank), 1)), store);
@@ -72,21 +72,20 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
     tutti::Communicator transfers;
   };
   Pair pair = translated([&] {
-    return beside([store = own_store, rank, size, timeout] {
-      tutti::Options options;
-      options.timeout = timeout;
-      options.interrupted = interrupted;
+    return beside([store = own_store, rank, size, timeout = options->timeout] {
+      tutti::Options how;
+      how.timeout = timeout;
+      how.interrupted = interrupted;
       tutti::UniqueId id{};
       if (size > 1) id = exchange_id(*store, rank, timeout);
       Pair made;
-      made.collectives = tutti::Communicator::from_unique_id(id, rank, size, options);
+      made.collectives = tutti::Communicator::from_unique_id(id, rank, size, how);
       made.transfers = made.collectives.split(0, rank);
       return made;
     });
   });
   return c10::make_intrusive<TuttiBackend>(own_store, rank, size, std::move(pair.collectives),
-                                           std::move(pair.transfers),
-                                           c10::make_intrusive<TuttiBackend::Options>(timeout));
+                                           std::move(pair.transfers), options);
 }
 
 }  // namespace tutti_torch

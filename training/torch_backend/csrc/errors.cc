@@ -1,6 +1,6 @@
-#include "csrc/errors.h"
+#include "errors.h"
 
-#include "csrc/signals.h"
+#include "signals.h"
 
 namespace tutti_torch {
 

@@ -1,6 +1,6 @@
 // all_gather in all its forms, gather, scatter.
-#include "csrc/backend.h"
-#include "csrc/lists.h"
+#include "backend.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

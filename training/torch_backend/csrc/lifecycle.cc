@@ -2,9 +2,9 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "csrc/backend.h"
-#include "csrc/lists.h"
-#include "csrc/signals.h"
+#include "backend.h"
+#include "lists.h"
+#include "signals.h"
 
 namespace tutti_torch {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "csrc/tensors.h"
+#include "tensors.h"
 
 namespace tutti_torch {
 

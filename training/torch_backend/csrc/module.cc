@@ -3,10 +3,10 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "csrc/allocator.h"
-#include "csrc/backend.h"
-#include "csrc/callbacks.h"
-#include "csrc/creation.h"
+#include "allocator.h"
+#include "backend.h"
+#include "callbacks.h"
+#include "creation.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti_torch {
@@ -16,8 +16,12 @@ namespace {
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
-BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout) {
-  return create_backend(store, rank, size, timeout);
+BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+                  const std::string& name, const std::vector<std::uint64_t>& global_ranks) {
+  auto options = c10::make_intrusive<TuttiBackend::Options>(timeout);
+  options->group_name = name;
+  options->global_ranks_in_group = global_ranks;
+  return create_backend(store, rank, size, options);
 }
 
 TuttiBackend& tutti_backend(const BackendPtr& backend) {
@@ -63,7 +67,8 @@ PYBIND11_MODULE(_C, m) {
   using namespace tutti_torch;
   m.attr("version") = TUTTI_TORCH_VERSION;
   m.attr("tutti_version") = tutti::version();
-  m.def("create_backend", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), NoGil());
+  m.def("create_backend", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+        py::arg("name"), py::arg("global_ranks"), NoGil());
   m.def("is_tutti", [](const BackendPtr& b) { return dynamic_cast<TuttiBackend*>(b.get()) != nullptr; });
   m.def("flight_recorder", &flight_recorder, py::arg("backend"), py::arg("json"), NoGil());
   m.def(

@@ -1,4 +1,4 @@
-#include "csrc/operation.h"
+#include "operation.h"
 
 namespace tutti_torch {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "csrc/types.h"
 #include "tutti/tutti.hpp"
+#include "types.h"
 
 namespace tutti_torch {
 

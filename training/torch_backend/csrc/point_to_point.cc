@@ -1,6 +1,6 @@
-#include "csrc/point_to_point.h"
+#include "point_to_point.h"
 
-#include "csrc/lists.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/channel.h"
-#include "csrc/work.h"
+#include "channel.h"
+#include "work.h"
 
 namespace tutti_torch {
 

@@ -1,6 +1,6 @@
 // reduce_scatter in all its forms.
-#include "csrc/backend.h"
-#include "csrc/lists.h"
+#include "backend.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

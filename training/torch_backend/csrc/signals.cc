@@ -1,4 +1,4 @@
-#include "csrc/signals.h"
+#include "signals.h"
 
 #include <torch/csrc/utils/pybind.h>
 

@@ -6,9 +6,9 @@
 #include <array>
 #include <numeric>
 
-#include "csrc/allocator.h"
-#include "csrc/backend.h"
-#include "csrc/lists.h"
+#include "allocator.h"
+#include "backend.h"
+#include "lists.h"
 
 namespace tutti_torch {
 

@@ -1,9 +1,9 @@
-#include "csrc/tensors.h"
+#include "tensors.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/ParallelGuard.h>
 
-#include "csrc/allocator.h"
+#include "allocator.h"
 
 namespace tutti_torch {
 

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "csrc/errors.h"
+#include "errors.h"
 
 namespace tutti_torch {
 

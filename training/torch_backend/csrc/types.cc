@@ -1,4 +1,4 @@
-#include "csrc/types.h"
+#include "types.h"
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "csrc/errors.h"
+#include "errors.h"
 #include "tutti/types.hpp"
 
 namespace tutti_torch {

@@ -1,9 +1,9 @@
-#include "csrc/work.h"
+#include "work.h"
 
 #include <ATen/record_function.h>
 
-#include "csrc/callbacks.h"
-#include "csrc/signals.h"
+#include "callbacks.h"
+#include "signals.h"
 
 namespace tutti_torch {
 
@@ -77,7 +77,7 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout) {
 std::vector<at::Tensor> TuttiWork::result() { return {outputs_.begin(), outputs_.end()}; }
 
 c10::intrusive_ptr<c10::ivalue::Future> TuttiWork::getFuture() {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
   {
     const std::lock_guard lock(mutex_);
     if (!completed_) {

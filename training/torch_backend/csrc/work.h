@@ -13,7 +13,7 @@
 #include <exception>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "csrc/tensors.h"
+#include "tensors.h"
 
 namespace tutti_torch {
 

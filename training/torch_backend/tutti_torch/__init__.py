@@ -110,7 +110,14 @@ def _backend(group: dist.ProcessGroup | None) -> Any:
 
 def _create(options: Any, _backend_options: Any) -> dist.Backend:
     _prepare_end()
-    return _C.create_backend(options.store, options.group_rank, options.group_size, options.timeout)
+    return _C.create_backend(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout,
+        options.group_id,
+        options.global_ranks_in_group,
+    )
 
 
 def _prepare_end() -> None:
