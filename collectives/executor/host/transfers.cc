@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::executor {
 
@@ -23,14 +24,32 @@ Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& he
       room_(room) {
   const std::size_t bytes = transport.sizes().mailbox;
   const auto mailbox = [&](int receiver, int sender) {
-    return Mailbox(transport_.window(receiver).mailboxes + static_cast<std::size_t>(sender) * bytes, bytes);
+    return MailboxEnd(transport_.window(receiver).mailboxes + static_cast<std::size_t>(sender) * bytes, bytes);
   };
   outgoing_.reserve(static_cast<std::size_t>(ranks_));
   incoming_.reserve(static_cast<std::size_t>(ranks_));
   for (int peer = 0; peer < ranks_; ++peer) {
-    outgoing_.push_back({mailbox(peer, rank), 0, {}, {}, false});
-    incoming_.push_back({mailbox(rank, peer), 0, {}, {}, {}, false});
+    outgoing_.push_back({mailbox(peer, rank), transport_.window(peer).board, {}, {}, false});
+    incoming_.push_back({mailbox(rank, peer), transport_.window(peer).board, {}, {}, {}, false});
   }
+}
+
+int Transfers::add(const Transfer& transfer, Batch& batch) {
+  int index = static_cast<int>(messages_.size());
+  if (unused_.empty()) {
+    messages_.emplace_back();
+  } else {
+    index = unused_.back();
+    unused_.pop_back();
+  }
+  Message& message = at(index);
+  message.transfer = transfer;
+  message.batch = &batch;
+  message.number = ++numbers_;
+  message.done = 0;
+  message.begun = false;
+  message.handed_over = 0;
+  return index;
 }
 
 void Transfers::append(List& list, int index) {
@@ -64,7 +83,7 @@ void Transfers::finish(int index) {
   Batch& batch = *at(index).batch;
   batch.still_since = 0;
   if (--batch.left == 0) ++finished_batches_;
-  ++finished_;
+  (at(index).transfer.sending ? some_sent_ : some_received_) = true;
   unused_.push_back(index);
 }
 
@@ -79,55 +98,47 @@ Status Transfers::run(std::span<const Transfer> transfers) {
 Status Transfers::start(std::span<const Transfer> transfers, Batch& batch) {
   batch.left = transfers.size();
   for (const Transfer& transfer : transfers) {
-    if (unused_.empty()) {
-      unused_.push_back(static_cast<int>(messages_.size()));
-      messages_.emplace_back();
+    const int index = add(transfer, batch);
+    if (!transfer.sending) {
+      post(index);
+      continue;
     }
-    const int index = unused_.back();
-    unused_.pop_back();
-    at(index) = {transfer, &batch, ++numbers_};
-    if (transfer.sending) {
-      append(to(transfer.peer).waiting, index);
-      open_sending(transfer.peer);
-    } else {
-      TUTTI_TRY(post(index));
-    }
+    append(to(transfer.peer).waiting, index);
+    open_sending(transfer.peer);
   }
-  return {};
+  return failure_;
 }
 
-Result<bool> Transfers::advance() {
-  const std::uint64_t finished = finished_;
+bool Transfers::advance() {
   bool moved = false;
   for (const int peer : sending_) moved = send(peer) || moved;
   if (any_.first != kNone) {
     const int first = turn_;
-    for (int i = 0; i < ranks_; ++i) {
-      TUTTI_ASSIGN(const bool received, receive((first + i) % ranks_));
-      moved = moved || received;
-    }
+    for (int i = 0; i < ranks_; ++i) moved = receive((first + i) % ranks_) || moved;
   } else {
-    for (const int peer : receiving_) {
-      TUTTI_ASSIGN(const bool received, receive(peer));
-      moved = moved || received;
-    }
+    for (const int peer : receiving_) moved = receive(peer) || moved;
   }
-  if (finished_ != finished) {
+  if (std::exchange(some_sent_, false)) {
     std::erase_if(sending_, [this](int peer) {
       Outgoing& out = to(peer);
       out.open = out.waiting.first != kNone || out.handed_over.first != kNone;
       return !out.open;
     });
+  }
+  if (std::exchange(some_received_, false)) {
     std::erase_if(receiving_, [this](int peer) {
       Incoming& in = from(peer);
       in.open = in.posted.first != kNone || in.arrival.message != kNone;
       return !in.open;
     });
   }
-  return moved || idle();
+  return moved || idle() || !failure_.ok();
 }
 
-Status Transfers::poll() { return advance().status(); }
+Status Transfers::poll() {
+  advance();
+  return failure_;
+}
 
 Status Transfers::look() {
   if (health_.failed()) return health_.status();
@@ -138,15 +149,9 @@ Status Transfers::look() {
 Status Transfers::progress(const std::atomic<bool>* news) {
   const std::uint64_t finished = finished_batches_;
   const auto has_news = [news] { return news != nullptr && news->load(std::memory_order_acquire); };
-  Status failure;
-  const auto something_moves = [&] {
-    if (has_news()) return true;
-    const Result<bool> moved = advance();
-    if (!moved.ok()) failure = moved.status();
-    return !moved.ok() || moved.value();
-  };
+  const auto something_moves = [&] { return has_news() || advance(); };
   something_moves();
-  while (failure.ok() && finished_batches_ == finished && !idle() && !has_news()) {
+  while (failure_.ok() && finished_batches_ == finished && !idle() && !has_news()) {
     if (++turns_ % kLookEvery == 0) TUTTI_TRY(look());
     // Whoever waits for one thing alone sleeps on the counter that the other side raises.
     Word* word = nullptr;
@@ -158,7 +163,7 @@ Status Transfers::progress(const std::atomic<bool>* news) {
     waiter_.set_transfers(nullptr);
     TUTTI_TRY(waited);
   }
-  return failure;
+  return failure_;
 }
 
 void Transfers::drop() {
@@ -244,8 +249,8 @@ std::string Transfers::describe(const Message& message) const {
                                  t.sending ? "to" : "from", t.peer == kAnySource ? "any rank" : waiter_.name()(t.peer));
   if (t.sending || t.peer == kAnySource) return text;
   const Incoming& in = incoming_[static_cast<std::size_t>(t.peer)];
-  if (in.arrival.active() || in.box.filled().load(std::memory_order_acquire) == in.slots) return text;
-  const SlotHeader header = in.box.arrived(in.slots);
+  if (in.arrival.active() || in.box.filled().load(std::memory_order_acquire) == in.box.passed()) return text;
+  const SlotHeader header = in.box.next().copy();
   if (has_room(header.message_bytes)) return text;
   return text + fmt::format(
                     ", before which lies one of tag {} that nobody receives; memory_limit leaves no room for its "

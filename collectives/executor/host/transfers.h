@@ -91,11 +91,11 @@ class Transfers final : public PendingTransfers {
     int last = kNone;
   };
   struct Outgoing {  // to one peer
-    Mailbox box;
-    std::uint64_t slots = 0;  // filled so far
-    List waiting;             // to be put into slots: only the first one moves
-    List handed_over;         // by place, until they are read
-    bool open = false;        // in sending_
+    MailboxEnd box;
+    transport::Board* board = nullptr;  // the peer's
+    List waiting;                       // to be put into slots: only the first one moves
+    List handed_over;                   // by place, until they are read
+    bool open = false;                  // in sending_
   };
   struct Unexpected {
     std::int32_t tag = 0;
@@ -115,9 +115,9 @@ class Transfers final : public PendingTransfers {
     bool active() const { return message != kNone || unexpected; }
   };
   struct Incoming {  // from one peer
-    Mailbox box;
-    std::uint64_t slots = 0;  // emptied so far
-    List posted;              // receives from this peer that have no message yet
+    MailboxEnd box;
+    transport::Board* board = nullptr;  // the peer's
+    List posted;                        // receives from this peer that have no message yet
     Arrival arrival;
     std::list<Unexpected> unexpected;  // in the order in which they came
     bool open = false;                 // in receiving_
@@ -127,14 +127,15 @@ class Transfers final : public PendingTransfers {
   Incoming& from(int peer) { return incoming_[static_cast<std::size_t>(peer)]; }
   Message& at(int index) { return messages_[static_cast<std::size_t>(index)]; }
   const Message& at(int index) const { return messages_[static_cast<std::size_t>(index)]; }
+  int add(const Transfer& transfer, Batch& batch);
   void append(List& list, int index);
   int take_after(List& list, int previous);
   bool idle() const { return sending_.empty() && receiving_.empty() && any_.first == kNone; }
   void open_sending(int peer);
   void open_receiving(int peer);
   void finish(int index);
-  /// Moves what can be moved. True when something has moved, or nothing is left.
-  Result<bool> advance();
+  /// Moves what can be moved. True when something has moved, or nothing is left, or failure_ is one.
+  bool advance();
   /// Now and then while things move: whether somebody has failed, and whether one batch stands still among others.
   Status look();
 
@@ -146,18 +147,21 @@ class Transfers final : public PendingTransfers {
   void withdraw(const Outgoing& out, const Message& message);
 
   // Receiving (transfers_receive.cc).
+  // These move something or not; what goes wrong is in failure_ then.
   /// Gives a new receive what has come already, or puts it where it waits.
-  Status post(int index);
-  Result<bool> receive(int peer);
+  void post(int index);
+  bool take_unexpected(int index, int peer);
+  bool receive(int peer);
   /// What becomes of the message in front of `peer`'s mailbox? False: it stays there.
-  Result<bool> begin_arrival(int peer, const SlotHeader& header);
-  Status empty_slot(int peer, const SlotHeader& header);
+  bool begin_arrival(int peer, const SlotHeader& header);
+  bool empty_slot(int peer, const SlotHeader& header);
   /// The receive that is to have it, no longer in its list; or kNone.
   int match(int peer, std::int32_t tag);
   bool keep(Incoming& in, const SlotHeader& header);
   static std::size_t cost(std::size_t bytes) { return bytes + sizeof(Unexpected); }
   bool has_room(std::size_t bytes) const { return kept_ <= room_ && cost(bytes) <= room_ - kept_; }
-  Status compare(int peer, std::uint64_t count, std::uint8_t type, std::int32_t tag, const Transfer& receive);
+  /// Is that what the receive is for?
+  bool fits(int peer, std::uint64_t count, std::uint8_t type, std::int32_t tag, const Transfer& receive);
   void deliver(int index, int peer);
 
   template <class Visit>
@@ -179,12 +183,14 @@ class Transfers final : public PendingTransfers {
   List any_;                    // receives from any rank that have no message yet
   std::vector<int> sending_;    // peers to which something is in progress
   std::vector<int> receiving_;  // likewise
+  bool some_sent_ = false;      // since sending_ was last put in order
+  bool some_received_ = false;  // likewise
   int turn_ = 0;                // who is looked at first for a receive from any rank
   std::uint64_t numbers_ = 0;
-  std::uint64_t finished_ = 0;  // messages
   std::uint64_t finished_batches_ = 0;
   std::uint64_t turns_ = 0;
   std::uint64_t bytes_ = 0;
+  Status failure_;  // final
 };
 
 }  // namespace tutti::executor

@@ -11,36 +11,41 @@
 
 namespace tutti::executor {
 
-Status Transfers::post(int index) {
-  const Transfer& t = at(index).transfer;
-  const bool any = t.peer == kAnySource;
-  for (int i = 0; kept_ > 0 && i < (any ? ranks_ : 1); ++i) {
-    const int peer = any ? (turn_ + i) % ranks_ : t.peer;
-    Incoming& in = from(peer);
-    const auto found = std::find_if(in.unexpected.begin(), in.unexpected.end(),
-                                    [&](const Unexpected& message) { return message.tag == t.tag; });
-    if (found == in.unexpected.end()) continue;
-    TUTTI_TRY(compare(peer, found->count, found->type, found->tag, t));
-    // The last one may still be on its way: then the rest goes where it belongs.
-    const bool partial = in.arrival.unexpected && std::next(found) == in.unexpected.end();
-    const std::size_t here = partial ? in.arrival.done : found->bytes;
-    if (here > 0) std::memcpy(t.buffer, found->data.get(), here);
-    kept_ -= cost(found->bytes);
-    in.unexpected.erase(found);
-    if (any) turn_ = (peer + 1) % ranks_;
-    if (partial) {
-      in.arrival.unexpected = false;
-      in.arrival.message = index;
-      in.arrival.to = static_cast<std::byte*>(t.buffer);
-      open_receiving(peer);
-    } else {
-      deliver(index, peer);
+void Transfers::post(int index) {
+  const int peer = at(index).transfer.peer;
+  const bool any = peer == kAnySource;
+  if (kept_ > 0) {
+    for (int i = 0; i < (any ? ranks_ : 1); ++i) {
+      if (take_unexpected(index, any ? (turn_ + i) % ranks_ : peer)) return;
     }
-    return {};
   }
-  append(any ? any_ : from(t.peer).posted, index);
-  if (!any) open_receiving(t.peer);
-  return {};
+  append(any ? any_ : from(peer).posted, index);
+  if (!any) open_receiving(peer);
+}
+
+bool Transfers::take_unexpected(int index, int peer) {
+  Incoming& in = from(peer);
+  const Transfer& t = at(index).transfer;
+  const auto found = std::find_if(in.unexpected.begin(), in.unexpected.end(),
+                                  [&](const Unexpected& message) { return message.tag == t.tag; });
+  if (found == in.unexpected.end()) return false;
+  if (!fits(peer, found->count, found->type, found->tag, t)) return true;
+  // The last one may still be on its way: then the rest goes where it belongs.
+  const bool partial = in.arrival.unexpected && std::next(found) == in.unexpected.end();
+  const std::size_t here = partial ? in.arrival.done : found->bytes;
+  if (here > 0) std::memcpy(t.buffer, found->data.get(), here);
+  kept_ -= cost(found->bytes);
+  in.unexpected.erase(found);
+  if (t.peer == kAnySource) turn_ = (peer + 1) % ranks_;
+  if (partial) {
+    in.arrival.unexpected = false;
+    in.arrival.message = index;
+    in.arrival.to = static_cast<std::byte*>(t.buffer);
+    open_receiving(peer);
+  } else {
+    deliver(index, peer);
+  }
+  return true;
 }
 
 void Transfers::deliver(int index, int peer) {
@@ -48,16 +53,13 @@ void Transfers::deliver(int index, int peer) {
   finish(index);
 }
 
-Result<bool> Transfers::receive(int peer) {
+bool Transfers::receive(int peer) {
   Incoming& in = from(peer);
   bool moved = false;
-  while (in.box.filled().load(std::memory_order_acquire) != in.slots) {
-    const SlotHeader header = in.box.arrived(in.slots);
-    if (!in.arrival.active()) {
-      TUTTI_ASSIGN(const bool begun, begin_arrival(peer, header));
-      if (!begun) break;
-    }
-    TUTTI_TRY(empty_slot(peer, header));
+  while (in.box.filled().load(std::memory_order_acquire) != in.box.passed()) {
+    const SlotHeader header = in.box.next().copy();
+    if (!in.arrival.active() && !begin_arrival(peer, header)) break;
+    if (!empty_slot(peer, header)) break;
     moved = true;
     Arrival& arrival = in.arrival;
     if (arrival.message != kNone) at(arrival.message).batch->still_since = 0;
@@ -98,12 +100,12 @@ int Transfers::match(int peer, std::int32_t tag) {
   return take_after(any_, any.previous);
 }
 
-Result<bool> Transfers::begin_arrival(int peer, const SlotHeader& header) {
+bool Transfers::begin_arrival(int peer, const SlotHeader& header) {
   Incoming& in = from(peer);
   const int index = match(peer, header.tag);
   if (index != kNone) {
     const Transfer& receive = at(index).transfer;
-    TUTTI_TRY(compare(peer, header.message_count, header.type, header.tag, receive));
+    if (!fits(peer, header.message_count, header.type, header.tag, receive)) return false;
     in.arrival = {index, false, static_cast<std::byte*>(receive.buffer), header.message_bytes, 0};
     open_receiving(peer);
     return true;
@@ -124,38 +126,45 @@ bool Transfers::keep(Incoming& in, const SlotHeader& header) {
   return true;
 }
 
-Status Transfers::empty_slot(int peer, const SlotHeader& header) {
+bool Transfers::empty_slot(int peer, const SlotHeader& header) {
   Incoming& in = from(peer);
   Arrival& arrival = in.arrival;
   std::byte* to = arrival.to + arrival.done;
   std::size_t arrived = header.payload_bytes;
   if (header.place != 0) {
     arrived = arrival.bytes;
-    if (in.box.take_place(in.slots) == Mailbox::kTaken) return health_.status();
+    if (in.box.next().take() == SlotHeader::kTaken) {  // its sender has seen a failure
+      failure_ = health_.status();
+      return false;
+    }
     const std::byte* from = transport_.reach(peer, header.place);
     if (from == nullptr) {
       const Status read = transport_.read(peer, header.place, 0, to, arrived);
-      if (!read.ok()) return waiter_.unreachable(peer, read);
+      if (!read.ok()) {
+        failure_ = waiter_.unreachable(peer, read);
+        return false;
+      }
     } else {
       void* const destinations[] = {to};
       reduce::copy(destinations, from, arrived, arrived > streaming_above_);
     }
     bytes_ += arrived;
   } else if (arrived > 0) {
-    std::memcpy(to, in.box.data(in.slots), arrived);
+    std::memcpy(to, in.box.data(), arrived);
   }
   arrival.done += arrived;
-  raise(in.box.emptied(), ++in.slots, *transport_.window(peer).board);
-  return {};
+  in.box.pass(in.box.emptied(), *in.board);
+  return true;
 }
 
-Status Transfers::compare(int peer, std::uint64_t count, std::uint8_t type, std::int32_t tag, const Transfer& receive) {
-  if (count == receive.count && type == static_cast<std::uint8_t>(receive.type)) return {};
+bool Transfers::fits(int peer, std::uint64_t count, std::uint8_t type, std::int32_t tag, const Transfer& receive) {
+  if (count == receive.count && type == static_cast<std::uint8_t>(receive.type)) return true;
   const std::string with_tag = tag == 0 ? "" : fmt::format(" with tag {}", tag);
-  return health_.fail(Code::mismatch,
-                      fmt::format("{} sends {} x {} to {}{}, which receives {} x {}", waiter_.name()(peer), count,
-                                  name_of(static_cast<DataType>(type)), waiter_.name()(rank_), with_tag, receive.count,
-                                  name_of(receive.type)));
+  failure_ =
+      health_.fail(Code::mismatch, fmt::format("{} sends {} x {} to {}{}, which receives {} x {}", waiter_.name()(peer),
+                                               count, name_of(static_cast<DataType>(type)), waiter_.name()(rank_),
+                                               with_tag, receive.count, name_of(receive.type)));
+  return false;
 }
 
 }  // namespace tutti::executor

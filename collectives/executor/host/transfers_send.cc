@@ -48,40 +48,38 @@ bool Transfers::send(int peer) {
 
 Transfers::Sent Transfers::send_more(Outgoing& out, Message& message) {
   const Transfer& t = message.transfer;
-  transport::Board& board = *transport_.window(t.peer).board;
   const std::size_t bytes = t.count * size_of(t.type);
   const std::uint64_t emptied = out.box.emptied().load(std::memory_order_acquire);
   Sent sent = Sent::nothing;
   while (!message.begun || message.done < bytes) {
-    if (out.slots - emptied == out.box.slots()) return sent;
-    SlotHeader& header = out.box.header(out.slots);
+    if (out.box.passed() - emptied == out.box.slots()) return sent;
+    SlotHeader& header = out.box.next();
     if (!message.begun) {
       message.begun = true;
       header = {bytes, t.count, 0, 0, t.tag, static_cast<std::uint8_t>(t.type)};
       const Handle place = bytes >= kByPlaceBytes ? transport_.handle_of(t.buffer, bytes) : 0;
       if (place != 0 && reachable_by_peer(place)) {
         header.place = place;
-        raise(out.box.filled(), ++out.slots, board);
-        message.handed_over = out.slots;
+        out.box.pass(out.box.filled(), *out.board);
+        message.handed_over = out.box.passed();
         return Sent::handed_over;
       }
     }
     header.place = 0;  // an earlier message may have left its own here
     header.payload_bytes = std::min(out.box.payload(), bytes - message.done);
     if (bytes > 0) {  // the buffer of an empty message may be null
-      std::memcpy(out.box.data(out.slots), static_cast<const std::byte*>(t.buffer) + message.done,
-                  header.payload_bytes);
+      std::memcpy(out.box.data(), static_cast<const std::byte*>(t.buffer) + message.done, header.payload_bytes);
     }
     message.done += header.payload_bytes;
     bytes_ += header.payload_bytes;
-    raise(out.box.filled(), ++out.slots, board);
+    out.box.pass(out.box.filled(), *out.board);
     sent = Sent::some;
   }
   return Sent::all;
 }
 
 void Transfers::withdraw(const Outgoing& out, const Message& message) {
-  if (out.box.take_place(message.handed_over - 1) != Mailbox::kTaken) return;
+  if (out.box.slot(message.handed_over - 1).take() != SlotHeader::kTaken) return;
   const std::int64_t since = now_ns();
   while (out.box.emptied().load(std::memory_order_acquire) < message.handed_over &&
          transport_.alive(message.transfer.peer) && now_ns() - since < kWithdrawNs) {
