@@ -76,8 +76,7 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
       tutti::Options how;
       how.timeout = timeout;
       how.interrupted = interrupted;
-      tutti::UniqueId id{};
-      if (size > 1) id = exchange_id(*store, rank, timeout);
+      const tutti::UniqueId id = size > 1 ? exchange_id(*store, rank, timeout) : tutti::Communicator::make_unique_id();
       Pair made;
       made.collectives = tutti::Communicator::from_unique_id(id, rank, size, how);
       made.transfers = made.collectives.split(0, rank);
