@@ -14,17 +14,18 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from support.groups import Pair, World
-from support.models import STEPS, WIDTH, Mlp, agree, float_type, made, rows, two_ranks_only
+from support.models import (STEPS, WIDTH, Mlp, MlpWithoutSpare, agree, float_type, made, rows,
+                            two_ranks_only)
 
 SMALL_BUCKETS_MIB = 0.001  # several buckets for a small model
 
 
 def losses(pair: Pair, group: dist.ProcessGroup, prepare: Callable[[DDP, dist.ProcessGroup], None] | None = None,
            spare: Callable[[int], bool] = lambda step: False, accumulate: int = 1,
-           **options: object) -> Iterator[float]:
+           make: Callable[[torch.dtype], nn.Module] = Mlp, **options: object) -> Iterator[float]:
     dtype = float_type(pair)
     options.setdefault("bucket_cap_mb", SMALL_BUCKETS_MIB)
-    model = DDP(made(lambda: Mlp(dtype)), process_group=group, **options)
+    model = DDP(made(lambda: make(dtype)), process_group=group, **options)
     if prepare:
         prepare(model, group)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -88,13 +89,13 @@ def test_hook_compress(world: World, name: str) -> None:
 
 
 def test_hook_power_sgd(world: World) -> None:
-    """Collectives started in a callback of the one before. One bucket: with more, callbacks race with the next bucket
-    for whose call comes first, on any backend whose futures complete when the work is done."""
+    """Collectives started in a callback of the one before. One bucket, and every parameter is used: else callbacks race
+    with DDP's next call for which comes first, on any backend whose futures complete when the work is done."""
     def prepare(model: DDP, group: dist.ProcessGroup) -> None:
         state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2, random_seed=5)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
-    check(two_ranks_only(world), find_unused_parameters=True, prepare=prepare, bucket_cap_mb=25)
+    check(two_ranks_only(world), make=MlpWithoutSpare, prepare=prepare, bucket_cap_mb=25)
 
 
 def test_hook_of_the_user(world: World) -> None:

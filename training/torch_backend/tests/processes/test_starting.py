@@ -43,8 +43,9 @@ def test_debug_detail_tells() -> None:
 
 
 def test_debug_detail_over_the_suite() -> None:
-    """The same tests with the checker around each group."""
-    ended = run([sys.executable, str(TESTS / "run_in_ranks.py"), "2", str(TESTS / "in_ranks" / "test_ddp.py"),
-                 str(TESTS / "in_ranks" / "test_objects.py"), "-k", "not two_models"], DEADLINE,
+    """The same tests with the checker around each group. Not DDP's: with several buckets torch 2.13's own debugging of
+    DDP crashes, over Gloo, too."""
+    files = [str(TESTS / "in_ranks" / f"test_{name}.py") for name in ("collectives", "objects")]
+    ended = run([sys.executable, str(TESTS / "run_in_ranks.py"), "2", *files, "-k", "every_root or object"], DEADLINE,
                 TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert ended.status == 0, ended.output

@@ -85,11 +85,11 @@ class Ranks:
         self.processes = []
         self.begin = time.monotonic()
         for rank in range(ranks):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
+                     "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             self.processes.append(subprocess.Popen(
                 [sys.executable, str(PROGRAMS / program), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, start_new_session=True, env=rank_environment(
-                    RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
-                    MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **environment)))
+                text=True, start_new_session=True, env=rank_environment(**{**place, **environment})))
 
     def __enter__(self) -> "Ranks":
         return self

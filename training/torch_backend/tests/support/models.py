@@ -30,6 +30,15 @@ class Mlp(nn.Module):
         return self.spare(y) if spare else self.third(y)
 
 
+class MlpWithoutSpare(Mlp):
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__(dtype)
+        del self.spare
+
+    def forward(self, x: torch.Tensor, spare: bool = False) -> torch.Tensor:
+        return super().forward(x)
+
+
 class Block(nn.Module):
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
