@@ -52,7 +52,7 @@ TuttiBackend::WorkPtr TuttiBackend::_reduce_scatter_base(at::Tensor& output, at:
 
 TuttiBackend::WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
                                                                     const c10d::ReduceScatterOptions& options) {
-  Job call = job(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_tensor_coalesced");
+  Job call = job(c10d::OpType::COALESCED, "tutti:reduce_scatter_tensor_coalesced");
   expect_as_many(outputs, inputs, call.caller);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     add_reduce_scatter_single(call, options.reduceOp, outputs[i], inputs[i]);
