@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 add_library(tutti::tutti ALIAS tutti_shared)
 
-set(tutti_map ${CMAKE_SOURCE_DIR}/cmake/tutti.map)
+set(tutti_map ${tutti_SOURCE_DIR}/cmake/tutti.map)
 target_link_options(tutti_shared PRIVATE LINKER:--version-script=${tutti_map})
 set_property(TARGET tutti_shared APPEND PROPERTY LINK_DEPENDS ${tutti_map})
 if(NOT TUTTI_SANITIZE)  # a sanitizer's run time is found by the program
@@ -16,7 +16,7 @@ target_link_libraries(tutti_static INTERFACE
   $<INSTALL_INTERFACE:PkgConfig::TUTTI_SODIUM> $<INSTALL_INTERFACE:Threads::Threads>)
 
 set(tutti_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+install(DIRECTORY ${tutti_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 foreach(kind Shared Static)
   string(TOLOWER ${kind} target)
   install(TARGETS tutti_${target} EXPORT tutti${kind}Targets
@@ -25,10 +25,10 @@ foreach(kind Shared Static)
   install(EXPORT tutti${kind}Targets NAMESPACE tutti:: DESTINATION ${tutti_cmake_dir} COMPONENT library)
 endforeach()
 
-configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${CMAKE_BINARY_DIR}/cmake/tuttiConfig.cmake
+configure_package_config_file(${tutti_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${tutti_BINARY_DIR}/cmake/tuttiConfig.cmake
   INSTALL_DESTINATION ${tutti_cmake_dir})
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/cmake/tuttiConfig.cmake ${CMAKE_BINARY_DIR}/cmake/tuttiConfigVersion.cmake
+write_basic_package_version_file(${tutti_BINARY_DIR}/cmake/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${tutti_BINARY_DIR}/cmake/tuttiConfig.cmake ${tutti_BINARY_DIR}/cmake/tuttiConfigVersion.cmake
   DESTINATION ${tutti_cmake_dir} COMPONENT library)
 
 # Relative to the .pc file where that can be said, so that a moved prefix still works.
@@ -38,5 +38,5 @@ else()
   string(REGEX REPLACE "[^/]+" ".." tutti_up ${CMAKE_INSTALL_LIBDIR})
   set(TUTTI_PC_PREFIX "\${pcfiledir}/../${tutti_up}")
 endif()
-configure_file(${CMAKE_SOURCE_DIR}/cmake/tutti.pc.in ${CMAKE_BINARY_DIR}/cmake/tutti.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/cmake/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)
+configure_file(${tutti_SOURCE_DIR}/cmake/tutti.pc.in ${tutti_BINARY_DIR}/cmake/tutti.pc @ONLY)
+install(FILES ${tutti_BINARY_DIR}/cmake/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)

@@ -1,5 +1,5 @@
 # The reduction bodies: one file per instruction set, chosen at run time (collectives/reduce/body.h).
-set(reduce_folder ${CMAKE_SOURCE_DIR}/collectives/reduce)
+set(reduce_folder ${tutti_SOURCE_DIR}/collectives/reduce)
 file(GLOB reduce_sources CONFIGURE_DEPENDS ${reduce_folder}/*.cc)
 # No fused multiply-add where the source says multiply, then add: bodies must agree to the bit.
 set_property(SOURCE ${reduce_sources} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=off)
@@ -20,8 +20,8 @@ endif()
 
 if(TUTTI_PERF)
   find_package(benchmark QUIET)
-  if(benchmark_FOUND AND EXISTS ${CMAKE_SOURCE_DIR}/perf/reduce_bench.cc)
-    tutti_program(reduce_bench ${CMAKE_SOURCE_DIR}/perf/reduce_bench.cc LINK benchmark::benchmark)
+  if(benchmark_FOUND AND EXISTS ${tutti_SOURCE_DIR}/perf/reduce_bench.cc)
+    tutti_program(reduce_bench ${tutti_SOURCE_DIR}/perf/reduce_bench.cc LINK benchmark::benchmark)
     tutti_feature(reduce_bench on "Google Benchmark ${benchmark_VERSION}")
   else()
     tutti_feature(reduce_bench off "Google Benchmark not found")

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
-#include <deque>
+#include <list>
 
 #include "collectives/async_queue.h"
 #include "collectives/reduce/reduce.h"
@@ -38,22 +39,29 @@ Status AloneCommunicator::run(const Call& call) {
 Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(failure());
   TUTTI_TRY(validate(transfers, 1, "rank 0"));
-  std::deque<Transfer> sends;
-  std::deque<Transfer> receives;
-  for (const Transfer& t : transfers) (t.sending ? sends : receives).push_back(t);
-  if (sends.size() != receives.size()) {
-    return invalid_argument(
-        fmt::format("rank 0 is alone and groups {} sends to itself with {} receives; expected as many", sends.size(),
-                    receives.size()));
+  std::list<Transfer> receives;
+  for (const Transfer& t : transfers) {
+    if (!t.sending) receives.push_back(t);
   }
-  for (; !sends.empty(); sends.pop_front(), receives.pop_front()) {
-    const Transfer& s = sends.front();
-    const Transfer& r = receives.front();
-    if (s.count != r.count || s.type != r.type) {
-      return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
-                                          name_of(s.type), r.count, name_of(r.type)));
+  if (2 * receives.size() != transfers.size()) {
+    return invalid_argument(
+        fmt::format("rank 0 is alone and groups {} sends to itself with {} receives; expected as many",
+                    transfers.size() - receives.size(), receives.size()));
+  }
+  for (const Transfer& s : transfers) {
+    if (!s.sending) continue;
+    const auto r = std::find_if(receives.begin(), receives.end(), [&](const Transfer& t) { return t.tag == s.tag; });
+    if (r == receives.end()) {
+      return invalid_argument(
+          fmt::format("rank 0 is alone and sends itself a message of tag {} that it does not receive", s.tag));
     }
-    if (s.count > 0) std::memmove(r.buffer, s.buffer, s.count * size_of(s.type));
+    if (s.count != r->count || s.type != r->type) {
+      return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
+                                          name_of(s.type), r->count, name_of(r->type)));
+    }
+    if (s.count > 0) std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));
+    if (r->source != nullptr) *r->source = 0;
+    receives.erase(r);
   }
   return {};
 }
@@ -74,6 +82,10 @@ Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::shrink() { ret
 Status AloneCommunicator::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+Status AloneCommunicator::set_timeout(std::chrono::milliseconds timeout) {
+  return checked_timeout(timeout).status();  // nothing here waits
 }
 
 void AloneCommunicator::abort(const std::string& reason) {

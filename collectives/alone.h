@@ -19,6 +19,7 @@ class AloneCommunicator final : public CommunicatorInterface {
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override;
   Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
 
   Explanation explain_last_call() const override { return {"alone", 1, 1, "one rank"}; }

@@ -1,5 +1,6 @@
 // tutti.hpp: turns Status into exceptions and arguments into a Call; everything else is behind CommunicatorInterface.
 
+#include <optional>
 #include <vector>
 
 #include "base/options.h"
@@ -90,8 +91,25 @@ Call uneven(const void* send, const std::size_t* send_counts, const std::size_t*
   return call;
 }
 
-Transfer sending(const void* buffer, std::size_t count, DataType type, int peer) {
-  return {true, peer, const_cast<void*>(buffer), count, type};
+Transfer sending(const void* buffer, std::size_t count, DataType type, int peer, int tag) {
+  return {true, peer, const_cast<void*>(buffer), count, type, tag};
+}
+
+Transfer receiving(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source) {
+  return {false, peer, buffer, count, type, tag, source};
+}
+
+/// Ends a group; its messages, unless it lies inside another one, which has them then.
+std::optional<std::vector<Transfer>> end_group(const CommunicatorInterface& impl) {
+  Group& g = group();
+  if (g.depth == 0 || g.of != &impl) {
+    throw Error(Code::invalid_argument,
+                "group_end: no group is open on this communicator; expected group_start before");
+  }
+  if (--g.depth > 0) return std::nullopt;
+  std::vector<Transfer> transfers = std::move(g.transfers);
+  g = {};
+  return transfers;
 }
 
 }  // namespace
@@ -117,6 +135,17 @@ bool Work::wait(std::chrono::milliseconds limit) {
 bool Work::test() const { return state_ == nullptr || state_->wait_for(std::chrono::nanoseconds(0)); }
 
 Code Work::status() const { return state_ == nullptr ? Code::ok : state_->status().code(); }
+
+void Work::then(std::function<void(const Error*)> callback) const {
+  const auto call = [](const Status& status, const std::function<void(const Error*)>& callback) {
+    if (status.ok()) return callback(nullptr);
+    const Error error(status.code(), status.message());
+    callback(&error);
+  };
+  if (state_ == nullptr) return call({}, callback);
+  // The state owns the callback until it is done, so this is no cycle for longer than that.
+  state_->then([state = state_, callback = std::move(callback), call] { call(state->status(), callback); });
+}
 
 Communicator Communicator::from_environment(const Options& options) {
   return Communicator(check(create_from_environment(options)));
@@ -185,13 +214,13 @@ void Communicator::scatter(const void* send, void* recv, std::size_t count, Data
 
 void Communicator::barrier() { check(use(impl_).run(Call{})); }
 
-void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer) {
-  const Transfer transfer = sending(buffer, count, type, peer);
+void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag) {
+  const Transfer transfer = sending(buffer, count, type, peer, tag);
   if (!grouped(use(impl_), transfer)) check(impl_->run_group({&transfer, 1}));
 }
 
-void Communicator::recv(void* buffer, std::size_t count, DataType type, int peer) {
-  const Transfer transfer{false, peer, buffer, count, type};
+void Communicator::recv(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source) {
+  const Transfer transfer = receiving(buffer, count, type, peer, tag, source);
   if (!grouped(use(impl_), transfer)) check(impl_->run_group({&transfer, 1}));
 }
 
@@ -207,15 +236,15 @@ void Communicator::group_start() {
 }
 
 void Communicator::group_end() {
-  Group& g = group();
-  if (g.depth == 0 || g.of != &use(impl_)) {
-    throw Error(Code::invalid_argument,
-                "group_end: no group is open on this communicator; expected group_start before");
+  if (const auto transfers = end_group(use(impl_))) check(impl_->run_group(*transfers));
+}
+
+Work Communicator::group_end_async() {
+  CommunicatorInterface& impl = use(impl_);
+  if (group().depth > 1) {
+    throw Error(Code::invalid_argument, "group_end_async: the group lies inside another one; expected group_end");
   }
-  if (--g.depth > 0) return;
-  const std::vector<Transfer> transfers = std::move(g.transfers);
-  g = {};
-  check(impl_->run_group(transfers));
+  return Work(check(impl.start_group(*end_group(impl))));
 }
 
 Work Communicator::all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
@@ -267,19 +296,21 @@ Work Communicator::scatter_async(const void* send, void* recv, std::size_t count
 
 Work Communicator::barrier_async() { return Work(check(use(impl_).start(Call{}))); }
 
-Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer) {
-  const Transfer transfer = sending(buffer, count, type, peer);
+Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag) {
+  const Transfer transfer = sending(buffer, count, type, peer, tag);
   return Work(check(use(impl_).start_group({&transfer, 1})));
 }
 
-Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer) {
-  const Transfer transfer{false, peer, buffer, count, type};
+Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source) {
+  const Transfer transfer = receiving(buffer, count, type, peer, tag, source);
   return Work(check(use(impl_).start_group({&transfer, 1})));
 }
 
 Communicator Communicator::split(int color, int key) const { return Communicator(check(use(impl_).split(color, key))); }
 
 Communicator Communicator::shrink() const { return Communicator(check(use(impl_).shrink())); }
+
+void Communicator::set_timeout(std::chrono::milliseconds timeout) { check(use(impl_).set_timeout(timeout)); }
 
 void Communicator::abort(const std::string& reason) { use(impl_).abort(reason); }
 

@@ -20,13 +20,27 @@ Status QueuedWork::status() const {
   return status_;
 }
 
-void QueuedWork::finish(Status status) {
+void QueuedWork::then(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+QueuedWork::Callbacks QueuedWork::settle(Status status) {
+  Callbacks callbacks;
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
     status_ = std::move(status);
+    callbacks.swap(callbacks_);
   }
   finished_.notify_all();
+  return callbacks;
 }
 
 std::shared_ptr<PendingWork> finished_work(Status status) {
@@ -45,6 +59,12 @@ AsyncQueue::~AsyncQueue() {
 }
 
 Result<std::shared_ptr<PendingWork>> AsyncQueue::start(std::function<Status()> operation) {
+  auto work = std::make_shared<QueuedWork>();
+  TUTTI_TRY(post([work, operation = std::move(operation)] { return Endings{{work, operation()}}; }));
+  return std::shared_ptr<PendingWork>(std::move(work));
+}
+
+Status AsyncQueue::post(std::function<Endings()> operation) {
   if (!thread_.joinable()) {
     try {
       thread_ = std::thread([this] { loop(); });
@@ -52,14 +72,13 @@ Result<std::shared_ptr<PendingWork>> AsyncQueue::start(std::function<Status()> o
       return system_error("cannot start the thread of asynchronous calls", error.code().value());
     }
   }
-  auto work = std::make_shared<QueuedWork>();
   pending_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    operations_.push_back({std::move(operation), work});
+    operations_.push_back(std::move(operation));
   }
   changed_.notify_all();
-  return std::shared_ptr<PendingWork>(std::move(work));
+  return {};
 }
 
 void AsyncQueue::wait_for_idle() {
@@ -72,15 +91,21 @@ void AsyncQueue::loop() {
   while (true) {
     changed_.wait(lock, [this] { return ending_ || !operations_.empty(); });
     if (operations_.empty()) return;
-    const Operation operation = std::move(operations_.front());
+    const std::function<Endings()> operation = std::move(operations_.front());
     operations_.pop_front();
     lock.unlock();
-    Status status = operation.run();
+    Endings endings = operation();
     lock.lock();
     pending_.fetch_sub(1, std::memory_order_release);
     // Idle before done: whoever has seen its work done may start something else at once.
     changed_.notify_all();
-    operation.work->finish(std::move(status));
+    QueuedWork::Callbacks callbacks;
+    for (auto& [work, status] : endings) {
+      for (auto& callback : work->settle(std::move(status))) callbacks.push_back(std::move(callback));
+    }
+    lock.unlock();
+    for (const auto& callback : callbacks) callback();
+    lock.lock();
   }
 }
 

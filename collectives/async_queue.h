@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "collectives/communicator_interface.h"
 
@@ -18,13 +20,20 @@ class QueuedWork final : public PendingWork {
  public:
   bool wait_for(std::chrono::nanoseconds limit) override;
   Status status() const override;
-  void finish(Status status);
+  void then(std::function<void()> callback) override;
+  /// Done; what then() has hung on it is for the caller to call.
+  using Callbacks = std::vector<std::function<void()>>;
+  [[nodiscard]] Callbacks settle(Status status);
+  void finish(Status status) {
+    for (const auto& callback : settle(std::move(status))) callback();
+  }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable finished_;
-  bool done_ = false;  // guarded by mutex_
-  Status status_;      // likewise
+  bool done_ = false;    // guarded by mutex_
+  Status status_;        // likewise
+  Callbacks callbacks_;  // likewise; until done
 };
 
 /// Work that was done at once.
@@ -41,24 +50,26 @@ class AsyncQueue {
 
   /// Errors: system (no thread can be had).
   Result<std::shared_ptr<PendingWork>> start(std::function<Status()> operation);
-  /// Until all that was started is done; one load when nothing is under way.
+  /// An operation for several works. It may finish some while it runs; those that it returns are finished when it no
+  /// longer counts as under way.
+  using Endings = std::vector<std::pair<std::shared_ptr<QueuedWork>, Status>>;
+  Status post(std::function<Endings()> operation);
+  /// Nothing is under way; one load.
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  /// Until all that was started is done.
   void wait_idle() {
-    if (pending_.load(std::memory_order_acquire) != 0) wait_for_idle();
+    if (!idle()) wait_for_idle();
   }
 
  private:
-  struct Operation {
-    std::function<Status()> run;
-    std::shared_ptr<QueuedWork> work;
-  };
   void wait_for_idle();
   void loop();
 
   std::atomic<int> pending_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Operation> operations_;  // guarded by mutex_
-  bool ending_ = false;               // likewise
+  std::deque<std::function<Endings()>> operations_;  // guarded by mutex_
+  bool ending_ = false;                              // likewise
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 // The C ABI (tutti.h) on top of the C++ API: translates words, handles and failures, decides nothing.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -53,6 +54,9 @@ static_assert(TUTTI_SUM == static_cast<int>(ReduceOp::sum) && TUTTI_PROD == stat
 static_assert(TUTTI_MIN == static_cast<int>(ReduceOp::min) && TUTTI_MAX == static_cast<int>(ReduceOp::max));
 static_assert(TUTTI_AVG == static_cast<int>(ReduceOp::avg));
 static_assert(TUTTI_PREMUL_SUM == static_cast<int>(ReduceOp::premul_sum));
+static_assert(TUTTI_BAND == static_cast<int>(ReduceOp::band) && TUTTI_BOR == static_cast<int>(ReduceOp::bor));
+static_assert(TUTTI_BXOR == static_cast<int>(ReduceOp::bxor));
+static_assert(TUTTI_ANY_SOURCE == tutti::kAnySource);
 static_assert(sizeof(tutti_unique_id_t) == sizeof(tutti::UniqueId));
 
 // A plain array, so that keeping the text of a failure can not itself fail.
@@ -354,15 +358,25 @@ tutti_status_t tutti_scatter(tutti_comm_t comm, const void* send, void* recv, si
 tutti_status_t tutti_barrier(tutti_comm_t comm) { return run(comm, {Collective::barrier}); }
 
 tutti_status_t tutti_send(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer) {
+  return tutti_send_tagged(comm, buffer, count, type, peer, 0);
+}
+
+tutti_status_t tutti_recv(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer) {
+  return tutti_recv_tagged(comm, buffer, count, type, peer, 0, nullptr);
+}
+
+tutti_status_t tutti_send_tagged(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
+                                 int tag) {
   return guarded([&] {
-    communicator_of(comm).send(buffer, count, type_from(type), peer);
+    communicator_of(comm).send(buffer, count, type_from(type), peer, tag);
     return TUTTI_OK;
   });
 }
 
-tutti_status_t tutti_recv(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer) {
+tutti_status_t tutti_recv_tagged(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer, int tag,
+                                 int* source) {
   return guarded([&] {
-    communicator_of(comm).recv(buffer, count, type_from(type), peer);
+    communicator_of(comm).recv(buffer, count, type_from(type), peer, tag, source);
     return TUTTI_OK;
   });
 }
@@ -438,17 +452,34 @@ tutti_status_t tutti_barrier_async(tutti_comm_t comm, tutti_work_t* work) {
 
 tutti_status_t tutti_send_async(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
                                 tutti_work_t* work) {
-  return guarded([&] {
-    expect(work != nullptr, "tutti: the place for the work is null");
-    return hand_out(communicator_of(comm).send_async(buffer, count, type_from(type), peer), work);
-  });
+  return tutti_send_tagged_async(comm, buffer, count, type, peer, 0, work);
 }
 
 tutti_status_t tutti_recv_async(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                 tutti_work_t* work) {
+  return tutti_recv_tagged_async(comm, buffer, count, type, peer, 0, nullptr, work);
+}
+
+tutti_status_t tutti_send_tagged_async(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
+                                       int tag, tutti_work_t* work) {
   return guarded([&] {
     expect(work != nullptr, "tutti: the place for the work is null");
-    return hand_out(communicator_of(comm).recv_async(buffer, count, type_from(type), peer), work);
+    return hand_out(communicator_of(comm).send_async(buffer, count, type_from(type), peer, tag), work);
+  });
+}
+
+tutti_status_t tutti_recv_tagged_async(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
+                                       int tag, int* source, tutti_work_t* work) {
+  return guarded([&] {
+    expect(work != nullptr, "tutti: the place for the work is null");
+    return hand_out(communicator_of(comm).recv_async(buffer, count, type_from(type), peer, tag, source), work);
+  });
+}
+
+tutti_status_t tutti_group_end_async(tutti_comm_t comm, tutti_work_t* work) {
+  return guarded([&] {
+    expect(work != nullptr, "tutti: the place for the work is null");
+    return hand_out(communicator_of(comm).group_end_async(), work);
   });
 }
 
@@ -497,11 +528,14 @@ void tutti_free(void* pointer) { tutti::deallocate(pointer); }
 
 tutti_status_t tutti_comm_memory(tutti_comm_t comm, tutti_memory_t* memory) {
   return guarded([&] {
-    expect(memory != nullptr && memory->size == sizeof(tutti_memory_t),
+    // The first version of the struct ended before `messages`.
+    expect(memory != nullptr &&
+               (memory->size == sizeof(tutti_memory_t) || memory->size == offsetof(tutti_memory_t, messages)),
            "tutti: memory is null or not initialised with TUTTI_MEMORY_INIT");
     const tutti::MemoryReport report = communicator_of(comm).memory();
     memory->scratch = report.scratch;
     memory->plans = report.plans;
+    if (memory->size == sizeof(tutti_memory_t)) memory->messages = report.messages;
     return TUTTI_OK;
   });
 }

@@ -39,10 +39,12 @@ struct Call {
 /// One message of a group of sends and receives.
 struct Transfer {
   bool sending = false;
-  int peer = 0;
+  int peer = 0;            // receiving: or kAnySource
   void* buffer = nullptr;  // read only when sending
   std::size_t count = 0;
   DataType type = DataType::u8;
+  int tag = 0;            // not negative
+  int* source = nullptr;  // receiving: who has sent it, when it is done; null: not asked for
 };
 
 }  // namespace tutti

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "base/forks.h"
@@ -32,6 +33,7 @@ constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
 executor::WaitOptions wait_options(const Options& options, const Fabric& fabric) {
   executor::WaitOptions wait;
   wait.timeout = options.timeout;
+  wait.interrupted = options.interrupted;
   wait.spin = options::duration(Option::spin);
   wait.crowded = fabric.local_members() > fabric.local_cpus();
   wait.crowded_background = 2 * fabric.local_members() > fabric.local_cpus();
@@ -44,6 +46,13 @@ std::size_t streaming_above(int ranks_of_host) {
   static const Result<topology::Host> host = topology::discover_host();
   const std::uint64_t share = host.ok() ? topology::cache_share(host.value(), ranks_of_host) : 0;
   return std::max<std::size_t>(reduce::kLeastStreaming, share / 4);
+}
+
+/// What memory_limit leaves for messages that come before they are received.
+std::size_t room_for_messages(const transport::Transport& transport, const Options& options) {
+  if (options.memory_limit == 0) return std::numeric_limits<std::size_t>::max();
+  const std::size_t taken = transport.sizes().bytes() + executor::HostExecutor::kBounceBytes;
+  return options.memory_limit - std::min(taken, options.memory_limit);
 }
 
 /// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the fabric has it.
@@ -148,7 +157,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       waiter_(
           *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
       executor_(*transport_, waiter_, health_, rank),
-      transfers_(*transport_, waiter_, health_, rank, streaming_above_),
+      transfers_(*transport_, waiter_, health_, rank, streaming_above_, room_for_messages(*transport_, options)),
       plans_(static_cast<int>(members_.size()), std::move(hosts)) {
   health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
@@ -192,13 +201,6 @@ Status TuttiCommunicator::run(const Call& call) {
   return execute(call);
 }
 
-Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
-  TUTTI_TRY(usable());
-  queue_.wait_idle();
-  waiter_.set_background(false);
-  return execute_group(transfers);
-}
-
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
@@ -220,18 +222,10 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) 
     copy->call.recv_counts = copy->counts.data() + 2 * n;
     copy->call.recv_offsets = copy->counts.data() + 3 * n;
   }
+  started_ = nullptr;  // groups that come after this call do not join those before it
   return queue_.start([this, copy] {
     waiter_.set_background(true);
     return execute(copy->call);
-  });
-}
-
-Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
-  TUTTI_TRY(usable());
-  TUTTI_TRY(validate(transfers, size(), own_name_));
-  return queue_.start([this, copy = std::vector<Transfer>(transfers.begin(), transfers.end())] {
-    waiter_.set_background(true);
-    return execute_group(copy);
   });
 }
 
@@ -297,20 +291,6 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
   last_ = nullptr;
   if (watched_) told(last_call(), "nothing", "nothing: there is nothing to move");
   return {};
-}
-
-Status TuttiCommunicator::execute_group(std::span<const Transfer> transfers) {
-  if (health_.failed()) return failed(health_.status());
-  TUTTI_TRY(validate(transfers, size(), own_name_));
-  transport::Board& board = *transport_->window(rank_).board;
-  executor::announce_group(board, ++groups_, transfers);
-  Status status = transfers_.run(transfers);
-  if (status.ok() && health_.failed()) status = health_.status();
-  transport::CallRecord& record = board.groups[groups_ % transport::kCallRing];
-  executor::end(record, status.ok());
-  last_ = nullptr;
-  if (watched_) told(executor::snapshot(record), "mailboxes", "mailboxes");
-  return status.ok() ? status : failed(status);
 }
 
 // A plan needs to know the size and the place of every piece that its rank touches, and all ranks must choose the same
@@ -537,6 +517,13 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int colo
   return child;
 }
 
+Status TuttiCommunicator::set_timeout(std::chrono::milliseconds timeout) {
+  TUTTI_TRY(usable());
+  TUTTI_ASSIGN(options_.timeout, checked_timeout(timeout));
+  waiter_.set_timeout(options_.timeout);
+  return {};
+}
+
 void TuttiCommunicator::abort(const std::string& reason) {
   if (!usable().ok()) return;
   (void)health_.fail(Code::aborted, fmt::format("{} aborted the communicator: {}", who(rank_), reason));
@@ -552,6 +539,7 @@ MemoryReport TuttiCommunicator::memory() const {
   queue_.wait_idle();
   MemoryReport report;
   report.scratch = transport_->sizes().bytes() + executor_.bounce_bytes();
+  report.messages = transfers_.unexpected_bytes();
   report.plans = plans_.memory();
   for (const ReadySet& set : cache_) {
     for (const auto& entry : set) {

@@ -18,6 +18,7 @@
 #include "collectives/fabric.h"
 #include "collectives/planner/plan_cache.h"
 #include "collectives/planner/selection.h"
+#include "collectives/started_groups.h"
 
 namespace tutti {
 
@@ -39,6 +40,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
 
   Explanation explain_last_call() const override;
@@ -84,12 +86,20 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// Errors: invalid_argument in a fork of the process that made this.
   Status usable() const;
   Status execute(const Call& call);
-  Status execute_group(std::span<const Transfer> transfers);
   Status execute_empty(const Call& call);
   /// By the plan that `ready` has for it. `uneven`: of an all_to_allv.
   Status carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
                    const executor::UnevenPieces* uneven = nullptr);
   Status execute_all_to_allv(const Call& call);
+
+  // Sends and receives (communicator_transfers.cc).
+  /// In the flight recorder; gives the group's number there.
+  std::uint64_t announce(std::span<const Transfer> transfers);
+  void begin(StartedGroup& group);
+  Status ended(std::uint64_t number, Status status);
+  /// An operation of the queue: until all groups are done, and those that were offered meanwhile.
+  AsyncQueue::Endings carry_out(StartedGroups& groups);
+
   /// The cache's entry for this call; made when it is new. Valid until the next call.
   Result<Ready*> ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
@@ -119,7 +129,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const std::vector<int> members_;
   const int rank_;
   const std::uint64_t scope_;
-  const Options options_;
+  Options options_;  // its timeout is of the caller's thread: see set_timeout()
   const std::string own_name_;
   const bool explain_;
   const std::size_t streaming_above_;
@@ -130,6 +140,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
   // With their own synchronisation.
   executor::Health health_;
   mutable AsyncQueue queue_;  // mutable: reports wait for what was started
+
+  // Of the caller's thread.
+  std::shared_ptr<StartedGroups> started_;  // of the last operation in the queue; null: that is a collective
 
   // Of the thread that runs calls (one at a time: the caller's, or the queue's).
   executor::Waiter waiter_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@ class PendingWork {
   virtual bool wait_for(std::chrono::nanoseconds limit) = 0;
   /// The operation's outcome; ok while it runs.
   virtual Status status() const = 0;
+  /// Once, when done: on the thread that finishes it, at once when it is done already.
+  virtual void then(std::function<void()> callback) = 0;
 };
 
 /// Threads: as tutti::Communicator.
@@ -37,6 +40,7 @@ class CommunicatorInterface {
 
   virtual Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) = 0;
   virtual Result<std::shared_ptr<CommunicatorInterface>> shrink() = 0;
+  virtual Status set_timeout(std::chrono::milliseconds timeout) = 0;
   virtual void abort(const std::string& reason) = 0;
 
   virtual Explanation explain_last_call() const = 0;

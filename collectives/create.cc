@@ -16,6 +16,7 @@
 #include "collectives/communicator.h"
 #include "collectives/inproc_fabric.h"
 #include "collectives/shm_fabric.h"
+#include "collectives/validate.h"
 #include "topology/discover.h"
 #include "transport/bootstrap/environment.h"
 
@@ -47,12 +48,8 @@ Status check_place(int rank, int size) {
 
 /// What the caller and the environment ask for, where it can be had.
 Result<Options> checked(Options options) {
-  constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365 * 100);  // its nanoseconds fit 63 bits
   TUTTI_TRY(options::check());
-  if (options.timeout.count() <= 0) {
-    return invalid_argument(fmt::format("timeout is {} ms; expected more than 0", options.timeout.count()));
-  }
-  options.timeout = std::min(options.timeout, kForEver);
+  TUTTI_ASSIGN(options.timeout, checked_timeout(options.timeout));
   // A row may serve some collectives only; one that serves none is a slip of the pen.
   const auto has_name = [&](const algorithms::Algorithm& row) { return row.name == options.algorithm; };
   const auto& table = algorithms::table();

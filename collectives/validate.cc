@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace tutti {
@@ -58,6 +59,12 @@ std::size_t elements_of(const Call& call, int ranks) {
   return has_blocks(call.collective) ? call.count * static_cast<std::size_t>(ranks) : call.count;
 }
 
+Result<std::chrono::milliseconds> checked_timeout(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365 * 100);  // its nanoseconds fit 63 bits
+  if (timeout.count() > 0) return std::min(timeout, kForEver);
+  return invalid_argument(fmt::format("timeout is {} ms; expected more than 0", timeout.count()));
+}
+
 Status validate(const Call& call, int rank, int ranks, const std::string& who) {
   if (call.collective == Collective::barrier) return {};
   const char* name = name_of(call.collective);
@@ -67,6 +74,9 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
   if (static_cast<int>(call.type) >= kDataTypes)
     return bad(fmt::format("type {} is none", static_cast<int>(call.type)));
   if (static_cast<int>(call.op) >= kReduceOps) return bad(fmt::format("op {} is none", static_cast<int>(call.op)));
+  if (reduces(call.collective) && !applies(call.op, call.type)) {
+    return bad(fmt::format("{} of {}; bits are combined of integers only", name_of(call.op), name_of(call.type)));
+  }
   if (has_root(call.collective) && (call.root < 0 || call.root >= ranks)) {
     return bad(fmt::format("root is {}; expected 0 to {}", call.root, ranks - 1));
   }
@@ -89,8 +99,13 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
 Status validate(std::span<const Transfer> transfers, int ranks, const std::string& who) {
   for (const Transfer& t : transfers) {
     const char* name = t.sending ? "send" : "recv";
-    if (t.peer < 0 || t.peer >= ranks) {
-      return invalid_argument(fmt::format("{} called {}: peer is {}; expected 0 to {}", who, name, t.peer, ranks - 1));
+    const bool any = !t.sending && t.peer == kAnySource;
+    if (!any && (t.peer < 0 || t.peer >= ranks)) {
+      return invalid_argument(fmt::format("{} called {}: peer is {}; expected 0 to {}{}", who, name, t.peer, ranks - 1,
+                                          t.sending ? "" : ", or any source"));
+    }
+    if (t.tag < 0) {
+      return invalid_argument(fmt::format("{} called {}: tag is {}; expected 0 or more", who, name, t.tag));
     }
     if (static_cast<int>(t.type) >= kDataTypes) {
       return invalid_argument(fmt::format("{} called {}: type {} is none", who, name, static_cast<int>(t.type)));

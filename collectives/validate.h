@@ -1,6 +1,7 @@
 // The caller's mistakes that one rank can see by itself, each as one sentence. Pure.
 #pragma once
 
+#include <chrono>
 #include <span>
 
 #include "base/status.h"
@@ -14,5 +15,8 @@ Status validate(std::span<const Transfer> transfers, int ranks, const std::strin
 
 /// Elements in the largest buffer of the call: the vector, or all ranks' blocks together.
 std::size_t elements_of(const Call& call, int ranks);
+
+/// What a caller gives as a deadline, where one can be counted so far. Errors: invalid_argument.
+Result<std::chrono::milliseconds> checked_timeout(std::chrono::milliseconds timeout);
 
 }  // namespace tutti

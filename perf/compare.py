@@ -5,7 +5,8 @@ Every backend runs through the same program (build/bin/<collective>_perf). A rou
 sizes, in turn, so that a slow minute of the machine hits all alike; the figure of a size is the median over rounds.
 Beside the collectives there are: `deterministic` (the price of the same bits everywhere), `plan_walk` (what walking a plan
 costs) and `training`, which stands for three: `training_steps` (step times of a small GPT beside PyTorch's own DDP and
-FSDP2), `training_overlap` (what hides behind backward over a slow link) and `training_memory` (bytes per rank).
+FSDP2), `training_overlap` (what hides behind backward over a slow link) and `training_memory` (bytes per rank). `torch` is
+the PyTorch backend: torch.distributed over Tutti and over Gloo.
 Writes results.md, results.json and the plots to perf/out/, and says which of the goals are met.
 """
 import argparse
@@ -26,12 +27,14 @@ import compare_memory  # noqa: E402
 import compare_overlap  # noqa: E402
 import compare_plots  # noqa: E402
 import compare_tables  # noqa: E402
+import compare_torch  # noqa: E402
 import compare_training  # noqa: E402
 from compare_measure import COLLECTIVES, CONTENDERS, PEERS_AND_TUTTI, Collection, Section, measure_plan_walk  # noqa: E402
 
 TRAINING = {"training_steps": compare_training, "training_overlap": compare_overlap, "training_memory": compare_memory}
+PARTS = {**TRAINING, "torch": compare_torch}
 TABLES = COLLECTIVES + ["deterministic"]
-SECTIONS = TABLES + ["plan_walk", *TRAINING]
+SECTIONS = TABLES + ["plan_walk", *PARTS]
 GROUPS = {"training": list(TRAINING)}
 
 
@@ -77,13 +80,13 @@ def measure(arguments, collection):
     sections = [Section(arguments, name, ranks) for ranks in arguments.ranks for name in arguments.tables]
     steps = sum(section.steps() for section in sections)
     steps += "plan_walk" in arguments.sections
-    steps += sum(part.steps(arguments) for name, part in TRAINING.items() if name in arguments.sections)
+    steps += sum(part.steps(arguments) for name, part in PARTS.items() if name in arguments.sections)
     progress = make_progress(steps)
     if "plan_walk" in arguments.sections:
         measure_plan_walk(arguments, collection, progress)
     for section in sections:
         section.measure(collection, progress)
-    for name, part in TRAINING.items():
+    for name, part in PARTS.items():
         if name in arguments.sections:
             part.measure(arguments, collection, progress)
 
@@ -137,22 +140,22 @@ def main():
     measure(arguments, collection)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    if not (collection.times or collection.plan_walk or collection.trained):
+    if not (collection.times or collection.plan_walk or collection.parts):
         sys.exit(f"compare: nothing could be measured: {next(iter(collection.missing.values()), 'nothing was asked for')}")
     medians = collection.medians()
     goals = compare_goals.evaluate(medians, arguments.ranks)
-    for name, part in TRAINING.items():
-        goals += part.goals(collection.trained[name]) if name in collection.trained else []
+    for name, part in PARTS.items():
+        goals += part.goals(collection.parts[name]) if name in collection.parts else []
     machine = describe_machine(load_before)
     if arguments.save:
         arguments.out = arguments.save / folder_name(machine)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    training = [part.table(collection.trained[name]) for name, part in TRAINING.items() if name in collection.trained]
-    table = compare_tables.write_table(machine, arguments, collection, medians, goals, training)
+    tables = [part.table(collection.parts[name]) for name, part in PARTS.items() if name in collection.parts]
+    table = compare_tables.write_table(machine, arguments, collection, medians, goals, tables)
     (arguments.out / "results.md").write_text(table)
     (arguments.out / "results.json").write_text(compare_tables.write_json(machine, arguments, collection, medians, goals))
     print(table)
-    drawings = [(part.draw, collection.trained[name]) for name, part in TRAINING.items() if name in collection.trained]
+    drawings = [(part.draw, collection.parts[name]) for name, part in PARTS.items() if name in collection.parts]
     if collection.times or drawings:
         for line in compare_plots.draw(arguments, collection, medians, drawings):
             print(line)

@@ -61,7 +61,7 @@ def measure_training(arguments, collection, section, program, *options):
     with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
         file = os.path.join(folder, "report.json")
         report = run_program([str(path), *options, "-J", file], file, timeout=900)
-    (collection.missing if isinstance(report, str) else collection.trained)[section] = report
+    (collection.missing if isinstance(report, str) else collection.parts)[section] = report
 
 
 class Collection:
@@ -75,7 +75,7 @@ class Collection:
         self.missing = {}     # what could not be measured: why
         self.notes = []       # what was measured less than the rest, and why
         self.plan_walk = None
-        self.trained = {}     # section of training: what its measure() found
+        self.parts = {}       # section that is no table: what its measure() found
 
     def add(self, ranks, collective, contender, report):
         for row in report["results"]:

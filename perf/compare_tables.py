@@ -84,8 +84,8 @@ def predictions_table(rows):
     return lines + [""]
 
 
-def write_table(machine, arguments, collection, medians, goals, training=()):
-    """`training`: tables that are lines already."""
+def write_table(machine, arguments, collection, medians, goals, parts=()):
+    """`parts`: tables that are lines already."""
     lines = ["# Tutti and its peers", "",
              f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {machine['date']}, commit "
              f"{machine['commit']}. f32, sum, out of place; medians of interleaved rounds; "
@@ -101,7 +101,7 @@ def write_table(machine, arguments, collection, medians, goals, training=()):
         lines += predictions_table(predicted)
     if collection.plan_walk:
         lines += plan_walk_table(collection.plan_walk)
-    for part in training:
+    for part in parts:
         lines += part
     for ranks in arguments.ranks:
         for name in arguments.tables:
@@ -127,5 +127,5 @@ def write_json(machine, arguments, collection, medians, goals):
                         "algorithm": collection.algorithms.get((ranks, collective, contender, size))})
     return json.dumps({"machine": machine, "cold": arguments.cold, "goals": goals,
                        "predictions": compare_goals.predictions(medians, collection.plan_walk),
-                       "plan_walk": collection.plan_walk, "training": collection.trained, "notes": collection.notes,
+                       "plan_walk": collection.plan_walk, "parts": collection.parts, "notes": collection.notes,
                        "missing": collection.missing, "results": results}, indent=1) + "\n"

@@ -130,7 +130,7 @@ def measure(arguments, collection, progress):
                 rows += [summary(size, options, contender, ranks, results)
                          for contender, results in rounds.items() if results]
     if rows:
-        collection.trained["training_steps"] = rows
+        collection.parts["training_steps"] = rows
 
 
 def summary(size, options, contender, ranks, results):

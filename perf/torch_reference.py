@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The training of build/bin/train_gpt by PyTorch itself: DistributedDataParallel or FSDP2 (fully_shard), over Gloo.
+"""The training of build/bin/train_gpt by PyTorch itself: DistributedDataParallel or FSDP2 (fully_shard), over Gloo, or over
+Tutti with --backend tutti.
 
   perf/torch_reference.py --ranks 2 --parallel ddp --steps 40 --json steps.jsonl
   torchrun --nproc-per-node 2 perf/torch_reference.py --parallel fsdp2
@@ -17,7 +18,7 @@ time, so that the cores are as busy), and one {"summary": ...} with medians and 
   sent_bytes: what each rank must send in a step, by formula: 2 (n-1)/n P for ddp; for fsdp2 (n-1)/n P three times, less
     the root's part once, which is kept after forward.
 
-Needs: torch with Gloo. Exit status: 0 good, 1 an error, 2 wrong usage.
+Needs: torch with Gloo; tutti_torch for Tutti. Exit status: 0 good, 1 an error, 2 wrong usage.
 """
 import argparse
 import json
@@ -37,6 +38,7 @@ def parse_arguments(words=None):
     """The names and defaults are train_gpt's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parallel", choices=["ddp", "fsdp2"], default="ddp")
+    parser.add_argument("--backend", choices=["gloo", "tutti"], default="gloo")
     parser.add_argument("--ranks", type=int, default=1, help="local processes (not needed under torchrun)")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--local-steps", type=int, default=0, help="steps without communication afterwards")
@@ -191,7 +193,9 @@ def run_rank(rank, arguments, ranks, meeting_place):
 
     torch.set_num_threads(arguments.threads or max(1, (os.cpu_count() or 1) // ranks))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the ranks are all here; a host's own name may not resolve
-    dist.init_process_group("gloo", init_method=meeting_place, rank=rank, world_size=ranks)
+    if arguments.backend == "tutti":
+        import tutti_torch  # noqa: F401
+    dist.init_process_group(arguments.backend, init_method=meeting_place, rank=rank, world_size=ranks)
 
     def wrap(model):
         if arguments.parallel == "ddp":
@@ -238,7 +242,7 @@ def write(arguments, ranks, sizes, times, losses, local_times):
     lines += [{"local_step": step, "step_ms": ms} for step, ms in enumerate(local_times)]
     step, local = median_after_warm_up(times), median_after_warm_up(local_times)
     lines.append({"summary": {
-        "parallel": arguments.parallel, "backend": "gloo", "torch": torch.__version__, "ranks": ranks,
+        "parallel": arguments.parallel, "backend": arguments.backend, "torch": torch.__version__, "ranks": ranks,
         "threads": torch.get_num_threads(), "parameters": sum(size for _, size in sizes) // 4, "step_ms": step,
         "local_step_ms": local, "communication_share": max(0.0, 1 - local / step) if local else None,
         "sent_bytes": sent_bytes(arguments.parallel, sizes, ranks)}})

@@ -6,7 +6,7 @@ optional_packages=(libbenchmark-dev libhwloc-dev openmpi-bin libopenmpi-dev mpic
 lint_packages=(clang-format clang-tidy)
 fuzz_packages=(clang libclang-rt-14-dev)
 
-training_python=(torch==2.13.0 numpy matplotlib)
+training_python=(torch==2.13.0 numpy matplotlib pytest scikit-build-core)
 torch_cpu_index=https://download.pytorch.org/whl/cpu
 python=.venv/bin/python
 python_is_needed=no  # yes: the command is worth nothing without the Python packages

@@ -44,7 +44,7 @@ enum class CallState : std::uint32_t { entered, done, failed };
 struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> sequence{0};     // call number, from 1
   std::atomic<std::uint64_t> fingerprint{0};  // of all that must be equal on all ranks, in this call and before
-  std::atomic<Handle> input{0};
+  std::atomic<Handle> input{0};               // of a single send or receive: its tag
   std::atomic<Handle> output{0};
   std::atomic<std::uint64_t> count{0};
   std::atomic<double> factor{1.0};     // premul_sum: this rank's factor
@@ -96,11 +96,16 @@ struct alignas(kCacheLine) Regroup {
   std::atomic<std::uint64_t> value{0};
 };
 
-/// Set while the rank sleeps on one of its signal cells. A hint (a sleep is bounded anyway), and on a line of its own:
-/// a signaller looks at it after every signal, and must find it in its cache. On the cell itself, which is on its way
-/// from the waiter's cache, that look took 150 ns.
+/// How the rank sleeps, if it does. A hint (a sleep is bounded anyway), and on a line of its own: a signaller looks at
+/// it after every signal, and must find it in its cache. On the cell itself, which is on its way from the waiter's
+/// cache, that look took 150 ns.
+enum Sleep : std::uint32_t {
+  kAwake = 0,
+  kOnCounter = 1,  // on one counter or tag, whose futex wakes it
+  kOnDoze = 2,     // on this word, whatever comes: who waits for several things
+};
 struct alignas(kCacheLine) Doze {
-  std::atomic<std::uint32_t> sleeping{0};
+  std::atomic<std::uint32_t> sleeping{kAwake};
 };
 
 /// A rank's notice board. Written by its owner only, but for the failure: all ranks that share memory use rank 0's, so

@@ -65,6 +65,27 @@ struct Extreme {
   }
 };
 
+struct And {
+  template <class T>
+  TUTTI_INLINE V<T> apply(V<T> a, V<T> b) {
+    return a & b;
+  }
+};
+
+struct Or {
+  template <class T>
+  TUTTI_INLINE V<T> apply(V<T> a, V<T> b) {
+    return a | b;
+  }
+};
+
+struct Xor {
+  template <class T>
+  TUTTI_INLINE V<T> apply(V<T> a, V<T> b) {
+    return a ^ b;
+  }
+};
+
 // ---- What else is done to the elements
 
 /// The sum divided by the number of ranks.
@@ -230,22 +251,27 @@ void stream_bytes(void* dst, const void* src, std::size_t bytes) {
 void fence_streams() { stream_fence(); }
 
 // Sums, products and their bits are the same for both signs of an integer, so the types share those kernels.
-#define TUTTI_ROW(Codec, Unsigned)                                                             \
-  {                                                                                            \
-    kernel<Unsigned, Sum, Extra::none>, kernel<Unsigned, Prod, Extra::none>,                   \
-        kernel<Codec, Extreme<true>, Extra::none>, kernel<Codec, Extreme<false>, Extra::none>, \
-        kernel<Codec, Sum, Extra::divide>, kernel<Codec, Sum, Extra::premultiply>              \
+#define TUTTI_ARITHMETIC(Codec, Unsigned)                                                                             \
+  kernel<Unsigned, Sum, Extra::none>, kernel<Unsigned, Prod, Extra::none>, kernel<Codec, Extreme<true>, Extra::none>, \
+      kernel<Codec, Extreme<false>, Extra::none>, kernel<Codec, Sum, Extra::divide>,                                  \
+      kernel<Codec, Sum, Extra::premultiply>
+
+// Bits have no neighbours, so integers of any width share the kernels of bytes.
+#define TUTTI_INTEGER(Type)                                                                                    \
+  {                                                                                                            \
+    TUTTI_ARITHMETIC(Plain<Type>, Plain<Wrapping<Type>::type>), kernel<Plain<std::uint8_t>, And, Extra::none>, \
+        kernel<Plain<std::uint8_t>, Or, Extra::none>, kernel<Plain<std::uint8_t>, Xor, Extra::none>            \
   }
+#define TUTTI_FLOAT(Codec) \
+  { TUTTI_ARITHMETIC(Codec, Codec), nullptr, nullptr, nullptr }
 
 }  // namespace
 
 extern const Body TUTTI_REDUCE_BODY = {
     TUTTI_REDUCE_ISA,
-    {TUTTI_ROW(Plain<std::int8_t>, Plain<std::uint8_t>), TUTTI_ROW(Plain<std::uint8_t>, Plain<std::uint8_t>),
-     TUTTI_ROW(Plain<std::int32_t>, Plain<std::uint32_t>), TUTTI_ROW(Plain<std::uint32_t>, Plain<std::uint32_t>),
-     TUTTI_ROW(Plain<std::int64_t>, Plain<std::uint64_t>), TUTTI_ROW(Plain<std::uint64_t>, Plain<std::uint64_t>),
-     TUTTI_ROW(F16, F16), TUTTI_ROW(Bf16, Bf16), TUTTI_ROW(Floating<float>, Floating<float>),
-     TUTTI_ROW(Floating<double>, Floating<double>), TUTTI_ROW(F8e4m3, F8e4m3), TUTTI_ROW(F8e5m2, F8e5m2)},
+    {TUTTI_INTEGER(std::int8_t), TUTTI_INTEGER(std::uint8_t), TUTTI_INTEGER(std::int32_t), TUTTI_INTEGER(std::uint32_t),
+     TUTTI_INTEGER(std::int64_t), TUTTI_INTEGER(std::uint64_t), TUTTI_FLOAT(F16), TUTTI_FLOAT(Bf16),
+     TUTTI_FLOAT(Floating<float>), TUTTI_FLOAT(Floating<double>), TUTTI_FLOAT(F8e4m3), TUTTI_FLOAT(F8e5m2)},
     stream_bytes,
     fence_streams};
 

@@ -23,7 +23,8 @@ struct Job {
 /// One instruction set's loops. Constant, lives as long as the program.
 struct Body {
   const char* isa;
-  void (*kernels[kDataTypes][kReduceOps])(const Job&);  // [type][op]; avg always divides, premul_sum always multiplies
+  // [type][op]; avg always divides, premul_sum always multiplies; null where the op does not apply to the type.
+  void (*kernels[kDataTypes][kReduceOps])(const Job&);
   /// src to dst (disjoint) with stores past the cache, and no fence.
   void (*stream_copy)(void* dst, const void* src, std::size_t bytes);
   /// Orders the stores of stream_copy before later ones.

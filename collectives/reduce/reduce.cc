@@ -53,7 +53,7 @@ const Body* body(const char* isa) {
 
 void reduce_with(const Body& body, const Spec& spec, std::span<void* const> dsts, std::span<const void* const> srcs,
                  std::size_t count, bool streaming) {
-  TUTTI_CHECK(!dsts.empty() && !srcs.empty());
+  TUTTI_CHECK(!dsts.empty() && !srcs.empty() && applies(spec.op, spec.type));
   if (count == 0) return;
   ReduceOp op = spec.op;
   if ((op == ReduceOp::avg && spec.divide_by == 0) || (op == ReduceOp::premul_sum && spec.factors == nullptr)) {

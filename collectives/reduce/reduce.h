@@ -20,6 +20,7 @@
 //   premul_sum each source times its factor, the product rounded to the type, then summed: the same bits from any
 //              algorithm that multiplies each contribution once. For floats up to 32 bits factor and product are f32;
 //              for integers the factor is truncated toward zero and clamped to the type (NaN: 0), the product wraps.
+//   bits       band, bor and bxor of integers, bit by bit.
 //   min, max   NaN if any source is NaN; -0 is less than +0 (IEEE 754-2019 minimum and maximum).
 //   NaN        whatever its origin, a NaN result has one bit pattern: positive, quiet, payload zero (f8e4m3: 0x7f).
 //              What the hardware leaves there depends on the order of operands that a compiler happened to choose.
@@ -53,8 +54,8 @@ struct Spec {
 /// destinations have the same offset from a 64-byte boundary, and are fenced before the call returns, so that a
 /// following release store orders them.
 ///
-/// REQUIRES: at least one source and one destination; divide_by 0 or a whole number in [1, 2^24].
-/// Thread-safe, allocates nothing, does not throw. A call of a cache line costs a few nanoseconds.
+/// REQUIRES: at least one source and one destination; the op applies to the type; divide_by 0 or a whole number in [1,
+/// 2^24]. Thread-safe, allocates nothing, does not throw. A call of a cache line costs a few nanoseconds.
 void reduce(const Spec& spec, std::span<void* const> dsts, std::span<const void* const> srcs, std::size_t count,
             bool streaming);
 

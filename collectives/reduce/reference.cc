@@ -104,6 +104,16 @@ Wide extreme(Wide a, Wide b, bool smaller) {
 }
 
 template <class Wide>
+Wide bits(Wide a, Wide b, ReduceOp op) {
+  if constexpr (std::is_integral_v<Wide>) {
+    if (op == ReduceOp::band) return static_cast<Wide>(a & b);
+    if (op == ReduceOp::bor) return static_cast<Wide>(a | b);
+    return static_cast<Wide>(a ^ b);
+  }
+  return a;  // floats have none
+}
+
+template <class Wide>
 Wide divide(Wide sum, double by) {
   if constexpr (std::is_integral_v<Wide>) {
     // In 64 bits, since the number of ranks may not fit an 8-bit type.
@@ -148,6 +158,9 @@ void reduce_as(const Spec& spec, std::span<void* const> dsts, std::span<const vo
         case ReduceOp::prod: result = multiply(result, x); break;
         case ReduceOp::min: result = extreme(result, x, true); break;
         case ReduceOp::max: result = extreme(result, x, false); break;
+        case ReduceOp::band:
+        case ReduceOp::bor:
+        case ReduceOp::bxor: result = bits(result, x, spec.op); break;
         case ReduceOp::sum:
         case ReduceOp::avg:
         case ReduceOp::premul_sum: result = add(result, x); break;

@@ -77,8 +77,11 @@ typedef enum tutti_op TUTTI_INT {
   TUTTI_PROD = 1,
   TUTTI_MIN = 2,
   TUTTI_MAX = 3,
-  TUTTI_AVG = 4,       /* the sum divided by the number of ranks; integers truncate toward zero */
-  TUTTI_PREMUL_SUM = 5 /* each rank's contribution is multiplied by its own factor first (tutti_call_options_t) */
+  TUTTI_AVG = 4,        /* the sum divided by the number of ranks; integers truncate toward zero */
+  TUTTI_PREMUL_SUM = 5, /* each rank's contribution is multiplied by its own factor first (tutti_call_options_t) */
+  TUTTI_BAND = 6,       /* bitwise and, or, exclusive or: of integers only */
+  TUTTI_BOR = 7,
+  TUTTI_BXOR = 8
 } tutti_op_t;
 
 typedef struct tutti_comm* tutti_comm_t; /* one rank's end of a communicator */
@@ -108,7 +111,7 @@ typedef struct tutti_options {
   size_t size;           /* sizeof(tutti_options_t) */
   int64_t timeout_ms;    /* deadline of every wait, creation included */
   int deterministic;     /* 1: same bits for every algorithm, lane count, placement and kind of memory */
-  int64_t memory_limit;  /* bytes of scratch that this communicator may take per rank; 0: no limit */
+  int64_t memory_limit;  /* bytes that this communicator may take per rank; 0: no limit */
   const char* algorithm; /* force a row of the algorithm table where it can serve; "": the planner chooses */
   const char* backend;   /* "tutti", or a baseline: "openmpi", "mpich", "gloo" */
 } tutti_options_t;
@@ -181,16 +184,29 @@ TUTTI_API tutti_status_t tutti_barrier(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_send(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer);
 TUTTI_API tutti_status_t tutti_recv(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer);
 
-/* Between the two, tutti_send and tutti_recv only note what is wanted; tutti_group_end() runs them together, in any
- * order. */
+/* The same with a tag of the caller's choice, not negative; without one it is 0. A receive takes the first message of
+ * its tag from `peer`, or from anyone (TUTTI_ANY_SOURCE), and *source, unless null, becomes its sender. Messages of a
+ * pair with the same tag keep their order. Count and type are those that were sent, else TUTTI_MISMATCH. A message of
+ * another tag that came before is taken aside into memory of this rank's own (tutti_memory_t.messages), as long as the
+ * memory limit leaves room; else this one waits until that has been received. */
+#define TUTTI_ANY_SOURCE (-1)
+TUTTI_API tutti_status_t tutti_send_tagged(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type,
+                                           int peer, int tag);
+TUTTI_API tutti_status_t tutti_recv_tagged(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
+                                           int tag, int* source);
+
+/* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. */
 TUTTI_API tutti_status_t tutti_group_start(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 
 /* ---- The same in the background --------------------------------------------------------------------------------- */
 
-/* These run on the communicator's own thread, in the order of the calls. Buffers stay valid and untouched until the
- * work is done; counts and offsets are copied. What is wrong with a call is told by the call or by its work. Each *work
- * is freed by tutti_work_free(). */
+/* Buffers, and the source of a receive, stay valid and untouched until the work is done; counts and offsets are copied.
+ * What is wrong with a call is told by the call or by its work. Each *work is freed by tutti_work_free().
+ * Collectives run on the communicator's own thread, in the order of the calls. Sends and receives (and groups of them)
+ * progress independently of each other, in whatever order they can. A collective begins when all that was started before
+ * it is done, and what is started after it begins when it is done. So does a blocking collective, while a blocking send
+ * or receive joins those that are in progress. */
 TUTTI_API tutti_status_t tutti_all_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                                 tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options,
                                                 tutti_work_t* work);
@@ -224,6 +240,12 @@ TUTTI_API tutti_status_t tutti_send_async(tutti_comm_t comm, const void* buffer,
                                           int peer, tutti_work_t* work);
 TUTTI_API tutti_status_t tutti_recv_async(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                           tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_send_tagged_async(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type,
+                                                 int peer, int tag, tutti_work_t* work);
+TUTTI_API tutti_status_t tutti_recv_tagged_async(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type,
+                                                 int peer, int tag, int* source, tutti_work_t* work);
+/* In place of tutti_group_end(): all messages of the group are one work. */
+TUTTI_API tutti_status_t tutti_group_end_async(tutti_comm_t comm, tutti_work_t* work);
 
 /* Until the operation is done or timeout_ms have passed (negative: no limit). Returns how the operation ended, or
  * TUTTI_RUNNING when it has not; it then goes on. */
@@ -244,12 +266,13 @@ TUTTI_API void tutti_free(void* pointer); /* null is allowed */
 /* ---- Looking inside --------------------------------------------------------------------------------------------- */
 
 typedef struct tutti_memory {
-  size_t size;    /* sizeof(tutti_memory_t) */
-  size_t scratch; /* bytes of this rank's window in this communicator */
-  size_t plans;   /* bytes of cached plans, estimated */
+  size_t size;     /* sizeof(tutti_memory_t) */
+  size_t scratch;  /* bytes of this rank's window in this communicator */
+  size_t plans;    /* bytes of cached plans, estimated */
+  size_t messages; /* bytes of messages kept for receives that have not come yet */
 } tutti_memory_t;
 #define TUTTI_MEMORY_INIT \
-  { sizeof(tutti_memory_t), 0, 0 }
+  { sizeof(tutti_memory_t), 0, 0, 0 }
 TUTTI_API tutti_status_t tutti_comm_memory(tutti_comm_t comm, tutti_memory_t* memory);
 
 typedef struct tutti_traffic { /* since the communicator was made */

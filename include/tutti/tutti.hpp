@@ -49,9 +49,13 @@ struct TUTTI_API Options {
   Options();                          // defaults, then the environment
   std::chrono::milliseconds timeout;  // deadline of every wait, creation included
   bool deterministic;                 // same bits for every algorithm, lane count, placement and kind of memory
-  std::size_t memory_limit;           // bytes of scratch that one communicator may take per rank; 0: no limit
+  std::size_t memory_limit;           // bytes that one communicator may take per rank; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
   std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo"
+  /// Asked some twenty times a second by a thread that waits inside a call of its own (not by that of started ones).
+  /// True ends the call, and with it the communicator, on all ranks (Code::aborted): for a language's signals. Empty:
+  /// never.
+  std::function<bool()> interrupted;
 };
 
 /// 128 bytes that rank 0 makes and everybody else is given: where to meet, and the job's secret.
@@ -71,6 +75,10 @@ class TUTTI_API Work {
   bool test() const;
   /// Code::ok while running and when done well.
   Code status() const;
+  /// Calls `callback` once, when done: with null when done well, else with the operation's error. On the thread that
+  /// finishes the operation, which does the communicator's next one only after that: be brief, and use no communicator
+  /// there. On this thread when it is done already. Must not throw.
+  void then(std::function<void(const Error*)> callback) const;
   explicit operator bool() const { return state_ != nullptr; }
 
  private:
@@ -93,9 +101,10 @@ struct Explanation {
 };
 
 struct MemoryReport {
-  std::size_t scratch = 0;  // bytes of this rank's window in this communicator
-  std::size_t plans = 0;    // cached plans, estimated
-  std::size_t total() const { return scratch + plans; }
+  std::size_t scratch = 0;   // bytes of this rank's window in this communicator
+  std::size_t plans = 0;     // cached plans, estimated
+  std::size_t messages = 0;  // kept for receives that have not come yet (see send)
+  std::size_t total() const { return scratch + plans + messages; }
 };
 
 struct Traffic {  // since the communicator was made
@@ -143,14 +152,26 @@ class TUTTI_API Communicator {
   void scatter(const void* send, void* recv, std::size_t count, DataType type, int root,
                const CallOptions& options = {});
   void barrier();
-  void send(const void* buffer, std::size_t count, DataType type, int peer);
-  void recv(void* buffer, std::size_t count, DataType type, int peer);
+
+  /// A message to `peer`, with a tag of the caller's choice (not negative). Returns when the buffer may be used again:
+  /// a small message may be on its way then.
+  void send(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0);
+  /// The first message with this tag from `peer`, or from anyone (kAnySource); `*source` becomes its sender (null: not
+  /// asked for). Messages of a pair with the same tag keep their order, and of several receives that want the same
+  /// message the first gets it; whoever sends to receivers from any source has his turn. Count and type are those that
+  /// were sent, else mismatch. A message of another tag that came before is taken aside into memory of this rank's own
+  /// (MemoryReport::messages), as long as memory_limit leaves room; else this one waits until that has been received.
+  void recv(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr);
 
   /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order.
   void group_start();
   void group_end();
 
-  // The same, on the communicator's own thread, in the order of the calls. Counts and offsets are copied.
+  // The same in the background. Counts and offsets are copied; buffers, and recv's source, stay valid until the work is
+  // done. Collectives run on the communicator's own thread in the order of the calls. Sends and receives (and groups of
+  // them) progress independently of each other, in whatever order they can. A collective begins when all that was
+  // started before it is done, and what is started after it begins when it is done. So does a blocking collective,
+  // while a blocking send or receive joins those that are in progress.
   Work all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
                         const CallOptions& options = {});
   Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
@@ -171,13 +192,17 @@ class TUTTI_API Communicator {
   Work scatter_async(const void* send, void* recv, std::size_t count, DataType type, int root,
                      const CallOptions& options = {});
   Work barrier_async();
-  Work send_async(const void* buffer, std::size_t count, DataType type, int peer);
-  Work recv_async(void* buffer, std::size_t count, DataType type, int peer);
+  Work send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0);
+  Work recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr);
+  /// In place of group_end(): all messages of the group are one work.
+  Work group_end_async();
 
   /// Ranks that give the same colour form a new communicator, ordered by key, then rank. A negative colour gets none.
   Communicator split(int color, int key) const;
   /// The ranks that are still alive form a new communicator. Works after a failure.
   Communicator shrink() const;
+  /// The deadline of this rank's waits from now on, those under way included. More than 0.
+  void set_timeout(std::chrono::milliseconds timeout);
   /// Ends all pending and future calls of this communicator on every rank; returns at once. Any thread.
   void abort(const std::string& reason);
 

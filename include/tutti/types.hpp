@@ -11,9 +11,13 @@ enum class DataType : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32,
 inline constexpr int kDataTypes = 12;
 
 /// avg divides the sum by the number of ranks (integers truncate toward zero). premul_sum multiplies each rank's
-/// contribution by that rank's own factor, rounds the product to the type, then sums.
-enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, premul_sum };
-inline constexpr int kReduceOps = 6;
+/// contribution by that rank's own factor, rounds the product to the type, then sums. band, bor and bxor combine the
+/// bits of integers.
+enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, premul_sum, band, bor, bxor };
+inline constexpr int kReduceOps = 9;
+
+/// In place of the peer of a receive: whoever has sent a message with the tag.
+inline constexpr int kAnySource = -1;
 
 enum class Collective : std::uint8_t {
   all_reduce,
@@ -55,6 +59,13 @@ constexpr bool has_root(Collective collective) {
          collective == Collective::scatter;
 }
 
+constexpr bool is_integer(DataType type) { return type <= DataType::u64; }
+
+constexpr bool is_bitwise(ReduceOp op) { return op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor; }
+
+/// Whether elements of this type can be reduced so: bits are combined of integers only.
+constexpr bool applies(ReduceOp op, DataType type) { return is_integer(type) || !is_bitwise(op); }
+
 /// Bytes of one element.
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
@@ -81,7 +92,7 @@ constexpr const char* name_of(DataType type) {
 }
 
 constexpr const char* name_of(ReduceOp op) {
-  constexpr const char* names[kReduceOps] = {"sum", "prod", "min", "max", "avg", "premul_sum"};
+  constexpr const char* names[kReduceOps] = {"sum", "prod", "min", "max", "avg", "premul_sum", "band", "bor", "bxor"};
   return names[static_cast<int>(op)];
 }
 

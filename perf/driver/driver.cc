@@ -59,6 +59,8 @@ void run_rows(const Settings& settings, const PerfCollective& collective, Commun
   const int last_root = every_root ? comm.size() - 1 : first_root;
   for (const DataType type : settings.types) {
     for (const ReduceOp op : ops) {
+      const bool one_of_many = settings.types.size() > 1 || ops.size() > 1;
+      if (one_of_many && !applies(op, type)) continue;
       for (int root = first_root; root <= last_root; ++root) {
         try {
           for (const std::size_t bytes : row_sizes(settings)) {
@@ -67,7 +69,6 @@ void run_rows(const Settings& settings, const PerfCollective& collective, Commun
           }
         } catch (const Error& error) {
           // Of "all" types or operations those that the backend lacks are left out; one that was asked for is an error.
-          const bool one_of_many = settings.types.size() > 1 || ops.size() > 1;
           if (error.code() != Code::unsupported || !one_of_many) throw;
           if (first_rank) report.print_note(fmt::format("skipped: {}", error.what()));
         }

@@ -196,6 +196,12 @@ double decode(const void* element, DataType type) {
 Pattern::Pattern(DataType type, ReduceOp op, int ranks)
     : type_(type), op_(op), ranks_(ranks), tables_(static_cast<std::size_t>(ranks) + 1) {}
 
+double combine_bits(double a, double b, ReduceOp op) {
+  const auto x = static_cast<std::int64_t>(a);
+  const auto y = static_cast<std::int64_t>(b);
+  return static_cast<double>(op == ReduceOp::band ? x & y : op == ReduceOp::bor ? x | y : x ^ y);
+}
+
 double Pattern::factor(int rank) const { return op_ == ReduceOp::premul_sum && rank % 2 == 0 ? 2 : 1; }
 
 double Pattern::contribution(int rank, std::size_t position) const {
@@ -208,7 +214,10 @@ double Pattern::contribution(int rank, std::size_t position) const {
     case ReduceOp::avg: return term_of_average(rank, position, limit, ranks, with_sign);
     case ReduceOp::prod: return factor_of_product(rank, position, ranks, type_);
     case ReduceOp::min:
-    case ReduceOp::max: break;
+    case ReduceOp::max:
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor: break;
   }
   return bounded(mix(static_cast<std::uint64_t>(rank), position), std::min(limit, kLargest), with_sign);
 }
@@ -224,6 +233,9 @@ double Pattern::reduced(std::size_t position) const {
       case ReduceOp::prod: result *= value; break;
       case ReduceOp::min: result = std::min(result, value); break;
       case ReduceOp::max: result = std::max(result, value); break;
+      case ReduceOp::band:
+      case ReduceOp::bor:
+      case ReduceOp::bxor: result = combine_bits(result, value, op_); break;
     }
   }
   return op_ == ReduceOp::avg ? result / ranks_ : result;

@@ -10,6 +10,7 @@
 //         so partial products lie in 2^-6 .. 2^6, which are normal numbers of every floating type and fit every
 //         integer.
 //   min, max  small integers.
+//   band, bor, bxor  small integers, whose bits beyond the type's width all are the sign's.
 //   avg   all ranks give the same v, plus d from one and minus d from the other of a pair of ranks; magnitudes add up
 //   to
 //         at most L. The sum is exactly n v, so that the quotient v is a value of the type: a correctly rounded
@@ -55,6 +56,9 @@ class Pattern {
   std::size_t shift_ = 0;
   std::vector<std::vector<std::byte>> tables_;  // one period for each rank and, last, for the reduction; made on demand
 };
+
+/// band, bor or bxor of two whole numbers.
+double combine_bits(double a, double b, ReduceOp op);
 
 /// The largest number up to which every integer is a value of the type.
 double exact_integer_limit(DataType type);

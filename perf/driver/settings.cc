@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::array<const char*, kDataTypes> kTypeNames = {"int8", "uint8",    "int32", "uint32", "int64",  "uint64",
                                                             "half", "bfloat16", "float", "double", "f8e4m3", "f8e5m2"};
-constexpr std::array<const char*, kReduceOps> kOpNames = {"sum", "prod", "min", "max", "avg", "mulsum"};
+constexpr std::array<const char*, kReduceOps> kOpNames = {"sum",    "prod", "min", "max", "avg",
+                                                          "mulsum", "band", "bor", "bxor"};
 
 /// What the command line says before it is understood.
 struct Raw {
@@ -51,7 +52,7 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.add_option("-p,--parallel_init", s.parallel_init, "accepted; ranks always start side by side [0]");
   app.add_option("-c,--check", s.check, "iterations whose results are checked; 0: none [1]")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("-o,--op", raw.op, "sum, prod, min, max, avg, mulsum or all [sum]");
+  app.add_option("-o,--op", raw.op, "sum, prod, min, max, avg, mulsum, band, bor, bxor or all [sum]");
   app.add_option("-d,--datatype", raw.type,
                  "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, f8e4m3, f8e5m2 or all; "
                  "also by the short names i8 ... f32 [float]");
@@ -172,7 +173,8 @@ Parsed parse_settings(int argc, const char* const* argv) {
 
   s.ops = named<ReduceOp>(raw.op, kOpNames, [](ReduceOp op) { return std::string_view(name_of(op)); });
   if (s.ops.empty()) {
-    return refuse(Exit::usage, fmt::format("-o {}: expected sum, prod, min, max, avg, mulsum or all", quote(raw.op)));
+    return refuse(Exit::usage, fmt::format("-o {}: expected sum, prod, min, max, avg, mulsum, band, bor, bxor or all",
+                                           quote(raw.op)));
   }
   s.types = named<DataType>(raw.type, kTypeNames, [](DataType type) { return std::string_view(name_of(type)); });
   if (s.types.empty()) {

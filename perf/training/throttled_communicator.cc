@@ -74,6 +74,7 @@ class ThrottledCommunicator final : public CommunicatorInterface {
 
   Result<Inside> split(int color, int key) override { return wrapped(inside_->split(color, key)); }
   Result<Inside> shrink() override { return wrapped(inside_->shrink()); }
+  Status set_timeout(std::chrono::milliseconds timeout) override { return inside_->set_timeout(timeout); }
   void abort(const std::string& reason) override { inside_->abort(reason); }
 
   Explanation explain_last_call() const override { return inside_->explain_last_call(); }

@@ -1,6 +1,7 @@
 // Operations in flight: their order, their outcome, and what may be done meanwhile.
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <numeric>
 
 #include "tests/collectives/must.h"
@@ -123,6 +124,46 @@ TEST(Async, WaitWithALimitGivesUpAndTheOperationGoesOn) {
     work.wait();
     MUST(value == 3);
     MUST(work.wait(0ms));
+  }));
+}
+
+TEST(Async, ACallbackRunsOnceWhenDoneOrAtOnce) {
+  expect_no_errors(run_threads(2, [](Communicator& comm) {
+    std::vector<std::int32_t> data(10'000, 1);
+    for (int turn = 0; turn < 200; ++turn) {
+      std::promise<bool> first;  // set twice, it throws
+      std::promise<bool> second;
+      Work work = comm.all_reduce_async(data.data(), data.data(), data.size(), DataType::i32, ReduceOp::max);
+      work.then([&](const Error* error) { first.set_value(error == nullptr && data.back() == 1); });
+      if (turn % 2 == 0) work.wait();
+      work.then([&](const Error* error) { second.set_value(error == nullptr); });
+      MUST(first.get_future().get());
+      MUST(second.get_future().get());
+      MUST(work.test());
+      // Whoever has been told may start the next call.
+      comm.barrier();
+    }
+    Work().then([](const Error* error) { MUST(error == nullptr); });
+  }));
+}
+
+TEST(Async, ACallbackIsToldTheError) {
+  expect_no_errors(run_threads(2, [](Communicator& comm) {
+    std::int32_t value = 1;
+    if (comm.rank() == 1) {
+      comm.abort("enough");
+      return;
+    }
+    std::promise<std::string> told;
+    Work work;
+    try {
+      work = comm.all_reduce_async(&value, &value, 1, DataType::i32);
+    } catch (const Error& error) {  // the abort was quicker
+      MUST(std::string(error.what()).find("enough") != std::string::npos);
+      return;
+    }
+    work.then([&](const Error* error) { told.set_value(error == nullptr ? "done" : error->what()); });
+    MUST(told.get_future().get().find("enough") != std::string::npos);
   }));
 }
 

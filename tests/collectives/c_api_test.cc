@@ -245,6 +245,16 @@ TEST(CApi, CallOptionsReachTheCall) {
     EXPECT_DONE(tutti_all_reduce(comm, &mine, &sum, 1, TUTTI_F32, TUTTI_PREMUL_SUM, &options));
     EXPECT_EQ(sum, 32);
 
+    const uint8_t bits = rank == 0 ? 0x0e : 0x07;
+    uint8_t joined = 0;
+    EXPECT_DONE(tutti_all_reduce(comm, &bits, &joined, 1, TUTTI_U8, TUTTI_BAND, nullptr));
+    EXPECT_EQ(joined, 0x06);
+    EXPECT_DONE(tutti_all_reduce(comm, &bits, &joined, 1, TUTTI_U8, TUTTI_BOR, nullptr));
+    EXPECT_EQ(joined, 0x0f);
+    EXPECT_DONE(tutti_all_reduce(comm, &bits, &joined, 1, TUTTI_U8, TUTTI_BXOR, nullptr));
+    EXPECT_EQ(joined, 0x09);
+    EXPECT_EQ(tutti_all_reduce(comm, &mine, &sum, 1, TUTTI_F32, TUTTI_BXOR, nullptr), TUTTI_INVALID_ARGUMENT);
+
     options = TUTTI_CALL_OPTIONS_INIT;
     options.algorithm = "ring";
     EXPECT_DONE(tutti_all_reduce(comm, &mine, &sum, 1, TUTTI_F32, TUTTI_SUM, &options));

@@ -52,9 +52,10 @@ class RandomProgram {
     // Whole numbers whose sums every order gives exactly: not the narrow floats, nor products of many.
     const DataType types[] = {DataType::i8, DataType::u8, DataType::i32, DataType::u64, DataType::f32, DataType::f64};
     c.type = types[draw(std::size(types))];
-    const ReduceOp ops[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::premul_sum};
+    const ReduceOp ops[] = {ReduceOp::sum,  ReduceOp::min, ReduceOp::max, ReduceOp::premul_sum,
+                            ReduceOp::band, ReduceOp::bor, ReduceOp::bxor};
     const ReduceOp op = ops[draw(std::size(ops))];
-    if (reduces(c.collective)) c.op = op;
+    if (reduces(c.collective) && applies(op, c.type)) c.op = op;
     const int root = static_cast<int>(draw(997)) % comm.size();
     if (algorithms::serves(algorithm, {algorithm.collective, comm.size(), root, {}})) c.root = root;
     c.deterministic = draw(4) == 0 && algorithm.rank_order;

@@ -137,6 +137,35 @@ TEST(Kill, SendersAndReceivers) {
   }
 }
 
+TEST(Kill, ReceiversFromAnySource) {
+  for (const bool background : {false, true}) {
+    Processes ranks(3, [background](const Place& place) {
+      Communicator comm = place.join(with_timeout(60s));
+      std::vector<float> data(1'000'000);
+      float x = 0;
+      comm.barrier();
+      place.step();
+      if (place.rank() == 2) place.wait_for_go();
+      place.fails([&] {
+        if (background) {
+          Work sent = comm.send_async(data.data(), data.size(), DataType::f32, 2, 4);
+          comm.recv_async(&x, 1, DataType::f32, kAnySource, 4).wait();
+        }
+        comm.recv(&x, 1, DataType::f32, kAnySource, 4);
+      });
+    });
+    for (int r = 0; r < 3; ++r) ASSERT_TRUE(ranks.wait_progress(r, 1));
+    const std::int64_t killed_ns = ranks.signal(2, SIGKILL);
+    ASSERT_TRUE(ranks.finish(30s, {2}));
+    for (const int r : {0, 1}) {
+      ASSERT_EQ(ranks.slot(r).failures, 1);
+      EXPECT_EQ(ranks.slot(r).failure[0].code, Code::peer_died) << ranks.error(r);
+      EXPECT_THAT(ranks.error(r), HasSubstr(ranks.name(2) + " died"));
+      EXPECT_LT(static_cast<double>(ranks.slot(r).failure[0].at_ns - killed_ns) * 1e-9, kBoundSeconds);
+    }
+  }
+}
+
 // An orderly end is no death: the others may still be in the last call when the first is gone.
 TEST(Kill, AnOrderlyEndIsNone) {
   Processes ranks(4, [](const Place& place) {

@@ -43,6 +43,21 @@ TEST(Baselines, WhatTheyLackIsASentenceAndExitStatus5) {
   }
 }
 
+TEST(Baselines, BitsAreCombinedByMpiAndRefusedByGloo) {
+  for (const char* backend : {"openmpi", "mpich", "gloo"}) {
+    if (!std::filesystem::exists(build_folder() / "lib" / (std::string("libtutti_baseline_") + backend + ".so")))
+      continue;
+    for (const char* op : {"band", "bor", "bxor"}) {
+      const Outcome run = run_program("all_reduce_perf", std::string("--ranks 2 -b 4K -e 4K -n 1 -c 1 -d int32 -o ") +
+                                                             op + " --backend " + backend);
+      const bool gloo = backend == std::string("gloo");
+      EXPECT_EQ(run.status, gloo ? 5 : 0) << run.text;
+      const std::string refusal = std::string("all_reduce of i32 with ") + op + " is not supported";
+      EXPECT_NE(run.text.find(gloo ? refusal : "Out of bounds values : 0 OK"), std::string::npos) << run.text;
+    }
+  }
+}
+
 TEST(Baselines, AMissingPlugInIsASentence) {
   setenv("TUTTI_BASELINES", "/no/such/folder", 1);
   const Outcome run = run_program("all_reduce_perf", "--ranks 2 -b 8 -e 8 --backend gloo");

@@ -16,7 +16,9 @@ import compare_measure  # noqa: E402
 import compare_memory  # noqa: E402
 import compare_overlap  # noqa: E402
 import compare_tables  # noqa: E402
+import compare_torch  # noqa: E402
 import compare_training  # noqa: E402
+import torch_compare  # noqa: E402
 import torch_reference  # noqa: E402
 
 MIB = 1 << 20
@@ -145,6 +147,63 @@ class Training(unittest.TestCase):
         self.assertFalse(compare_memory.goals({"results": [{**row, "measured_sum": 53}]})[0]["met"])
         self.assertFalse(compare_memory.goals({"results": [{**row, "measured_sum": 47}]})[0]["met"])
         self.assertIn("| zero3 | 16/n | 3 | 4 | 4 | 8 | 18 | 16 | 1.1250 | 4 | 2 | 0 |", compare_memory.table(report))
+
+
+def torch_calls(tutti_us, gloo_us, collective="all_reduce", size=8):
+    rows = [{"collective": collective, "size": size, "backend": backend, "time_us": sorted(times)[len(times) // 2],
+             "rounds_us": times} for backend, times in (("tutti", tutti_us), ("gloo", gloo_us))]
+    return {"ranks": 2, "results": rows, "missing": {"mpi": "this torch was built without MPI"},
+            "cost_us": {"dist.all_reduce": 7.0, "backend": 2.0, "no backend": 4.0}}
+
+
+def torch_found(report, tutti_ms=1.0, gloo_ms=1.6, cpp_us=0.5):
+    steps = [{"ranks": 2, "parallel": "ddp", "backend": backend, "loss": 2.0, "step_ms": ms, "rounds": [ms]}
+             for backend, ms in (("tutti", tutti_ms), ("gloo", gloo_ms))]
+    return {"calls": [report], "cpp_us": {"2": cpp_us}, "steps": steps}
+
+
+class Torch(unittest.TestCase):
+    def test_ratios_are_of_the_same_round(self):
+        self.assertEqual(compare_torch.call_ratios(torch_calls([1.0, 10.0, 2.0], [12.0, 120.0, 24.0]), "all_reduce"), {8: 12})
+        self.assertEqual(compare_torch.call_ratios(torch_calls([1.0], [1.0]), "broadcast"), {})
+
+    def test_goals(self):
+        first, cost, step = compare_torch.goals(torch_found(torch_calls([1.0], [10.0])))
+        self.assertEqual((first["met"], cost["met"], step["met"]), (True, False, True))
+        self.assertEqual(cost["measured"], "6.50 us")
+        rows = compare_torch.goals(torch_found(torch_calls([1.0], [9.9]), gloo_ms=1.4, cpp_us=1.5))
+        self.assertEqual({row["goal"].split(":")[0]: row["met"] for row in rows}, {
+            "torch, all_reduce, 2 ranks, to 4 KiB": False, "torch, 2 ranks": True,
+            "torch, a step of DDP, 2 ranks, communication-bound": False})
+        large = compare_torch.goals(torch_found(torch_calls([1.0], [4.0], size=1 << 20)))
+        self.assertTrue(next(row for row in large if "from 64 KiB" in row["goal"])["met"])
+        slow = compare_torch.goals(torch_found(torch_calls([1.0], [2.9], "broadcast")))
+        self.assertFalse(next(row for row in slow if "broadcast" in row["goal"])["met"])
+
+    def test_table(self):
+        text = "\n".join(compare_torch.table(torch_found(torch_calls([2.0], [30.0]))))
+        self.assertIn("| 8 B | 2.0 | 30.0 | 15.00 |", text)
+        self.assertIn("| 2 | 0.50 | 2.00 | 7.00 | 6.50 | 4.00 |", text)
+        self.assertIn("| 2 | DDP | tutti | 1.00 | 1.0 to 1.0 | 2.0000 | 1.60 |", text)
+        self.assertIn("- mpi: this torch was built without MPI", text)
+
+    def test_what_is_missing_is_said(self):
+        real = compare_torch.compare_training.python_with_torch
+        compare_torch.compare_training.python_with_torch = lambda: None
+        try:
+            collection = compare_measure.Collection()
+            compare_torch.measure(compare.parse_arguments(["torch"]), collection, lambda text: None)
+        finally:
+            compare_torch.compare_training.python_with_torch = real
+        self.assertIn("no Python with torch", collection.missing["torch"])
+
+    def test_wrong_usage_is_refused(self):
+        for words in (["--only", "no_such"], ["--ranks", "0"], ["--factor", "1"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                torch_compare.parse_arguments(words)
+
+    def test_sizes(self):
+        self.assertEqual(torch_compare.sizes_of(torch_compare.parse_arguments(["--max", "1K", "--factor", "8"])), [8, 64, 512])
 
 
 class Reference(unittest.TestCase):

@@ -34,6 +34,7 @@ class OneRank final : public CommunicatorInterface {
   }
   Result<std::shared_ptr<CommunicatorInterface>> split(int, int) override { return unsupported("no split"); }
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override { return unsupported("no shrink"); }
+  Status set_timeout(std::chrono::milliseconds) override { return {}; }
   void abort(const std::string&) override {}
   Explanation explain_last_call() const override { return {.algorithm = "copy"}; }
   MemoryReport memory() const override { return {}; }

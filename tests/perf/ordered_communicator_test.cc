@@ -89,6 +89,10 @@ TEST(OrderedCommunicator, RefusesWhatNoBaselineHas) {
   Call scaled = call_of(1);
   scaled.op = ReduceOp::premul_sum;
   EXPECT_EQ(recorder.run(scaled).code(), Code::unsupported);
+  Call bits = call_of(1);
+  bits.type = DataType::f32;
+  bits.op = ReduceOp::bxor;
+  EXPECT_EQ(recorder.run(bits).code(), Code::invalid_argument);
   EXPECT_EQ(recorder.shrink().status().code(), Code::unsupported);
   EXPECT_TRUE(recorder.counts.empty());
 }

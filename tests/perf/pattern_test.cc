@@ -25,6 +25,9 @@ bool is_value_of(double value, DataType type) {
 
 class EveryTypeAndOp : public testing::TestWithParam<std::tuple<int, int>> {
  protected:
+  void SetUp() override {
+    if (!applies(op(), type())) GTEST_SKIP() << "bits are combined of integers only";
+  }
   DataType type() const { return static_cast<DataType>(std::get<0>(GetParam())); }
   ReduceOp op() const { return static_cast<ReduceOp>(std::get<1>(GetParam())); }
 };
@@ -54,6 +57,9 @@ TEST_P(EveryTypeAndOp, AnyOrderOfReductionIsExact) {
           case ReduceOp::prod: a *= b; break;
           case ReduceOp::min: a = std::min(a, b); break;
           case ReduceOp::max: a = std::max(a, b); break;
+          case ReduceOp::band:
+          case ReduceOp::bor:
+          case ReduceOp::bxor: a = combine_bits(a, b, op()); break;
           default: a += b; break;
         }
         ASSERT_TRUE(is_value_of(a, type())) << ranks << " ranks, position " << position << ", partial result " << a;
@@ -92,6 +98,14 @@ std::string name_of_case(const testing::TestParamInfo<std::tuple<int, int>>& inf
 }
 INSTANTIATE_TEST_SUITE_P(All, EveryTypeAndOp,
                          testing::Combine(testing::Range(0, kDataTypes), testing::Range(0, kReduceOps)), name_of_case);
+
+TEST(Pattern, BitsAreThoseOfTwosComplement) {
+  EXPECT_EQ(combine_bits(12, 10, ReduceOp::band), 8);
+  EXPECT_EQ(combine_bits(12, 10, ReduceOp::bor), 14);
+  EXPECT_EQ(combine_bits(12, 10, ReduceOp::bxor), 6);
+  EXPECT_EQ(combine_bits(-1, 10, ReduceOp::band), 10);
+  EXPECT_EQ(combine_bits(-4, 1, ReduceOp::bor), -3);
+}
 
 TEST(Pattern, AChunkInAWrongPlaceIsSeen) {
   Pattern pattern(DataType::f32, ReduceOp::sum, 2);

@@ -41,7 +41,9 @@ TEST(Programs, EveryTypeAndOperation) {
   const Outcome run = run_program("all_reduce_perf", "--ranks 3 -b 12K -e 12K -n 1 -c 2 -d all -o all");
   EXPECT_EQ(run.status, 0) << run.text;
   EXPECT_EQ(run.text.find("skipped"), std::string::npos) << run.text;
-  EXPECT_NE(run.text.find("mulsum"), std::string::npos) << run.text;
+  for (const char* op : {"mulsum", "band", "bxor"}) {
+    EXPECT_NE(run.text.find(op), std::string::npos) << run.text;
+  }
 }
 
 TEST(Programs, ExitStatus) {

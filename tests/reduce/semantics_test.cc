@@ -114,6 +114,17 @@ TEST(Semantics, PremultipliedSumRoundsEachProduct) {
   EXPECT_EQ(reduced<std::uint8_t>({DataType::u8, ReduceOp::premul_sum, 0, clamped}, {5}), 0);
 }
 
+TEST(Semantics, BitsAreCombinedOneByOne) {
+  EXPECT_EQ(reduced<std::uint8_t>({DataType::u8, ReduceOp::band}, {0b1110, 0b0111, 0b1101}), 0b0100);
+  EXPECT_EQ(reduced<std::uint8_t>({DataType::u8, ReduceOp::bor}, {0b1000, 0b0001, 0b0001}), 0b1001);
+  EXPECT_EQ(reduced<std::uint8_t>({DataType::u8, ReduceOp::bxor}, {0b1100, 0b1010, 0b0001}), 0b0111);
+  EXPECT_EQ(reduced<std::int8_t>({DataType::i8, ReduceOp::band}, {-1, -128}), -128);
+  EXPECT_EQ(reduced<std::int32_t>({DataType::i32, ReduceOp::bxor}, {INT32_MIN, -1}), INT32_MAX);
+  EXPECT_EQ(reduced<std::int64_t>({DataType::i64, ReduceOp::bor}, {INT64_MIN, 1}), INT64_MIN + 1);
+  EXPECT_EQ(reduced<std::uint64_t>({DataType::u64, ReduceOp::band}, {UINT64_MAX, 1ULL << 40}), 1ULL << 40);
+  EXPECT_EQ(reduced<std::uint32_t>({DataType::u32, ReduceOp::bor}, {7}), 7u);
+}
+
 TEST(Semantics, MinAndMaxKeepNanAndOrderZeros) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {

@@ -208,7 +208,8 @@ void GlooCommunicator::dispatch(const Call& call, gloo::AllreduceOptions::Algori
 Status GlooCommunicator::execute(const Call& call) {
   const std::string what = fmt::format("{} of {}", name_of(call.collective), name_of(call.type));
   if (call.collective == Collective::send_recv) return lacks("send_recv outside a group");
-  if (reduces(call.collective) && gloo_reduce(call.type, call.op) == nullptr) return lacks(what);
+  if (reduces(call.collective) && gloo_reduce(call.type, call.op) == nullptr)
+    return lacks(is_bitwise(call.op) ? fmt::format("{} with {}", what, name_of(call.op)) : what);
   if (reduces(call.collective) && call.op == ReduceOp::avg && call.type == DataType::f16)
     return lacks(what + " with avg");
   if (call.collective == Collective::all_to_all && call.send == call.recv) return lacks("all_to_all in place");
@@ -231,23 +232,32 @@ Status GlooCommunicator::execute(const Call& call) {
 }
 
 Status GlooCommunicator::execute_group(std::span<const Transfer> transfers) {
-  // Above the tags of collectives, which carry a prefix in the top byte.
+  // Above the tags of collectives, which carry a prefix in the top byte; the message's own is below.
   constexpr std::uint64_t kSlot = 0x7f00000000000000;
   try {
     std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> buffers;
     for (const Transfer& transfer : transfers) {
       buffers.push_back(context_->createUnboundBuffer(transfer.buffer, transfer.count * size_of(transfer.type)));
+      const std::uint64_t slot = kSlot | static_cast<std::uint64_t>(transfer.tag);
       if (transfer.sending) {
-        buffers.back()->send(transfer.peer, kSlot);
+        buffers.back()->send(transfer.peer, slot);
+      } else if (transfer.peer == kAnySource) {
+        std::vector<int> others;
+        for (int r = 0; r < size(); ++r) {
+          if (r != rank()) others.push_back(r);
+        }
+        buffers.back()->recv(others, slot);
       } else {
-        buffers.back()->recv(transfer.peer, kSlot);
+        buffers.back()->recv(transfer.peer, slot);
       }
     }
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       if (transfers[i].sending) {
         buffers[i]->waitSend(context_->getTimeout());
       } else {
-        buffers[i]->waitRecv(context_->getTimeout());
+        int source = transfers[i].peer;
+        buffers[i]->waitRecv(&source, context_->getTimeout());
+        if (transfers[i].source != nullptr) *transfers[i].source = source;
       }
     }
   } catch (const std::exception& error) {

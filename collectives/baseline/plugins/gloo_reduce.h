@@ -19,13 +19,17 @@ GlooReduce gloo_reduce_of(ReduceOp op) {
     case ReduceOp::max: return &gloo::max<T>;
     case ReduceOp::sum:
     case ReduceOp::avg:  // a sum, and then a pass that divides
-    case ReduceOp::premul_sum: break;
+    case ReduceOp::premul_sum:
+    case ReduceOp::band:
+    case ReduceOp::bor:
+    case ReduceOp::bxor: break;
   }
   return &gloo::sum<T>;
 }
 
-/// Null where Gloo has no such type.
+/// Null where Gloo has no such type or operation.
 inline GlooReduce gloo_reduce(DataType type, ReduceOp op) {
+  if (is_bitwise(op)) return nullptr;
   switch (type) {
     case DataType::i8: return gloo_reduce_of<std::int8_t>(op);
     case DataType::u8: return gloo_reduce_of<std::uint8_t>(op);

@@ -76,6 +76,9 @@ MPI_Op operation(ReduceOp op) {
     case ReduceOp::prod: return MPI_PROD;
     case ReduceOp::min: return MPI_MIN;
     case ReduceOp::max: return MPI_MAX;
+    case ReduceOp::band: return MPI_BAND;
+    case ReduceOp::bor: return MPI_BOR;
+    case ReduceOp::bxor: return MPI_BXOR;
     case ReduceOp::sum:
     case ReduceOp::avg:  // a sum, and then a pass that divides
     case ReduceOp::premul_sum: break;
@@ -112,6 +115,7 @@ class MpiCommunicator final : public OrderedCommunicator {
   int reduce(const Call& call, MPI_Datatype type, MPI_Op op);
   int reduce_scatter(const Call& call, MPI_Datatype type, MPI_Op op);
   int all_to_allv(const Call& call, const void* send, MPI_Datatype type);
+  int most_tag() const;
 
   Status outcome(int code, const char* what) const {
     if (code == MPI_SUCCESS) return {};
@@ -128,6 +132,7 @@ class MpiCommunicator final : public OrderedCommunicator {
   std::vector<char> block_;  // a vector that a call in place needs beside its buffer
   std::vector<int> counts_;  // all_to_allv: four lists
   std::vector<MPI_Request> requests_;
+  std::vector<MPI_Status> statuses_;
 };
 
 Status MpiCommunicator::execute(const Call& call) {
@@ -219,16 +224,31 @@ int MpiCommunicator::all_to_allv(const Call& call, const void* send, MPI_Datatyp
 
 Status MpiCommunicator::execute_group(std::span<const Transfer> transfers) {
   requests_.assign(transfers.size(), MPI_REQUEST_NULL);
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const Transfer& transfer = transfers[i];
+  statuses_.resize(transfers.size());
+  for (const Transfer& transfer : transfers) {
     if (transfer.count > INT_MAX) return lacks(fmt::format("a message of {} elements", transfer.count));
-    const int n = static_cast<int>(transfer.count);
-    const MPI_Datatype type = movable(transfer.type);
-    TUTTI_TRY(transfer.sending
-                  ? outcome(MPI_Isend(transfer.buffer, n, type, transfer.peer, 0, comm_, &requests_[i]), "send")
-                  : outcome(MPI_Irecv(transfer.buffer, n, type, transfer.peer, 0, comm_, &requests_[i]), "recv"));
+    if (transfer.tag > most_tag()) return lacks(fmt::format("tag {} (it has 0 to {})", transfer.tag, most_tag()));
   }
-  return outcome(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE), "send_recv");
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Transfer& t = transfers[i];
+    const int n = static_cast<int>(t.count);
+    const MPI_Datatype type = movable(t.type);
+    const int source = t.peer == kAnySource ? MPI_ANY_SOURCE : t.peer;
+    TUTTI_TRY(t.sending ? outcome(MPI_Isend(t.buffer, n, type, t.peer, t.tag, comm_, &requests_[i]), "send")
+                        : outcome(MPI_Irecv(t.buffer, n, type, source, t.tag, comm_, &requests_[i]), "recv"));
+  }
+  TUTTI_TRY(outcome(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses_.data()), "send_recv"));
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (transfers[i].source != nullptr) *transfers[i].source = statuses_[i].MPI_SOURCE;
+  }
+  return {};
+}
+
+int MpiCommunicator::most_tag() const {
+  int* most = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(comm_, MPI_TAG_UB, static_cast<void*>(&most), &found);
+  return found != 0 ? *most : 32767;  // the least that the standard allows
 }
 
 }  // namespace

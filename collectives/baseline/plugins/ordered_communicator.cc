@@ -18,10 +18,15 @@ class OrderedCommunicator::Item : public PendingWork {
 
   void run() {
     Status status = body_();
-    const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    done_ = true;
-    changed_.notify_all();
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      status_ = std::move(status);
+      done_ = true;
+      callbacks.swap(callbacks_);
+      changed_.notify_all();
+    }
+    for (const std::function<void()>& callback : callbacks) callback();
   }
 
   bool wait_for(std::chrono::nanoseconds limit) override {
@@ -36,12 +41,24 @@ class OrderedCommunicator::Item : public PendingWork {
     return status_;
   }
 
+  void then(std::function<void()> callback) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!done_) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+
  private:
   std::function<Status()> body_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Status status_;
   bool done_ = false;
+  std::vector<std::function<void()>> callbacks_;  // until done
 };
 
 OrderedCommunicator::~OrderedCommunicator() { TUTTI_CHECK(!thread_.joinable()); }
@@ -92,6 +109,10 @@ Status OrderedCommunicator::lacks(const std::string& what) const {
 
 Status OrderedCommunicator::refuse(const Call& call) const {
   if (call.deterministic) return lacks(std::string(name_of(call.collective)) + " in deterministic mode");
+  if (reduces(call.collective) && !applies(call.op, call.type)) {
+    return invalid_argument(fmt::format("rank {} called {}: {} of {}; bits are combined of integers only", rank(),
+                                        name_of(call.collective), name_of(call.op), name_of(call.type)));
+  }
   if (call.op == ReduceOp::premul_sum) return lacks(std::string(name_of(call.collective)) + " with premul_sum");
   return {};
 }
@@ -126,6 +147,8 @@ Result<std::shared_ptr<PendingWork>> OrderedCommunicator::start_group(std::span<
 
 Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::split(int, int) { return lacks("split"); }
 Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::shrink() { return lacks("shrink"); }
+
+Status OrderedCommunicator::set_timeout(std::chrono::milliseconds) { return lacks("set_timeout"); }
 
 void OrderedCommunicator::abort(const std::string& reason) {
   std::fprintf(stderr, "tutti: rank %d: backend %s: aborted: %s\n", rank(), name_.c_str(), reason.c_str());

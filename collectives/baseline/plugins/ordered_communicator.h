@@ -28,6 +28,7 @@ class OrderedCommunicator : public CommunicatorInterface {
 
   Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;  // ends the process: none of them can do better
 
   Explanation explain_last_call() const override;

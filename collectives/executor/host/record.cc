@@ -67,6 +67,7 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
   group.identity.words.collective = static_cast<std::uint8_t>(Collective::send_recv);
   group.identity.words.root = kManyPeers;
   group.identity.count = transfers.size();
+  transport::Handle tag = 0;
   for (const Transfer& t : transfers) group.bytes += t.count * size_of(t.type);
   if (transfers.size() == 1) {
     const Transfer& only = transfers.front();
@@ -74,13 +75,19 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
     group.identity.words.flags = only.sending ? transport::kSending : 0;
     group.identity.words.root = only.peer;
     group.identity.count = only.count;
+    tag = static_cast<transport::Handle>(only.tag);
   }
-  write(board.groups[number % transport::kCallRing], number, group, 0, 0, 0, 1.0);
+  write(board.groups[number % transport::kCallRing], number, group, 0, tag, 0, 1.0);
 }
 
 void end(CallRecord& record, bool well) {
   record.ended.store(ticks(), std::memory_order_relaxed);
   record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_relaxed);
+}
+
+void end_group(transport::Board& board, std::uint64_t number, bool well) {
+  CallRecord& record = board.groups[number % transport::kCallRing];
+  if (record.sequence.load(std::memory_order_relaxed) == number) end(record, well);
 }
 
 CallSnapshot snapshot(const CallRecord& record) {
@@ -94,6 +101,7 @@ CallSnapshot snapshot(const CallRecord& record) {
   call.deterministic = (words.flags & transport::kDeterministic) != 0;
   call.sending = (words.flags & transport::kSending) != 0;
   call.root = words.root;
+  if (call.collective == Collective::send_recv) call.tag = static_cast<int>(record.input.load(acquire));
   call.count = record.count.load(acquire);
   call.bytes = record.bytes.load(acquire);
   call.algorithm = record.algorithm.load(acquire);
@@ -107,8 +115,10 @@ CallSnapshot snapshot(const CallRecord& record) {
 std::string CallSnapshot::text() const {
   if (collective == Collective::send_recv) {
     if (root == kManyPeers) return fmt::format("{} sends and receives", count);
-    return fmt::format("{}({} x {}) {} rank {}", sending ? "send" : "recv", count, name_of(type),
-                       sending ? "to" : "from", root);
+    const std::string with_tag = tag == 0 ? "" : fmt::format(", tag {}", tag);
+    const std::string peer = root == kAnySource ? "any rank" : fmt::format("rank {}", root);
+    return fmt::format("{}({} x {}{}) {} {}", sending ? "send" : "recv", count, name_of(type), with_tag,
+                       sending ? "to" : "from", peer);
   }
   std::string text = fmt::format("{}(", name_of(collective));
   if (collective == Collective::all_to_allv) {

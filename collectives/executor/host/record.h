@@ -18,7 +18,8 @@ inline constexpr std::uint64_t kLookBack = 2 * kLookEvery + 8;
 static_assert(kLookBack < transport::kCallRing);
 
 /// In place of the peer, for a group of several messages.
-inline constexpr int kManyPeers = -1;
+inline constexpr int kManyPeers = -2;
+static_assert(kManyPeers != kAnySource);
 
 /// A record as it was at one moment; sequence 0 when there was none, or it was being written.
 struct CallSnapshot {
@@ -28,7 +29,8 @@ struct CallSnapshot {
   ReduceOp op = ReduceOp::sum;
   bool deterministic = false;
   bool sending = false;     // of a single message: a send, else a receive
-  int root = 0;             // of a group of sends and receives: the peer, or kManyPeers
+  int root = 0;             // of a group of sends and receives: the peer, kAnySource, or kManyPeers
+  int tag = 0;              // of a single message
   std::uint64_t count = 0;  // of such a group: how many messages; of an all_to_allv: 0 where its counts are told
   std::uint64_t bytes = 0;
   std::uint32_t algorithm = transport::kNoAlgorithm;
@@ -36,8 +38,8 @@ struct CallSnapshot {
   std::uint64_t entered = 0;  // ticks
   std::uint64_t ended = 0;    // ticks; 0 while it runs
 
-  /// "all_reduce(128 x f32, sum)", "broadcast(4 x u8, root 2)", "barrier()", "send(8 x f32) to rank 1", "4 sends and
-  /// receives".
+  /// "all_reduce(128 x f32, sum)", "broadcast(4 x u8, root 2)", "barrier()", "send(8 x f32, tag 3) to rank 1", "4
+  /// sends and receives".
   std::string text() const;
 };
 
@@ -73,6 +75,8 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
 
 /// The call of this record has ended.
 void end(transport::CallRecord& record, bool well);
+/// As end(), for a group that others may have overtaken: nothing when its record was used again.
+void end_group(transport::Board& board, std::uint64_t number, bool well);
 
 /// The tag that signals of this call carry.
 inline std::uint64_t tag_of(std::uint64_t history, std::uint64_t sequence) {

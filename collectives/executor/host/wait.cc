@@ -20,6 +20,7 @@ using transport::kCallRing;
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
+constexpr std::int64_t kAskEveryNs = 50'000'000;     // whether it is interrupted
 constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
@@ -28,27 +29,31 @@ constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
 // is never more than a few calls ahead.
 static_assert(std::endian::native == std::endian::little);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 std::uint32_t* futex_word(Word& word) { return reinterpret_cast<std::uint32_t*>(&word); }
 std::uint32_t low_half(const Word& word) { return static_cast<std::uint32_t>(word.load(std::memory_order_acquire)); }
 
-// Not at all when the counter is no longer `seen`, which was read before the condition was last found not to hold: so a
-// signal that came after that is never slept through. What may be missed is a wake-up: the sender's look at `sleeping`
-// is not ordered behind its store of the counter. The kernel compares the counter again, so that both must fall into
-// the few nanoseconds that a store takes to be seen; then the sleep lasts its whole millisecond.
-void sleep_on(Word* word, std::uint32_t seen, transport::Doze& doze) {
+void futex_wait(std::uint32_t* word, std::uint32_t seen) {
   const timespec limit{0, kSleepNs};
-  if (word == nullptr) {
-    nanosleep(&limit, nullptr);
-    return;
-  }
-  doze.sleeping.store(1, std::memory_order_relaxed);
-  syscall(SYS_futex, futex_word(*word), FUTEX_WAIT, seen, &limit, nullptr, 0);
-  doze.sleeping.store(0, std::memory_order_relaxed);
+  syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void breathe() {
+  const timespec limit{0, kSleepNs};
+  nanosleep(&limit, nullptr);
 }
 
 }  // namespace
 
 void wake(Word& word) { syscall(SYS_futex, futex_word(word), FUTEX_WAKE, 1, nullptr, nullptr, 0); }
+
+void wake_from_doze(transport::Doze& doze) {
+  // Whoever is just about to sleep finds another word there, and does not.
+  std::uint32_t asleep = transport::kOnDoze;
+  if (doze.sleeping.load(std::memory_order_relaxed) != asleep) return;
+  if (!doze.sleeping.compare_exchange_strong(asleep, transport::kAwake)) return;
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&doze.sleeping), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
 
 Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options)
     : transport_(transport),
@@ -56,7 +61,8 @@ Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankNa
       rank_(rank),
       ranks_(transport.sizes().ranks),
       name_(std::move(name)),
-      options_(options) {
+      options_(std::move(options)),
+      timeout_ns_(options_.timeout.count()) {
   set_background(false);
 }
 
@@ -69,7 +75,12 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   if (now - patience.last_look > kLookEveryNs) {
     patience.last_look = now;
     TUTTI_TRY(look_around(patience));
-    if (waited > options_.timeout.count()) return deadline_passed(peer);
+    if (transfers_ != nullptr) {
+      if (const auto late = transfers_->overdue(now, timeout_ns())) return overdue(*late);
+    } else if (waited > timeout_ns()) {
+      return deadline_passed(peer);
+    }
+    if (options_.interrupted && !background_) TUTTI_TRY(ask(patience, now, peer));
   }
   const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
   if (waited < spin) {
@@ -77,10 +88,45 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   } else if (waited < spin + kYieldForNs) {
     sched_yield();
   } else {
-    sleep_on(word, patience.seen, transport_.window(rank_).board->doze);
+    sleep(patience, word);
   }
   if (word != nullptr) patience.seen = low_half(*word);
   return {};
+}
+
+Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {
+  if (patience.last_ask == 0) patience.last_ask = patience.since;
+  if (now - patience.last_ask < kAskEveryNs) return {};
+  patience.last_ask = now;
+  if (!options_.interrupted()) return {};
+  return health_.fail(Code::aborted, fmt::format("{} was interrupted in {}", name_(rank_), activity(peer)));
+}
+
+// On one counter: not at all when it is no longer `seen`, which was read before the condition was last found not to
+// hold. On several things: by turns says that it sleeps, so that the condition is looked at once more, and then sleeps
+// unless somebody has changed that word. So a signal that came in time is never slept through. What may be missed is a
+// wake-up: the sender's look at `sleeping` is not ordered behind its store of the counter. The kernel compares the word
+// again, so that both must fall into the few nanoseconds that a store takes to be seen; then the sleep lasts its whole
+// millisecond.
+void Waiter::sleep(Patience& patience, Word* word) {
+  transport::Doze& doze = transport_.window(rank_).board->doze;
+  if (word != nullptr) {
+    doze.sleeping.store(transport::kOnCounter, std::memory_order_relaxed);
+    futex_wait(futex_word(*word), patience.seen);
+    doze.sleeping.store(transport::kAwake, std::memory_order_relaxed);
+    return;
+  }
+  if (!patience.armed) {
+    doze.sleeping.store(transport::kOnDoze, std::memory_order_seq_cst);
+  } else if (doze.sleeping.load(std::memory_order_relaxed) == transport::kOnDoze) {
+    futex_wait(reinterpret_cast<std::uint32_t*>(&doze.sleeping), transport::kOnDoze);
+  }
+  patience.armed = !patience.armed;
+  if (!patience.armed) disarm();
+}
+
+void Waiter::disarm() {
+  transport_.window(rank_).board->doze.sleeping.store(transport::kAwake, std::memory_order_relaxed);
 }
 
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
@@ -96,38 +142,43 @@ bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
          record.state.load(std::memory_order_acquire) == transport::CallState::entered;
 }
 
-bool Waiter::is_transfer_peer(int rank) const {
-  return std::find(transfer_peers_.begin(), transfer_peers_.end(), rank) != transfer_peers_.end();
-}
-
 // A rank that has closed its communicator did its part in every call that it entered, and may end when it likes: that
 // is no death. Whether it is alive must be read first: it closes, then ends.
 Status Waiter::look_around(Patience& patience) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
+  int gone = -1;  // whom this rank waits for all the same
+  int open = 0;   // others that have not closed theirs
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
     const Board* board = transport_.window(rank).board;
     const bool alive = transport_.alive(rank);
     if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) {
+      ++open;
       if (alive) continue;
       return health_.fail(Code::peer_died, death_text(rank));
     }
-    if (describe_ == nullptr ? has_entered(rank, sequence_) : !is_transfer_peer(rank)) continue;
-    // Its last message may have come after holds() looked for it: let that look once more.
-    if (describe_ != nullptr && patience.departed_peer != rank) {
-      patience.departed_peer = rank;
-      return {};
-    }
-    return health_.fail(Code::mismatch, fmt::format("{} has closed its communicator, and {} is in {}", name_(rank),
-                                                    name_(rank_), activity()));
+    const bool needed = transfers_ == nullptr ? !has_entered(rank, sequence_) : transfers_->needs(rank);
+    if (needed && gone < 0) gone = rank;
   }
-  return {};
+  if (gone < 0 && transfers_ != nullptr && open == 0 && transfers_->needs_anyone()) gone = ranks_;
+  if (gone < 0) return {};
+  // Its last message may have come after holds() looked for it: let that look once more.
+  if (transfers_ != nullptr && patience.departed_peer != gone) {
+    patience.departed_peer = gone;
+    return {};
+  }
+  if (gone == ranks_) {
+    return health_.fail(Code::mismatch, fmt::format("all other ranks have closed their communicators, and {} is in {}",
+                                                    name_(rank_), activity(-1)));
+  }
+  return health_.fail(Code::mismatch, fmt::format("{} has closed its communicator, and {} is in {}", name_(gone),
+                                                  name_(rank_), activity(gone)));
 }
 
 Status Waiter::unreachable(int peer, const Status& why) {
   if (why.code() == Code::peer_died) return health_.fail(Code::peer_died, death_text(peer));
   return health_.fail(why.code(),
-                      fmt::format("{} in {} with {}: {}", name_(rank_), activity(), name_(peer), why.message()));
+                      fmt::format("{} in {} with {}: {}", name_(rank_), activity(peer), name_(peer), why.message()));
 }
 
 std::string Waiter::death_text(int rank) const {
@@ -143,12 +194,11 @@ std::string Waiter::death_text(int rank) const {
 }
 
 void Waiter::part(std::uint64_t sequence) {
-  Board& own = *transport_.window(rank_).board;
   const std::int64_t since = now_ns();
   // The first pause is longer than any store stays in a core's buffer: a peer that has found this rank's buffers by now
   // is seen as being inside.
   do {
-    sleep_on(nullptr, 0, own.doze);
+    breathe();
     bool inside = false;
     for (int rank = 0; rank < ranks_; ++rank) {
       inside = inside || (rank != rank_ && is_inside(rank, sequence) && transport_.alive(rank));
@@ -226,7 +276,7 @@ std::vector<bool> Waiter::still_ranks() const {
   Board& own = *transport_.window(rank_).board;
   for (const std::int64_t since = now_ns(); now_ns() - since < kPulseWatchNs && !health_.failed();) {
     own.pulse.beats.fetch_add(1, std::memory_order_relaxed);
-    sleep_on(nullptr, 0, own.doze);
+    breathe();
   }
   std::vector<bool> still;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -243,32 +293,45 @@ Status Waiter::deadline_passed(int peer) {
   std::string absent;
   std::string absent_still;
   std::string inside_still;
-  const auto add = [this](std::string& list, int rank) { list += (list.empty() ? "" : ", ") + name_(rank); };
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
     const bool stands = still[static_cast<std::size_t>(rank)];
-    if (describe_ != nullptr) {
-      if (stands && is_transfer_peer(rank)) add(absent_still, rank);
-    } else if (!has_entered(rank, sequence_)) {
-      add(absent, rank);
-      if (stands) add(absent_still, rank);
+    if (!has_entered(rank, sequence_)) {
+      add_name(absent, rank);
+      if (stands) add_name(absent_still, rank);
     } else if (stands && is_inside(rank, sequence_)) {
-      add(inside_still, rank);
+      add_name(inside_still, rank);
     }
   }
-  const auto fail = [&](const std::string& who, const char* what) {
-    return health_.fail(Code::timeout,
-                        fmt::format("{} {}; {} waited {:.1f} s in {}", who, what, name_(rank_),
-                                    std::chrono::duration<double>(options_.timeout).count(), activity()));
-  };
-  if (describe_ != nullptr) return fail(absent_still.empty() ? name_(peer) : absent_still, "has not answered");
-  if (!inside_still.empty()) return fail(inside_still, "stands still inside it");
-  if (!absent_still.empty()) return fail(absent_still, "has not entered it");
-  if (!absent.empty()) return fail(absent, "has not entered it");
-  return fail(name_(peer), "has not answered");
+  const std::string call = activity(peer);
+  if (!inside_still.empty()) return timeout(inside_still, "stands still inside it", call);
+  if (!absent_still.empty()) return timeout(absent_still, "has not entered it", call);
+  if (!absent.empty()) return timeout(absent, "has not entered it", call);
+  return timeout(name_(peer), "has not answered", call);
 }
 
-std::string Waiter::activity() const { return describe_ ? describe_() : call_text(rank_, sequence_); }
+Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
+  const std::vector<bool> still = still_ranks();
+  if (health_.failed()) return health_.status();
+  std::string absent;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (still[r] && transfer.ranks[r]) add_name(absent, rank);
+  }
+  if (absent.empty()) absent = transfer.peer < 0 ? "no rank" : name_(transfer.peer);
+  return timeout(absent, "has not answered", transfer.text);
+}
+
+Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
+  return health_.fail(Code::timeout, fmt::format("{} {}; {} waited {:.1f} s in {}", who, what, name_(rank_),
+                                                 static_cast<double>(timeout_ns()) * 1e-9, activity));
+}
+
+void Waiter::add_name(std::string& list, int rank) const { list += (list.empty() ? "" : ", ") + name_(rank); }
+
+std::string Waiter::activity(int peer) const {
+  return transfers_ != nullptr ? transfers_->text(peer) : call_text(rank_, sequence_);
+}
 
 std::string Waiter::call_text(int rank, std::uint64_t sequence) const {
   const CallSnapshot call = snapshot(transport_.window(rank).board->calls[sequence % kCallRing]);

@@ -4,10 +4,11 @@
 // the peers' boards show that it can never hold, because a rank made another call or has left.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ using RankName = std::function<std::string(int rank)>;
 struct WaitOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
   std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
+  std::function<bool()> interrupted;                              // see tutti::Options; not in the background
   bool crowded = false;                                           // more ranks than cores here: yield almost at once
   bool crowded_background = false;  // the same where each rank has a second thread, which computes
 };
@@ -33,6 +35,34 @@ using Word = std::atomic<std::uint64_t>;
 
 /// Ends the sleep of whoever waits on this word.
 void wake(Word& word);
+/// Ends the sleep of a rank that waits for several things (transport::kOnDoze).
+void wake_from_doze(transport::Doze& doze);
+/// After `word` was changed: ends the sleep of whoever waits for it, alone or among other things.
+inline void wake_sleeper(transport::Doze& doze, Word& word) {
+  const std::uint32_t sleeping = doze.sleeping.load(std::memory_order_relaxed);
+  if (sleeping == transport::kAwake) return;
+  if (sleeping == transport::kOnCounter) return wake(word);
+  wake_from_doze(doze);
+}
+
+/// The sends and receives in progress, for the waiter's questions about them. Called by the waiting thread.
+class PendingTransfers {
+ public:
+  virtual ~PendingTransfers() = default;
+  /// Can one of them end only by what `rank` does?
+  virtual bool needs(int rank) const = 0;
+  /// Is there one that any rank may end?
+  virtual bool needs_anyone() const = 0;
+  /// "send(4 x f32) to rank 1 (host alpha, pid 4711)": the oldest that concerns `rank`; of all for -1.
+  virtual std::string text(int rank) const = 0;
+  /// One that has not moved for `limit_ns`. Each is given its time from the first look on that finds it unmoved.
+  struct Overdue {
+    int peer = -1;            // -1: any rank
+    std::vector<bool> ranks;  // whom those wait for that were started with it
+    std::string text;
+  };
+  virtual std::optional<Overdue> overdue(std::int64_t now_ns, std::int64_t limit_ns) = 0;
+};
 
 /// What a waiting rank looks at. One per communicator and rank.
 class Waiter {
@@ -41,6 +71,7 @@ class Waiter {
 
   /// Whether the calls that follow run beside the caller's own thread, or on it.
   void set_background(bool background) {
+    background_ = background;
     crowded_ = background ? options_.crowded_background : options_.crowded;
     quick_spins_ = crowded_ ? 20 : 2000;
   }
@@ -48,14 +79,10 @@ class Waiter {
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
   /// otherwise.
   void begin_call(std::uint64_t sequence) { sequence_ = sequence; }
-  /// The same for sends and receives, which have no number: words for errors, made when needed, and whom they wait
-  /// for. `peers` must outlive the wait.
-  void begin_transfer(std::function<std::string()> describe, std::span<const int> peers) {
-    describe_ = std::move(describe);
-    transfer_peers_ = peers;
-  }
-  void end_transfer() { begin_transfer(nullptr, {}); }
-  /// Until holds() is true. `peer`: whom it depends on. `word`: what to sleep on, or null.
+  /// The same for sends and receives, which have no number; null: none.
+  void set_transfers(PendingTransfers* transfers) { transfers_ = transfers; }
+  /// Until holds() is true. `peer`: whom it depends on; of transfers, no matter. `word`: what to sleep on; null:
+  /// several things, each of which ends with wake_sleeper() or wake_from_doze().
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
     for (int i = 0; i < quick_spins_; ++i) {
@@ -63,13 +90,17 @@ class Waiter {
       cpu_relax();
     }
     Patience patience;
-    while (!holds()) TUTTI_TRY(pause(patience, peer, word));
-    return {};
+    Status status;
+    while (status.ok() && !holds()) status = pause(patience, peer, word);
+    if (patience.armed) disarm();
+    return status;
   }
 
   /// After a signal of `peer` whose tag is not that of the own call `sequence`: was it the same call all the same (the
   /// peer may be one call ahead)? If not, the failure that names both calls.
   Status check_peer(int peer, std::uint64_t sequence);
+  /// The failure after a transfer's deadline has passed.
+  Status overdue(const PendingTransfers::Overdue& transfer);
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
 
@@ -81,7 +112,9 @@ class Waiter {
   /// thread.
   std::string death_text(int rank) const;
 
-  const WaitOptions& options() const { return options_; }
+  /// Any thread.
+  void set_timeout(std::chrono::nanoseconds timeout) { timeout_ns_.store(timeout.count(), std::memory_order_relaxed); }
+  std::int64_t timeout_ns() const { return timeout_ns_.load(std::memory_order_relaxed); }
   /// "all_reduce(128 x f32, sum) as its call 7", from the board of `rank`.
   std::string call_text(int rank, std::uint64_t sequence) const;
   const RankName& name() const { return name_; }
@@ -90,15 +123,24 @@ class Waiter {
   struct Patience {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
+    std::int64_t last_ask = 0;   // whether it is interrupted
     std::uint32_t seen = 0;      // of the word, before holds() was last asked
     int departed_peer = -1;      // seen by an earlier look
+    bool armed = false;          // the doze says that this rank sleeps: holds() is asked once more before it does
   };
 
   /// One breath of a long wait.
   Status pause(Patience& patience, int peer, Word* word);
+  void sleep(Patience& patience, Word* word);
+  /// The failure, where interrupted() says so.
+  Status ask(Patience& patience, std::int64_t now, int peer);
+  void disarm();
   /// Do the boards say that the call in progress cannot end?
   Status look_around(Patience& patience);
   Status deadline_passed(int peer);
+  /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
+  Status timeout(const std::string& who, const char* what, const std::string& activity);
+  void add_name(std::string& list, int rank) const;
   /// Whose pulse stands still while this rank watches for a moment.
   std::vector<bool> still_ranks() const;
   // Two ranks whose calls up to `sequence` are not the same.
@@ -110,10 +152,10 @@ class Waiter {
   Difference difference(std::uint64_t sequence) const;
   /// The failure that names the first call in which ranks differ, when they have by call `sequence`.
   Status mismatch(std::uint64_t sequence);
-  std::string activity() const;
+  /// What this rank is in, as far as `peer` is concerned.
+  std::string activity(int peer) const;
   bool has_entered(int rank, std::uint64_t sequence) const;
   bool is_inside(int rank, std::uint64_t sequence) const;
-  bool is_transfer_peer(int rank) const;
 
   transport::Transport& transport_;
   Health& health_;
@@ -121,11 +163,12 @@ class Waiter {
   int ranks_;
   RankName name_;
   WaitOptions options_;
+  std::atomic<std::int64_t> timeout_ns_;
+  bool background_ = false;
   bool crowded_;
   int quick_spins_;
   std::uint64_t sequence_ = 0;             // of the collective in progress
-  std::function<std::string()> describe_;  // the transfers in progress
-  std::span<const int> transfer_peers_;    // likewise
+  PendingTransfers* transfers_ = nullptr;  // in progress
 };
 
 }  // namespace tutti::executor

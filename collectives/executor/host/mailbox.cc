@@ -1,0 +1,28 @@
+#include "collectives/executor/host/mailbox.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tutti::executor {
+
+using transport::kCacheLine;
+
+namespace {
+
+constexpr std::size_t kFewestSlots = 4;
+constexpr std::size_t kLargestSlot = std::size_t{16} << 10;
+
+}  // namespace
+
+MailboxEnd::MailboxEnd(std::byte* memory, std::size_t bytes)
+    : counters_(reinterpret_cast<Counters*>(memory)), ring_(memory + sizeof(Counters)), next_(ring_) {
+  TUTTI_CHECK_EQ(bytes % kCacheLine, std::size_t{0});
+  const std::size_t room = bytes - sizeof(Counters);
+  slots_ = std::max(kFewestSlots, room / kLargestSlot);
+  stride_ = room / slots_ / kCacheLine * kCacheLine;
+  end_ = ring_ + slots_ * stride_;
+  TUTTI_CHECK_LE(kCacheLine, payload());
+}
+
+}  // namespace tutti::executor

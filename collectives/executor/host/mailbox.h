@@ -1,0 +1,80 @@
+// One direction between two ranks: a ring of slots in the receiver's window, with a counter of slots filled (written by
+// the sender) and one of slots emptied (written by the receiver).
+//
+// A message takes one slot, where its bytes or only its place are, or several, one behind the other: then they are
+// copied through them. The first slot of a message says what it is. Slots are emptied in the order in which they were
+// filled, so a sender whose message went by place knows by the counter that it has been read.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/executor/host/wait.h"
+#include "transport/transport.h"
+
+namespace tutti::executor {
+
+/// In front of each slot's payload; only the first slot of a message fills in the message's fields, the others only
+/// place and payload_bytes.
+struct alignas(transport::kCacheLine) SlotHeader {
+  std::uint64_t message_bytes = 0;
+  std::uint64_t message_count = 0;
+  transport::Handle place = 0;  // 0: the payload follows. Once sent, changed by take() only
+  std::uint64_t payload_bytes = 0;
+  std::int32_t tag = 0;
+  std::uint8_t type = 0;
+
+  // A message by place is taken once: by its receiver, or back by its sender after a failure.
+  static constexpr transport::Handle kTaken = ~transport::Handle{0};
+  /// What was there before.
+  transport::Handle take() { return std::atomic_ref<transport::Handle>(place).exchange(kTaken); }
+  /// A copy, for the receiver: the sender may be taking the place back at this moment.
+  SlotHeader copy() {
+    const transport::Handle there = std::atomic_ref<transport::Handle>(place).load(std::memory_order_relaxed);
+    return {message_bytes, message_count, there, payload_bytes, tag, type};
+  }
+};
+
+/// A mailbox as its sender or its receiver uses it: with the slot that is next, to be filled or emptied.
+class MailboxEnd {
+ public:
+  /// `bytes`: a multiple of a cache line, at least 16 of them.
+  MailboxEnd(std::byte* memory, std::size_t bytes);
+
+  std::uint64_t slots() const { return slots_; }
+  std::size_t payload() const { return stride_ - sizeof(SlotHeader); }  // bytes in a slot
+  std::atomic<std::uint64_t>& filled() const { return counters_->filled.count; }
+  std::atomic<std::uint64_t>& emptied() const { return counters_->emptied.count; }
+
+  SlotHeader& next() const { return *reinterpret_cast<SlotHeader*>(next_); }
+  std::byte* data() const { return next_ + sizeof(SlotHeader); }
+  /// How many slots have passed.
+  std::uint64_t passed() const { return passed_; }
+  /// The next slot has been filled, or emptied: raises that counter, and wakes the other side if it sleeps.
+  void pass(std::atomic<std::uint64_t>& counter, transport::Board& of_other_side) {
+    counter.store(++passed_, std::memory_order_release);
+    wake_sleeper(of_other_side.doze, counter);
+    next_ += stride_;
+    if (next_ == end_) next_ = ring_;
+  }
+  /// The slot that was the `number`-th to be next, from 0.
+  SlotHeader& slot(std::uint64_t number) const {
+    return *reinterpret_cast<SlotHeader*>(ring_ + number % slots_ * stride_);
+  }
+
+ private:
+  struct Counters {
+    transport::SignalCell filled;
+    transport::SignalCell emptied;
+  };
+  Counters* counters_;
+  std::byte* ring_;
+  std::uint64_t slots_;
+  std::size_t stride_;
+  std::byte* end_;
+  std::byte* next_;
+  std::uint64_t passed_ = 0;
+};
+
+}  // namespace tutti::executor

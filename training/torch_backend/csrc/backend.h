@@ -1,0 +1,150 @@
+// c10d::Backend over Tutti: what torch.distributed calls for a group whose backend is "tutti".
+//
+//   c10::intrusive_ptr<TuttiBackend> backend = create_backend(store, rank, size, options);   // creation.h
+//   backend->allreduce(tensors)->wait();
+//
+// Synchronous calls (opts.asyncOp is false, as for dist.all_reduce(x)) run on the caller's thread; the Work is done
+// when
+//   they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the order
+//   of the calls; their errors are thrown by wait().
+// Two communicators per group: collectives, and sends and receives (point_to_point.h), so that neither waits for the
+//   other.
+// Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave
+// (allocateTensor)
+//   is reached by the peers without a copy; any other works as well.
+// Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown()
+// first
+//   waits for it. Copies in a forked child refuse every call.
+// Errors: errors.h.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "channel.h"
+#include "point_to_point.h"
+#include "tensors.h"
+#include "work.h"
+
+namespace tutti_torch {
+
+class TuttiBackend final : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using TensorList = std::vector<at::Tensor>;
+
+  struct Options final : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds timeout) : c10d::Backend::Options("tutti", timeout) {}
+  };
+
+  TuttiBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, tutti::Communicator collectives,
+               tutti::Communicator transfers, c10::intrusive_ptr<Options> options);
+
+  const std::string getBackendName() const override { return "tutti"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+  void setSequenceNumberForGroup() override {}  // every rank counts its calls from 0
+  uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
+  void eagerConnectSingleDevice(at::Device device) override {}  // creation has connected all ranks
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  bool supportsTensorAlloc(c10::DeviceIndex index) override { return index < 0; }  // the host has no index
+
+  // lifecycle.cc
+  /// `ranks` of this group form one of their own, in that order; null on the others. All ranks call it.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  /// Of calls that begin after it.
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override;
+  /// Ends what is under way, on all ranks, and every call to come. Returns at once.
+  void abort() override;
+  void abort_because(const std::string& reason);
+  /// Waits until what was started is done, then leaves the group: peers still in a call get their answers all the same.
+  void shutdown() override;
+  /// The ranks that do not come within the timeout are named, on all ranks. Rank 0 asks the store for each.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  Channel& collectives() { return *collectives_; }
+  Channel& transfers() { return transfers_.channel(); }
+
+  // point_to_point.cc
+  WorkPtr send(TensorList& tensors, int peer, int tag) override;
+  WorkPtr recv(TensorList& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(TensorList& tensors, int tag) override;
+  void startCoalescing() override { transfers_.start_batch(++sequence_); }
+  WorkPtr endCoalescing() override { return transfers_.finish_batch(); }
+
+  // collectives.cc
+  WorkPtr broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(TensorList& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(TensorList& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+
+  // gathers.cc
+  WorkPtr allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<TensorList>& outputs, TensorList& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(TensorList& outputs, std::vector<TensorList>& inputs, const c10d::ScatterOptions& options) override;
+
+  // reduce_scatter.cc
+  WorkPtr reduce_scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+
+  // all_to_all.cc
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(TensorList& outputs, TensorList& inputs, const c10d::AllToAllOptions& options) override;
+
+ private:
+  /// What one call of torch comes down to.
+  struct Job {
+    c10d::OpType type;
+    const char* title;  // "tutti:all_reduce"
+    Caller caller;
+    c10::SmallVector<Operation, 1> operations;
+    Tensors outputs;
+    Tensors held;                  // alive until done; outputs are anyway
+    std::vector<CopyBack> copies;  // once done, before it shows
+  };
+  Job job(c10d::OpType type, const char* title) const;
+  /// sparse.cc
+  WorkPtr allreduce_of_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op);
+  /// Until no collective is under way, seeing signals.
+  void wait_for_collectives() { (void)collectives_->wait_idle(Clock::time_point::max()); }
+  WorkPtr launch(Job job, bool asynchronous);
+
+  /// Adds to `job` one call over whole tensors, by way of temporaries where one is not contiguous (or `through` is a
+  /// type). `operation` says all but the memory and the elements; its count is of torch's. Either tensor may be
+  /// undefined where Tutti needs none; the same one twice means in place.
+  static void add(Job& job, Operation operation, const Elements& elements, const at::Tensor& input,
+                  const at::Tensor& output, at::ScalarType through = at::ScalarType::Undefined);
+  /// Likewise a reduction by `op`. Errors: ValueError where the type has no such reduction.
+  static void add_reduction(Job& job, tutti::Collective kind, const c10d::ReduceOp& op, const at::Tensor& input,
+                            const at::Tensor& output, std::size_t count, int root = 0);
+  void add_all_gather(Job& job, const TensorList& outputs, const at::Tensor& input) const;
+  void add_all_gather_single(Job& job, const at::Tensor& output, const at::Tensor& input) const;
+  void add_reduce_scatter_single(Job& job, const c10d::ReduceOp& op, const at::Tensor& output,
+                                 const at::Tensor& input) const;
+  /// A list whose memory an operation of the job reads, or writes.
+  static void hold(Job& job, const FlatInput& flat, const TensorList& inputs);
+  static void keep(Job& job, FlatOutput& flat, const TensorList& outputs);
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::shared_ptr<Channel> collectives_;
+  PointToPoint transfers_;
+  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> monitored_barriers_{0};
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,90 @@
+// A Communicator that any thread may use: what Tutti wants one thread at a time to do is done under a lock.
+//
+//   const std::shared_ptr<Channel> channel = Channel::make(std::move(communicator));
+//   channel->run(operations);                               // on this thread, when idle()
+//   channel->start(operations, [work](std::exception_ptr error) { work->complete(error); });
+//
+// Order: that of the calls. Collectives of one group must be called in the same order on all ranks, so threads that
+// share
+//   a group order themselves, as with any backend of torch.
+// Locks: run() holds the lock until the operation is done, start() only while it hands over. abort() takes none.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "operation.h"
+#include "signals.h"
+
+namespace tutti_torch {
+
+class Channel {
+ public:
+  static std::shared_ptr<Channel> make(tutti::Communicator communicator);
+  /// Ends what is under way with an error on all ranks: nobody is left who could wait for it.
+  ~Channel();
+  /// Closes all channels of this process, before it ends: waits for what is under way for at most `limit` together,
+  /// then ends it. To be called without the GIL.
+  static void close_all(std::chrono::milliseconds limit);
+
+  /// Nothing that was started is still under way.
+  bool idle() const { return state_->pending.load(std::memory_order_acquire) == 0; }
+  /// Until then, seeing signals; false when it is not by `deadline`. In a fork of the process that made it, at once.
+  bool wait_idle(Clock::time_point deadline);
+
+  /// Throws tutti::Error.
+  void run(std::span<const Operation> operations);
+
+  /// `done` is called once, when all are done or one has failed: by the thread that finishes the last one, or by this
+  /// one. Throws tutti::Error, and does not call `done`, when nothing was started.
+  void start(std::span<const Operation> operations, std::function<void(std::exception_ptr)> done);
+  /// Counts `work` as under way until it is done, and calls `done` then, as start() does.
+  void watch(const tutti::Work& work, std::function<void(std::exception_ptr)> done);
+
+  /// Ends what is under way, on all ranks. Any thread, any time; does nothing after close().
+  void abort(const std::string& reason);
+  /// Leaves the group: calls that follow are refused. Waits for what is under way.
+  void close();
+
+  /// Of the first operation that failed; ok: none.
+  tutti::Code failure() const { return state_->failure.load(std::memory_order_relaxed); }
+
+  /// Calls `body(communicator)` under the lock. Throws tutti::Error after close().
+  template <class Body>
+  auto use(Body&& body) {
+    const std::lock_guard lock(mutex_);
+    return body(open_communicator());
+  }
+  /// For what any thread may call at any time.
+  tutti::Communicator communicator() const;
+
+ private:
+  explicit Channel(tutti::Communicator communicator)
+      : state_(std::make_shared<State>()), communicator_(std::move(communicator)) {}
+
+  // Kept by the operations under way, which may end after this.
+  struct State {
+    std::atomic<int> pending{0};
+    std::atomic<tutti::Code> failure{tutti::Code::ok};
+    std::mutex mutex;
+    std::condition_variable idle;
+    void failed(tutti::Code code);
+  };
+
+  tutti::Communicator& open_communicator();
+
+  const pid_t process_ = getpid();
+  const std::shared_ptr<State> state_;
+  std::mutex mutex_;                  // of calls
+  mutable std::mutex handle_mutex_;   // of communicator_ itself, held for no longer than a copy takes
+  tutti::Communicator communicator_;  // written under both; its calls are under mutex_
+};
+
+}  // namespace tutti_torch

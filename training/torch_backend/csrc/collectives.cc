@@ -1,0 +1,54 @@
+// all_reduce, reduce, broadcast, barrier.
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+
+#include "backend.h"
+#include "lists.h"
+
+namespace tutti_torch {
+
+using tutti::Collective;
+
+TuttiBackend::WorkPtr TuttiBackend::broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) {
+  Job call = job(c10d::OpType::BROADCAST, "tutti:broadcast");
+  const at::Tensor& tensor = only(tensors, call.caller);
+  const int root = root_of(options.rootRank + options.rootTensor, size_, call.caller);
+  add(call, {.kind = Collective::broadcast, .count = elements_in(tensor), .root = root},
+      elements_for_moving(tensor.scalar_type()), tensor, tensor);
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
+  Job call = job(c10d::OpType::ALLREDUCE, "tutti:all_reduce");
+  const at::Tensor& tensor = only(tensors, call.caller);
+  if (tensor.layout() != c10::kStrided) return allreduce_of_sparse(tensor, options.reduceOp);
+  add_reduction(call, Collective::all_reduce, options.reduceOp, tensor, tensor, elements_in(tensor));
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::allreduce_coalesced(TensorList& tensors,
+                                                        const c10d::AllreduceCoalescedOptions& options) {
+  Job call = job(c10d::OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced");
+  for (const at::Tensor& tensor : tensors) {
+    add_reduction(call, Collective::all_reduce, options.reduceOp, tensor, tensor, elements_in(tensor));
+  }
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::reduce(TensorList& tensors, const c10d::ReduceOptions& options) {
+  Job call = job(c10d::OpType::REDUCE, "tutti:reduce");
+  const at::Tensor& tensor = only(tensors, call.caller);
+  const int root = root_of(options.rootRank + options.rootTensor, size_, call.caller);
+  // Only the root's tensor is written; torch leaves open what the others' hold, and here it stays as it was.
+  add_reduction(call, Collective::reduce, options.reduceOp, tensor, rank_ == root ? tensor : at::Tensor(),
+                elements_in(tensor), root);
+  if (rank_ != root) call.outputs.push_back(tensor);
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::barrier(const c10d::BarrierOptions& options) {
+  Job call = job(c10d::OpType::BARRIER, "tutti:barrier");
+  call.operations.push_back({.kind = Collective::barrier});
+  return launch(std::move(call), options.asyncOp);
+}
+
+}  // namespace tutti_torch

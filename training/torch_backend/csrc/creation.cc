@@ -1,0 +1,90 @@
+#include "creation.h"
+
+#include <cstring>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "signals.h"
+
+namespace tutti_torch {
+
+namespace {
+
+std::string number(std::int64_t value) { return std::to_string(value); }
+
+tutti::UniqueId exchange_id(c10d::Store& store, int rank, std::chrono::milliseconds timeout) {
+  const std::string key = "id";
+  tutti::UniqueId id;
+  if (rank == 0) {
+    id = tutti::Communicator::make_unique_id();
+    store.set(key, std::vector<std::uint8_t>(std::begin(id.bytes), std::end(id.bytes)));
+    return id;
+  }
+  store.wait({key}, timeout);
+  const std::vector<std::uint8_t> bytes = store.get(key);
+  TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(id.bytes), "rank ", rank, " found ", bytes.size(),
+                   " bytes in the store; expected the ", sizeof(id.bytes), " of Tutti's id");
+  std::memcpy(id.bytes, bytes.data(), bytes.size());
+  return id;
+}
+
+/// Calls `body` on a thread of its own, and waits for it seeing signals. After a signal that raises, the thread is left
+/// alone: it ends by the deadline that `body` has.
+template <class Body>
+auto beside(Body body) {
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::exception_ptr error;
+    std::optional<decltype(body())> result;
+  };
+  auto shared = std::make_shared<Shared>();
+  std::thread([shared, body = std::move(body)]() mutable {
+    std::optional<decltype(body())> result;
+    std::exception_ptr error;
+    try {
+      result.emplace(body());
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(shared->mutex);
+    shared->result = std::move(result);
+    shared->error = error;
+    shared->done = true;
+    shared->changed.notify_all();
+  }).detach();
+  std::unique_lock lock(shared->mutex);
+  wait_with_signals(shared->changed, lock, Clock::time_point::max(), [&] { return shared->done; });
+  if (shared->error) std::rethrow_exception(shared->error);
+  return std::move(*shared->result);
+}
+
+}  // namespace
+
+c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                const c10::intrusive_ptr<TuttiBackend::Options>& options) {
+  // What an earlier group of this name has left in the store is not this one's.
+  const auto own_store =
+      c10::make_intrusive<c10d::PrefixStore>("tutti/" + number(store->add("tutti/makings/" + number(rank), 1)), store);
+  struct Pair {
+    tutti::Communicator collectives;
+    tutti::Communicator transfers;
+  };
+  Pair pair = translated([&] {
+    return beside([store = own_store, rank, size, timeout = options->timeout] {
+      tutti::Options how;
+      how.timeout = timeout;
+      how.interrupted = interrupted;
+      const tutti::UniqueId id = size > 1 ? exchange_id(*store, rank, timeout) : tutti::Communicator::make_unique_id();
+      Pair made;
+      made.collectives = tutti::Communicator::from_unique_id(id, rank, size, how);
+      made.transfers = made.collectives.split(0, rank);
+      return made;
+    });
+  });
+  return c10::make_intrusive<TuttiBackend>(own_store, rank, size, std::move(pair.collectives),
+                                           std::move(pair.transfers), options);
+}
+
+}  // namespace tutti_torch

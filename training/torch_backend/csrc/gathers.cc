@@ -1,0 +1,117 @@
+// all_gather in all its forms, gather, scatter.
+#include "backend.h"
+#include "lists.h"
+
+namespace tutti_torch {
+
+using tutti::Collective;
+
+void TuttiBackend::add_all_gather(Job& job, const TensorList& outputs, const at::Tensor& input) const {
+  expect_one_per_rank(outputs, size_, input.scalar_type(), "output", job.caller);
+  const at::Tensor& own = outputs[static_cast<std::size_t>(rank_)];
+  TUTTI_TORCH_EXPECT(own.numel() == input.numel(), job.caller, "the input has ", input.numel(),
+                     " elements, this rank's output has ", own.numel(), "; expected as many");
+  const Elements elements = elements_for_moving(input.scalar_type());
+  if (!all_have(outputs, input.numel())) {
+    // Sizes differ, and every rank knows all of them: each rank's part is a broadcast, straight into its place.
+    for (int root = 0; root < size_; ++root) {
+      const at::Tensor& output = outputs[static_cast<std::size_t>(root)];
+      add(job, {.kind = Collective::broadcast, .count = elements_in(output), .root = root}, elements,
+          root == rank_ ? input : at::Tensor(), output);
+    }
+    return;
+  }
+  FlatOutput flat(outputs);
+  add(job, {.kind = Collective::all_gather, .recv = flat.data(), .count = elements_in(input)}, elements, input, {});
+  keep(job, flat, outputs);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                                              const c10d::AllgatherOptions& options) {
+  Job call = job(c10d::OpType::ALLGATHER, "tutti:all_gather");
+  add_all_gather(call, only(outputs, call.caller), only(inputs, call.caller));
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
+                                                        const c10d::AllgatherOptions& options) {
+  Job call = job(c10d::OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced");
+  TUTTI_TORCH_EXPECT(outputs.size() == static_cast<std::size_t>(size_), call.caller, "the output is ", outputs.size(),
+                     " lists; expected ", size_, ", one per rank");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    TensorList of_input;
+    for (const TensorList& of_rank : outputs) {
+      TUTTI_TORCH_EXPECT(of_rank.size() == inputs.size(), call.caller, "one rank's output list has ", of_rank.size(),
+                         " tensors; expected ", inputs.size(), ", one per input");
+      of_input.push_back(of_rank[i]);
+    }
+    add_all_gather(call, of_input, inputs[i]);
+  }
+  return launch(std::move(call), options.asyncOp);
+}
+
+void TuttiBackend::add_all_gather_single(Job& job, const at::Tensor& output, const at::Tensor& input) const {
+  expect_blocks(output, input, size_, "output", job.caller);
+  add(job, {.kind = Collective::all_gather, .count = elements_in(input)}, elements_for_moving(input.scalar_type()),
+      input, output);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                    const c10d::AllgatherOptions& options) {
+  Job call = job(c10d::OpType::_ALLGATHER_BASE, "tutti:all_gather_into_tensor");
+  add_all_gather_single(call, output, input);
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
+                                                                    const c10d::AllgatherOptions& options) {
+  Job call = job(c10d::OpType::COALESCED, "tutti:all_gather_into_tensor_coalesced");
+  expect_as_many(outputs, inputs, call.caller);
+  for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather_single(call, outputs[i], inputs[i]);
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::gather(std::vector<TensorList>& outputs, TensorList& inputs,
+                                           const c10d::GatherOptions& options) {
+  Job call = job(c10d::OpType::GATHER, "tutti:gather");
+  const at::Tensor& input = only(inputs, call.caller);
+  const int root = root_of(options.rootRank, size_, call.caller);
+  const Elements elements = elements_for_moving(input.scalar_type());
+  Operation operation{.kind = Collective::gather, .count = elements_in(input), .root = root};
+  if (rank_ != root) {
+    TUTTI_TORCH_EXPECT(outputs.empty(), call.caller, "it was given an output; expected none, as the root is ", root);
+    add(call, std::move(operation), elements, input, {});
+    return launch(std::move(call), options.asyncOp);
+  }
+  const TensorList& list = only(outputs, call.caller);
+  expect_one_per_rank(list, size_, input.scalar_type(), "output", call.caller);
+  expect_all_have(list, input.numel(), "output", call.caller);
+  FlatOutput flat(list);
+  operation.recv = flat.data();
+  add(call, std::move(operation), elements, input, {});
+  keep(call, flat, list);
+  return launch(std::move(call), options.asyncOp);
+}
+
+TuttiBackend::WorkPtr TuttiBackend::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
+                                            const c10d::ScatterOptions& options) {
+  Job call = job(c10d::OpType::SCATTER, "tutti:scatter");
+  const at::Tensor& output = only(outputs, call.caller);
+  const int root = root_of(options.rootRank, size_, call.caller);
+  const Elements elements = elements_for_moving(output.scalar_type());
+  Operation operation{.kind = Collective::scatter, .count = elements_in(output), .root = root};
+  if (rank_ != root) {
+    TUTTI_TORCH_EXPECT(inputs.empty(), call.caller, "it was given an input; expected none, as the root is ", root);
+  } else {
+    const TensorList& list = only(inputs, call.caller);
+    expect_one_per_rank(list, size_, output.scalar_type(), "input", call.caller);
+    expect_all_have(list, output.numel(), "input", call.caller);
+    const FlatInput flat(list);
+    operation.send = flat.data();
+    hold(call, flat, list);
+  }
+  add(call, std::move(operation), elements, {}, output);
+  return launch(std::move(call), options.asyncOp);
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,110 @@
+// Groups out of groups, and the end of a group.
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "backend.h"
+#include "lists.h"
+#include "signals.h"
+
+namespace tutti_torch {
+
+c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::vector<int>& ranks,
+                                                      const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const Caller caller{rank_, "split"};
+  TUTTI_TORCH_EXPECT(!ranks.empty(), caller, "the list of ranks is empty; expected at least one");
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  // Groups of one split share no rank, so the lowest rank of a group tells it from the others.
+  const int color = own == ranks.end() ? -1 : *std::min_element(ranks.begin(), ranks.end());
+  const int key = static_cast<int>(own - ranks.begin());
+  const auto part = [&](Channel& channel) {
+    return translated([&] { return channel.use([&](tutti::Communicator& c) { return c.split(color, key); }); });
+  };
+  tutti::Communicator collectives = part(*collectives_);
+  tutti::Communicator transfers = part(transfers_.channel());
+  if (color < 0) return {};
+  if (options) {
+    for (tutti::Communicator* child : {&collectives, &transfers}) {
+      translated([&] { child->set_timeout(options->timeout); });
+    }
+  }
+  auto child_options = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
+  if (options) {
+    child_options->group_name = options->group_name;
+    child_options->global_ranks_in_group = options->global_ranks_in_group;
+  }
+  const int size = collectives.size();
+  return c10::make_intrusive<TuttiBackend>(store, key, size, std::move(collectives), std::move(transfers),
+                                           std::move(child_options));
+}
+
+void TuttiBackend::setTimeout(std::chrono::milliseconds timeout) {
+  for (Channel* channel : {collectives_.get(), &transfers_.channel()}) {
+    translated([&] { channel->use([&](tutti::Communicator& c) { c.set_timeout(timeout); }); });
+  }
+  options_->timeout = timeout;
+}
+
+c10d::ErrorType TuttiBackend::getError() {
+  for (const Channel* channel : {collectives_.get(), &transfers_.channel()}) {
+    const tutti::Code code = channel->failure();
+    if (code == tutti::Code::ok) continue;
+    if (code == tutti::Code::timeout) return c10d::ErrorType::TIMEOUT;
+    return code == tutti::Code::peer_died ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
+  }
+  return c10d::ErrorType::SUCCESS;
+}
+
+void TuttiBackend::abort() { abort_because("torch.distributed was asked to abort the group"); }
+
+void TuttiBackend::abort_because(const std::string& reason) {
+  collectives_->abort(reason);
+  transfers_.channel().abort(reason);
+}
+
+void TuttiBackend::shutdown() {
+  for (Channel* channel : {collectives_.get(), &transfers_.channel()}) {
+    (void)channel->wait_idle(Clock::time_point::max());
+    channel->close();
+  }
+}
+
+void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const Caller caller{rank_, "monitored_barrier"};
+  const std::chrono::milliseconds timeout =
+      options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+  const Clock::time_point deadline = Clock::now() + timeout;
+  const std::string prefix = "tutti/monitored/" + std::to_string(++monitored_barriers_) + "/";
+  // Until the key is there or `until` has passed.
+  const auto comes = [&](const std::string& key, Clock::time_point until) {
+    for (auto pause = std::chrono::milliseconds(1);; pause = std::min(pause * 2, kSignalSlice)) {
+      if (store_->check({key})) return true;
+      if (Clock::now() >= until) return false;
+      check_signals();
+      std::this_thread::sleep_for(pause);
+    }
+  };
+  if (rank_ != 0) {
+    store_->set(prefix + std::to_string(rank_), std::string("here"));
+    // Rank 0 may have come late, and gives everybody its time from then on.
+    const bool answered = comes(prefix + "verdict", deadline + timeout);
+    TORCH_CHECK_WITH(DistBackendError, answered, caller.text(), " and had no answer of rank 0 within ",
+                     2 * timeout.count(), " ms; rank 0 has not come");
+    const std::string verdict = store_->get_to_str(prefix + "verdict");
+    TORCH_CHECK_WITH(DistBackendError, verdict == "ok", verdict);
+    return;
+  }
+  std::string missing;
+  for (int rank = 1; rank < size_; ++rank) {
+    if (comes(prefix + std::to_string(rank), deadline)) continue;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    if (!wait_all_ranks) break;
+  }
+  const std::string verdict = missing.empty() ? "ok"
+                                              : "rank(s) " + missing + " did not come to monitored_barrier within " +
+                                                    std::to_string(timeout.count()) + " ms";
+  store_->set(prefix + "verdict", verdict);
+  TORCH_CHECK_WITH(DistBackendError, missing.empty(), verdict);
+}
+
+}  // namespace tutti_torch

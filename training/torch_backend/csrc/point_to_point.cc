@@ -1,0 +1,155 @@
+#include "point_to_point.h"
+
+#include "lists.h"
+
+namespace tutti_torch {
+
+namespace {
+
+/// Completes a work when several things have ended.
+class Join {
+ public:
+  Join(c10::intrusive_ptr<TuttiWork> work, int parts) : work_(std::move(work)), remaining_(parts) {}
+
+  void end(const std::exception_ptr& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error && !error_) error_ = error;
+      if (--remaining_ > 0) return;
+    }
+    work_->complete(error_);
+  }
+
+ private:
+  const c10::intrusive_ptr<TuttiWork> work_;
+  std::mutex mutex_;
+  int remaining_;             // guarded by mutex_
+  std::exception_ptr error_;  // likewise
+};
+
+}  // namespace
+
+PointToPoint::Message PointToPoint::message(bool sending, const at::Tensor& tensor, int peer, int tag,
+                                            const Caller& caller) const {
+  expect_served(tensor, caller);
+  TUTTI_TORCH_EXPECT(tag >= 0, caller, "tag is ", tag, "; expected 0 or more");
+  TUTTI_TORCH_EXPECT((peer >= 0 && peer < size_) || (!sending && peer == tutti::kAnySource), caller, "the peer is ",
+                     peer, "; expected a rank of the group, 0 to ", size_ - 1);
+  return {.sending = sending,
+          .peer = peer,
+          .tag = tag,
+          .tensor = tensor,
+          .memory = sending ? contiguous_input(tensor) : contiguous_output(tensor),
+          .elements = elements_for_moving(tensor.scalar_type())};
+}
+
+tutti::Work PointToPoint::start(tutti::Communicator& communicator, const Message& m, int* source) {
+  const std::size_t count = elements_in(m.memory) * m.elements.per_element;
+  if (m.sending) return communicator.send_async(m.memory.const_data_ptr(), count, m.elements.type, m.peer, m.tag);
+  return communicator.recv_async(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer, m.tag, source);
+}
+
+PointToPoint::WorkPtr PointToPoint::launch(Message message, c10d::OpType type, const char* title, const Caller& caller,
+                                           std::uint64_t sequence) {
+  if (Batch* const open = batch()) {
+    open->messages.push_back(std::move(message));
+    return open->work;
+  }
+  auto work = c10::make_intrusive<TuttiWork>(type, title, caller, sequence, Tensors{message.tensor});
+  int* const source = work->source();
+  *source = message.sending ? rank_ : message.peer;
+  const tutti::Work started =
+      translated([&] { return channel_->use([&](tutti::Communicator& c) { return start(c, message, source); }); });
+  work->keep({message.memory}, copies_of({&message, 1}));
+  channel_->watch(started, [work](std::exception_ptr error) { work->complete(std::move(error)); });
+  return work;
+}
+
+std::vector<CopyBack> PointToPoint::copies_of(std::span<const Message> messages) {
+  std::vector<CopyBack> copies;
+  for (const Message& m : messages) {
+    if (!m.sending && !m.memory.is_same(m.tensor)) copies.push_back({m.tensor, m.memory});
+  }
+  return copies;
+}
+
+PointToPoint::WorkPtr PointToPoint::send(const at::Tensor& tensor, int peer, int tag, std::uint64_t sequence) {
+  const Caller caller{rank_, "send"};
+  return launch(message(true, tensor, peer, tag, caller), c10d::OpType::SEND, "tutti:send", caller, sequence);
+}
+
+PointToPoint::WorkPtr PointToPoint::receive(const at::Tensor& tensor, int peer, int tag, std::uint64_t sequence) {
+  const Caller caller{rank_, "recv"};
+  TUTTI_TORCH_EXPECT(peer != tutti::kAnySource, caller, "the peer is ", peer, "; expected a rank of the group");
+  return launch(message(false, tensor, peer, tag, caller), c10d::OpType::RECV, "tutti:recv", caller, sequence);
+}
+
+PointToPoint::WorkPtr PointToPoint::receive_from_any(const at::Tensor& tensor, int tag, std::uint64_t sequence) {
+  const Caller caller{rank_, "recv from any source"};
+  return launch(message(false, tensor, tutti::kAnySource, tag, caller), c10d::OpType::RECVANYSOURCE,
+                "tutti:recv_any_source", caller, sequence);
+}
+
+PointToPoint::Batch* PointToPoint::batch() {
+  if (open_batches_.load(std::memory_order_relaxed) == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto found = batches_.find(std::this_thread::get_id());
+  return found == batches_.end() ? nullptr : &found->second;
+}
+
+void PointToPoint::start_batch(std::uint64_t sequence) {
+  const Caller caller{rank_, "start_coalescing"};
+  TUTTI_TORCH_EXPECT(batch() == nullptr, caller, "this thread has not ended the one before; expected end_coalescing");
+  const std::lock_guard lock(mutex_);
+  batches_[std::this_thread::get_id()].work = c10::make_intrusive<TuttiWork>(
+      c10d::OpType::COALESCED, "tutti:coalesced", Caller{rank_, "a coalesced call"}, sequence, Tensors{});
+  open_batches_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void PointToPoint::add_to_batch(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (Batch* const open = batch()) open->others.push_back(work);
+}
+
+PointToPoint::WorkPtr PointToPoint::finish_batch() {
+  const Caller caller{rank_, "end_coalescing"};
+  TUTTI_TORCH_EXPECT(batch() != nullptr, caller, "nothing was started; expected start_coalescing before");
+  Batch batch;
+  {
+    const std::lock_guard lock(mutex_);
+    batch = std::move(batches_.extract(std::this_thread::get_id()).mapped());
+    open_batches_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  const WorkPtr work = batch.work;
+  const auto join = std::make_shared<Join>(work, 1 + static_cast<int>(batch.others.size()));
+  Tensors held;
+  for (const Message& m : batch.messages) held.push_back(m.memory);
+  work->keep(std::move(held), copies_of(batch.messages));
+  for (const auto& other : batch.others) {
+    other->getFuture()->addCallback(
+        [join](c10::ivalue::Future& future) { join->end(future.hasError() ? future.exception_ptr() : nullptr); });
+  }
+  if (batch.messages.empty()) {
+    join->end(nullptr);
+    return work;
+  }
+  const tutti::Work started = translated([&] {
+    return channel_->use([&](tutti::Communicator& c) {
+      c.group_start();
+      for (const Message& m : batch.messages) note(c, m);
+      return c.group_end_async();
+    });
+  });
+  channel_->watch(started, [join](const std::exception_ptr& error) { join->end(error); });
+  return work;
+}
+
+void PointToPoint::note(tutti::Communicator& communicator, const Message& m) {
+  const std::size_t count = elements_in(m.memory) * m.elements.per_element;
+  if (m.sending) {
+    communicator.send(m.memory.const_data_ptr(), count, m.elements.type, m.peer, m.tag);
+  } else {
+    communicator.recv(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer, m.tag);
+  }
+}
+
+}  // namespace tutti_torch

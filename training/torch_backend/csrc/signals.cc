@@ -1,0 +1,54 @@
+#include "signals.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <thread>
+#include <utility>
+
+namespace tutti_torch {
+
+namespace {
+
+// Python has it as the thread that imported its first module; a fork makes the forking thread the main one, with the
+// same id.
+unsigned long main_thread() {
+  static const unsigned long id = [] {
+    const py::gil_scoped_acquire gil;
+    return py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  }();
+  return id;
+}
+
+bool python_is_ending() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+// Null: none.
+std::exception_ptr raised_by_handlers() {
+  if (!Py_IsInitialized() || python_is_ending()) return nullptr;
+  if (static_cast<unsigned long>(pthread_self()) != main_thread()) return nullptr;
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return nullptr;
+  return std::make_exception_ptr(py::error_already_set());
+}
+
+thread_local std::exception_ptr t_interrupt;
+
+}  // namespace
+
+void check_signals() {
+  if (const std::exception_ptr raised = raised_by_handlers()) std::rethrow_exception(raised);
+}
+
+bool interrupted() {
+  t_interrupt = raised_by_handlers();
+  return t_interrupt != nullptr;
+}
+
+std::exception_ptr take_interrupt() { return std::exchange(t_interrupt, nullptr); }
+
+}  // namespace tutti_torch

@@ -1,0 +1,92 @@
+#include "work.h"
+
+#include <ATen/record_function.h>
+
+#include "callbacks.h"
+#include "signals.h"
+
+namespace tutti_torch {
+
+namespace {
+
+// The base class allocates for a title, which only a profiler looks at.
+const char* if_profiled(const char* title) {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value() ? title : nullptr;
+}
+
+std::optional<std::vector<at::Tensor>> shapes_of(const char* title, const Tensors& tensors) {
+  if (title == nullptr) return std::nullopt;
+  return std::vector<at::Tensor>(tensors.begin(), tensors.end());
+}
+
+}  // namespace
+
+TuttiWork::TuttiWork(c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence,
+                     Tensors outputs)
+    : Work(caller.rank, type, if_profiled(title), shapes_of(if_profiled(title), outputs)),
+      caller_(caller),
+      sequence_(sequence),
+      outputs_(std::move(outputs)) {}
+
+void TuttiWork::keep(Tensors held, std::vector<CopyBack> copies) {
+  held_ = std::move(held);
+  copies_ = std::move(copies);
+}
+
+void TuttiWork::complete(std::exception_ptr error) {
+  try {
+    if (!error) {
+      for (const CopyBack& back : copies_) copy_into(back.to, back.from);
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  copies_.clear();
+  held_.clear();
+  finish(std::move(error));
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    future = std::move(future_);
+  }
+  if (!future) return;
+  run_callback(
+      [self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this), future = std::move(future)] { self->fill(*future); });
+}
+
+void TuttiWork::fill(c10::ivalue::Future& future) {
+  if (const std::exception_ptr error = exception()) {
+    future.setError(error);
+  } else {
+    future.markCompleted(c10::IValue(std::vector<at::Tensor>(outputs_.begin(), outputs_.end())));
+  }
+}
+
+bool TuttiWork::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const bool limited = timeout > kNoTimeout && timeout < std::chrono::hours(24 * 365);
+  const Clock::time_point deadline = limited ? Clock::now() + timeout : Clock::time_point::max();
+  if (!wait_with_signals(cv_, lock, deadline, [this] { return completed_; })) {
+    TORCH_CHECK_WITH(DistBackendError, false, caller_.text(), " and waited for it for ", timeout.count(),
+                     " ms, the limit that it gave to wait(); the call goes on");
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+std::vector<at::Tensor> TuttiWork::result() { return {outputs_.begin(), outputs_.end()}; }
+
+c10::intrusive_ptr<c10::ivalue::Future> TuttiWork::getFuture() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+  {
+    const std::lock_guard lock(mutex_);
+    if (!completed_) {
+      if (!future_) future_ = std::move(future);
+      return future_;
+    }
+  }
+  fill(*future);
+  return future;
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,52 @@
+// One call of a collective, or of a send or receive, as torch holds it: c10d::Work.
+//
+// Who ends it: complete(), called by the thread that did the work. What is to be done with the result before the caller
+//   may see it (copies into tensors that are not contiguous) is done there, so that "completed" means all of it.
+// Future: made when asked for, completed after the call is and never before, by a thread that may run Python
+//   (callbacks.h). Its value is the list of the outputs.
+// Memory: holds inputs and temporaries until it is complete, and the outputs as long as it lives.
+// wait(): sees signals (signals.h). With a limit that passes, DistBackendError; the call goes on all the same.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <exception>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "tensors.h"
+
+namespace tutti_torch {
+
+using Tensors = c10::SmallVector<at::Tensor, 1>;
+
+class TuttiWork final : public c10d::Work {
+ public:
+  /// `title`: what the profiler shows ("tutti:all_reduce"), of the call `caller`.
+  TuttiWork(c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence, Tensors outputs);
+
+  /// What is needed until it is complete: `held` is kept alive, `copies` are made then (when it went well).
+  void keep(Tensors held, std::vector<CopyBack> copies);
+  /// Where the rank goes from which a receive got its message; before complete().
+  int* source() { return &source_; }
+  /// Null: done well.
+  void complete(std::exception_ptr error);
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override;
+  int sourceRank() const override { return source_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  void fill(c10::ivalue::Future& future);
+
+  const Caller caller_;
+  const std::uint64_t sequence_;
+  const Tensors outputs_;
+  Tensors held_;                                    // of the thread that completes, after keep()
+  std::vector<CopyBack> copies_;                    // likewise
+  int source_ = -1;                                 // likewise
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_
+};
+
+}  // namespace tutti_torch

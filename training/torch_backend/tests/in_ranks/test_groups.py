@@ -1,0 +1,190 @@
+"""Groups: of some ranks, overlapping, by mesh, by split; made, destroyed and made again."""
+import gc
+import os
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from support.groups import TIMEOUT, World
+from support.launch import BACKEND
+
+
+def total(group: dist.ProcessGroup, value: float) -> float:
+    x = torch.tensor([value])
+    dist.all_reduce(x, group=group)
+    return x.item()
+
+
+def test_name(world: World) -> None:
+    pair = world.pair()
+    assert dist.get_backend(pair.tutti) == BACKEND
+    assert pair.tutti.size() == world.size and pair.tutti.rank() == world.rank
+    assert pair.tutti._get_backend(torch.device("cpu")).name() == BACKEND
+
+
+def test_every_subset(world: World) -> None:
+    for mask in range(1, 1 << world.size):
+        members = [rank for rank in range(world.size) if mask >> rank & 1]
+        pair = world.pair(*members)
+        if pair.rank >= 0:
+            assert total(pair.tutti, world.rank) == sum(members)
+
+
+def test_a_group_of_one(world: World) -> None:
+    for rank in range(world.size):
+        pair = world.pair(rank)
+        if pair.rank == 0:
+            assert total(pair.tutti, 3) == 3
+            outputs = [torch.empty(2)]
+            dist.all_gather(outputs, torch.ones(2), group=pair.tutti)
+            assert outputs[0].tolist() == [1, 1]
+            dist.barrier(group=pair.tutti)
+
+
+def test_groups_at_the_same_time(world: World) -> None:
+    """Overlapping groups with calls under way in all of them."""
+    pairs = [world.pair(rank, (rank + 1) % world.size) if rank + 1 < world.size else world.pair()
+             for rank in range(world.size)]
+    held = []
+    for pair in pairs:
+        if pair.rank >= 0:
+            x = torch.full((1000,), world.rank + 1.0)
+            held.append((pair, x, dist.all_reduce(x, group=pair.tutti, async_op=True)))
+    for pair, x, work in reversed(held):
+        assert work is not None
+        work.wait()
+        assert x.eq(sum(rank + 1 for rank in pair.ranks)).all()
+
+
+def test_many_groups(world: World) -> None:
+    """Made, used, destroyed: files and memory go back."""
+    world.pair()
+
+    def once() -> None:
+        group = dist.new_group(list(range(world.size)), backend=BACKEND)
+        assert group and total(group, 1) == world.size
+        dist.destroy_process_group(group)
+        del group
+        gc.collect()
+
+    once()
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(20):
+        once()
+    assert len(os.listdir("/proc/self/fd")) <= files + 4
+    assert threading.active_count() <= threads + 1
+
+
+def test_destroy_and_init_again(world: World) -> None:
+    """With one store for all rounds, as torchrun's ranks have it."""
+    if BACKEND == "gloo":
+        pytest.skip("Gloo takes the addresses of the round before")
+    world.close()
+    for number in range(5):
+        dist.init_process_group(BACKEND, timeout=TIMEOUT)
+        assert dist.group.WORLD and total(dist.group.WORLD, number) == number * world.size
+        group = dist.new_group([0, world.size - 1], backend=BACKEND)
+        if world.rank in (0, world.size - 1):
+            assert group and total(group, 1) == 2
+        dist.destroy_process_group()
+        assert not dist.is_initialized()
+
+
+def test_both_devices_in_one_group(world: World) -> None:
+    world.close()
+    for backend in (f"cpu:{BACKEND},cuda:{BACKEND}", f"cpu:{BACKEND},cuda:gloo"):
+        dist.init_process_group(backend, store=dist.PrefixStore(f"devices/{backend}", world._store), rank=world.rank,
+                                world_size=world.size)
+        assert dist.group.WORLD and total(dist.group.WORLD, 1) == world.size
+        got: list[object] = [None] * world.size
+        dist.all_gather_object(got, world.rank)
+        assert got == list(range(world.size))
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def test_mesh_of_two_dimensions(world: World) -> None:
+    if world.size % 2:
+        pytest.skip("needs an even number of ranks")
+    world.pair()
+    mesh = init_device_mesh("cpu", (world.size // 2, 2), mesh_dim_names=("replica", "shard"))
+    row, column = mesh.get_coordinate() or [0, 0]
+    assert total(mesh.get_group("shard"), world.rank) == 2 * row + 2 * row + 1
+    assert total(mesh.get_group("replica"), world.rank) == sum(2 * other + column for other in range(world.size // 2))
+    assert total(mesh["replica", "shard"]._flatten().get_group(), 1) == world.size
+
+
+def test_mesh_of_three_dimensions(world: World) -> None:
+    if world.size != 4:
+        pytest.skip("needs 4 ranks")
+    world.pair()
+    mesh = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("dp", "pp", "tp"))
+    assert total(mesh.get_group("dp"), world.rank) == [2, 4, 2, 4][world.rank]
+    assert total(mesh.get_group("pp"), world.rank) == world.rank
+    assert total(mesh.get_group("tp"), world.rank) == [1, 1, 5, 5][world.rank]
+
+
+def test_mesh_names_the_backend(world: World) -> None:
+    """A mesh of another backend beside the default group, as FSDP's tests here have it."""
+    world.pair()
+    mesh = init_device_mesh("cpu", (world.size,), backend_override={0: "gloo"})
+    assert dist.get_backend(mesh.get_group()) == "gloo" and total(mesh.get_group(), 1) == world.size
+
+
+def test_subgroups(world: World) -> None:
+    if world.size % 2:
+        pytest.skip("needs an even number of ranks")
+    world.pair()
+    mine, all_of_them = dist.new_subgroups(2, backend=BACKEND)
+    assert mine and len(all_of_them) == world.size // 2
+    assert total(mine, world.rank) == 2 * (world.rank // 2 * 2) + 1
+
+
+def test_split(world: World) -> None:
+    """dist.split_group asks for a device other than the CPU, so this is what it calls."""
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has no split of this kind")
+    assert pair.tutti._get_backend(torch.device("cpu")).supports_splitting
+    half = world.size // 2
+    ranks = list(range(half)) if world.rank < half else list(range(half, world.size))
+    part = pair.tutti.split_group(ranks, TIMEOUT, group_name=f"half{world.rank < half}", group_desc="half")
+    assert part.size() == len(ranks) and part.rank() == ranks.index(world.rank)
+    x = torch.tensor([float(world.rank)])
+    part.allreduce([x]).wait()
+    assert x.item() == sum(ranks)
+    part.shutdown()
+
+
+def test_sequence_numbers(world: World) -> None:
+    """They count the calls, the same on all ranks: TORCH_DISTRIBUTED_DEBUG's checks compare them."""
+    pair = world.pair()
+    backend = pair.tutti._get_backend(torch.device("cpu"))  # a group of a backend that is a plug-in passes none on
+    first = backend._get_sequence_number_for_group()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1), group=pair.tutti)
+    last = backend._get_sequence_number_for_group()
+    assert last == first + 3
+    got: list[object] = [None] * world.size
+    dist.all_gather_object(got, last, group=pair.gloo)
+    assert got == [last] * world.size
+
+
+def test_monitored_barrier(world: World) -> None:
+    """dist.monitored_barrier itself insists on Gloo, so this is what it calls."""
+    pair = world.pair()
+    pair.tutti.monitored_barrier(TIMEOUT, wait_all_ranks=True)
+    pair.tutti.monitored_barrier(TIMEOUT)
+
+
+def test_timeout_can_be_changed(world: World) -> None:
+    """The group's timeout can be changed, and what follows uses it."""
+    pair = world.pair()
+    group = dist.new_group(list(range(world.size)), backend=BACKEND)
+    assert group
+    dist.distributed_c10d._set_pg_timeout(TIMEOUT * 2, group)
+    assert total(group, 1) == pair.size
+    dist.destroy_process_group(group)

@@ -1,0 +1,3 @@
+"""Written by the build."""
+
+BUILT_FOR_TORCH: str
