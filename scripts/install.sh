@@ -1,6 +1,6 @@
 # What ./dev installs: Debian packages by apt, Python packages in .venv. Nothing is asked of the network when everything
 # is there already.
-needed_packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv
+needed_packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-dev python3-venv
   libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev)
 optional_packages=(libbenchmark-dev libhwloc-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev graphviz)
 lint_packages=(clang-format clang-tidy)
