@@ -205,6 +205,7 @@ class TransferProgram {
                                  " from rank " + std::to_string(in.source) + " is " + std::to_string(in.data[i]));
       }
     }
+    comm_.barrier();  // nobody goes on to another program before
     MUST(comm_.memory().messages == 0);
   }
 
@@ -224,7 +225,6 @@ inline void run_transfer_programs(Communicator& comm, unsigned seed, int rounds)
   for (int round = 0; round < rounds; ++round) {
     program.run_shuffled(60);
     program.run_in_order(60);
-    comm.barrier();
   }
 }
 
