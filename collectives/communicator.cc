@@ -152,6 +152,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       streaming_above_(streaming_above(fabric_->local_members())),
       forks_(forks()),
       transport_(std::move(transport)),
+      board_(*transport_->window(rank).board),
       selection_(std::move(selection)),
       health_(*transport_->window(0).board),
       waiter_(

@@ -135,6 +135,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const std::size_t streaming_above_;
   const std::uint64_t forks_;  // that this process was from its first ancestor
   const std::unique_ptr<transport::Transport> transport_;
+  transport::Board& board_;  // this rank's
   const planner::Selection selection_;
 
   // With their own synchronisation.

@@ -46,7 +46,7 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<co
   group->transfers.assign(transfers.begin(), transfers.end());
   std::shared_ptr<PendingWork> work = group->work;
   if (started_ != nullptr && started_->offer(group)) {
-    executor::wake_from_doze(transport_->window(rank_).board->doze);
+    executor::wake_from_doze(board_.doze);
     return work;
   }
   if (queue_.idle() && bytes_of(transfers) <= kAtOnceBytes) {
@@ -71,7 +71,7 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<co
 }
 
 std::uint64_t TuttiCommunicator::announce(std::span<const Transfer> transfers) {
-  executor::announce_group(*transport_->window(rank_).board, ++groups_, transfers);
+  executor::announce_group(board_, ++groups_, transfers);
   return groups_;
 }
 
@@ -82,10 +82,9 @@ void TuttiCommunicator::begin(StartedGroup& group) {
 
 Status TuttiCommunicator::ended(std::uint64_t number, Status status) {
   if (status.ok() && health_.failed()) status = health_.status();
-  transport::Board& board = *transport_->window(rank_).board;
-  executor::end_group(board, number, status.ok());
+  executor::end_group(board_, number, status.ok());
   last_ = nullptr;
-  if (watched_) told(executor::snapshot(board.groups[number % transport::kCallRing]), "mailboxes", "mailboxes");
+  if (watched_) told(executor::snapshot(board_.groups[number % transport::kCallRing]), "mailboxes", "mailboxes");
   return status.ok() ? status : failed(status);
 }
 
@@ -117,7 +116,7 @@ AsyncQueue::Endings TuttiCommunicator::carry_out(StartedGroups& groups) {
   }
   for (std::unique_ptr<StartedGroup>& group : groups.close()) running.push_back(std::move(group));
   for (const auto& group : running) {
-    if (group->begun) executor::end_group(*transport_->window(rank_).board, group->number, false);
+    if (group->begun) executor::end_group(board_, group->number, false);
   }
   status = failed(status);
   transfers_.drop();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -233,6 +234,40 @@ TEST(CApi, AWorkIsRunningUntilItsPeerComes) {
     looked = true;
     EXPECT_DONE(finish(work));
     EXPECT_EQ(value, 41);
+  });
+}
+
+TEST(CApi, TagsAndAnySource) {
+  on_ranks(2, [](tutti_comm_t comm, int rank) {
+    int32_t out[] = {10, 20, 30}, in[] = {0, 0, 0};
+    int source = -1;
+    tutti_work_t work = nullptr;
+    if (rank == 0) {
+      for (int i = 0; i < 3; ++i) EXPECT_DONE(tutti_send_tagged(comm, &out[i], 1, TUTTI_I32, 1, i));
+      EXPECT_EQ(tutti_send_tagged(comm, out, 1, TUTTI_I32, 1, -1), TUTTI_INVALID_ARGUMENT);
+      EXPECT_EQ(tutti_send_tagged(comm, out, 1, TUTTI_I32, TUTTI_ANY_SOURCE, 0), TUTTI_INVALID_ARGUMENT);
+      return;
+    }
+    EXPECT_DONE(tutti_recv_tagged(comm, &in[2], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 2, &source));
+    EXPECT_EQ(source, 0);
+    tutti_memory_t memory = TUTTI_MEMORY_INIT;
+    EXPECT_DONE(tutti_comm_memory(comm, &memory));
+    EXPECT_GT(memory.messages, 0u);
+    memory.size = offsetof(tutti_memory_t, messages);  // a program that was built before there was such a field
+    memory.messages = 77;
+    EXPECT_DONE(tutti_comm_memory(comm, &memory));
+    EXPECT_EQ(memory.messages, 77u);
+    source = -1;
+    EXPECT_DONE(tutti_recv_tagged_async(comm, &in[1], 1, TUTTI_I32, TUTTI_ANY_SOURCE, 1, &source, &work));
+    EXPECT_DONE(finish(work));
+    EXPECT_EQ(source, 0);
+    EXPECT_DONE(tutti_group_start(comm));
+    EXPECT_DONE(tutti_recv(comm, &in[0], 1, TUTTI_I32, 0));
+    EXPECT_DONE(tutti_group_end_async(comm, &work));
+    EXPECT_DONE(finish(work));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(in[i], out[i]);
+    EXPECT_EQ(tutti_recv_tagged_async(comm, in, 1, TUTTI_I32, 0, 0, nullptr, nullptr), TUTTI_INVALID_ARGUMENT);
+    EXPECT_EQ(tutti_group_end_async(comm, nullptr), TUTTI_INVALID_ARGUMENT);
   });
 }
 

@@ -25,15 +25,20 @@ struct alignas(transport::kCacheLine) SlotHeader {
   std::int32_t tag = 0;
   std::uint8_t type = 0;
 
+  /// The message's fields. One by one: a header made elsewhere and copied as a whole would stall the copy.
+  void write(std::uint64_t bytes, std::uint64_t count, std::int32_t message_tag, DataType element) {
+    message_bytes = bytes;
+    message_count = count;
+    tag = message_tag;
+    type = static_cast<std::uint8_t>(element);
+  }
+
   // A message by place is taken once: by its receiver, or back by its sender after a failure.
   static constexpr transport::Handle kTaken = ~transport::Handle{0};
   /// What was there before.
   transport::Handle take() { return std::atomic_ref<transport::Handle>(place).exchange(kTaken); }
-  /// A copy, for the receiver: the sender may be taking the place back at this moment.
-  SlotHeader copy() {
-    const transport::Handle there = std::atomic_ref<transport::Handle>(place).load(std::memory_order_relaxed);
-    return {message_bytes, message_count, there, payload_bytes, tag, type};
-  }
+  /// For the receiver: the sender may be taking it back at this moment.
+  transport::Handle sent_place() { return std::atomic_ref<transport::Handle>(place).load(std::memory_order_relaxed); }
 };
 
 /// A mailbox as its sender or its receiver uses it: with the slot that is next, to be filled or emptied.

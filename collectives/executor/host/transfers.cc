@@ -1,15 +1,19 @@
 #include "collectives/executor/host/transfers.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "collectives/reduce/reduce.h"
 
 namespace tutti::executor {
 
+using transport::Handle;
+
 namespace {
 
-constexpr std::uint64_t kLookEvery = 256;  // turns in which something has moved
+constexpr std::uint64_t kLookEvery = 256;    // turns in which something has moved
+constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
 
 }  // namespace
 
@@ -83,8 +87,219 @@ void Transfers::finish(int index) {
   Batch& batch = *at(index).batch;
   batch.still_since = 0;
   if (--batch.left == 0) ++finished_batches_;
-  (at(index).transfer.sending ? some_sent_ : some_received_) = true;
   unused_.push_back(index);
+}
+
+// ---- Sending
+
+bool Transfers::reachable_by_peer(Handle handle) const {
+  const transport::Capabilities& can = transport_.capabilities();
+  return can.any_pointer || can.cross_memory || transport::is_registered(handle);
+}
+
+bool Transfers::send_at_once(const Transfer& t) {
+  Outgoing& out = to(t.peer);
+  const std::size_t bytes = t.count * size_of(t.type);
+  if (bytes >= kByPlaceBytes || bytes > out.box.payload() || out.busy()) return false;
+  if (out.box.passed() - out.box.emptied().load(std::memory_order_acquire) == out.box.slots()) return false;
+  SlotHeader& header = out.box.next();
+  header.write(bytes, t.count, t.tag, t.type);
+  header.place = 0;
+  header.payload_bytes = bytes;
+  if (bytes > 0) std::memcpy(out.box.data(), t.buffer, bytes);  // the buffer of an empty message may be null
+  bytes_ += bytes;
+  out.box.pass(out.box.filled(), *out.board);
+  return true;
+}
+
+bool Transfers::send(int peer) {
+  Outgoing& out = to(peer);
+  bool moved = false;
+  if (out.handed_over.first != kNone) {
+    const std::uint64_t emptied = out.box.emptied().load(std::memory_order_acquire);
+    while (out.handed_over.first != kNone && at(out.handed_over.first).handed_over <= emptied) {
+      finish(take_after(out.handed_over, kNone));
+      moved = true;
+    }
+  }
+  while (out.waiting.first != kNone) {
+    const Sent sent = send_more(out, at(out.waiting.first));
+    if (sent == Sent::nothing) break;
+    at(out.waiting.first).batch->still_since = 0;
+    moved = true;
+    if (sent == Sent::some) break;
+    const int index = take_after(out.waiting, kNone);
+    if (sent == Sent::all) finish(index);
+    if (sent == Sent::handed_over) append(out.handed_over, index);
+  }
+  return moved;
+}
+
+Transfers::Sent Transfers::send_more(Outgoing& out, Message& message) {
+  const Transfer& t = message.transfer;
+  const std::size_t bytes = t.count * size_of(t.type);
+  const std::uint64_t emptied = out.box.emptied().load(std::memory_order_acquire);
+  Sent sent = Sent::nothing;
+  while (!message.begun || message.done < bytes) {
+    if (out.box.passed() - emptied == out.box.slots()) return sent;
+    SlotHeader& header = out.box.next();
+    if (!message.begun) {
+      message.begun = true;
+      header.write(bytes, t.count, t.tag, t.type);
+      const Handle place = bytes >= kByPlaceBytes ? transport_.handle_of(t.buffer, bytes) : 0;
+      if (place != 0 && reachable_by_peer(place)) {
+        header.place = place;
+        out.box.pass(out.box.filled(), *out.board);
+        message.handed_over = out.box.passed();
+        return Sent::handed_over;
+      }
+    }
+    header.place = 0;  // an earlier message may have left its own here
+    header.payload_bytes = std::min(out.box.payload(), bytes - message.done);
+    if (bytes > 0) {  // the buffer of an empty message may be null
+      std::memcpy(out.box.data(), static_cast<const std::byte*>(t.buffer) + message.done, header.payload_bytes);
+    }
+    message.done += header.payload_bytes;
+    bytes_ += header.payload_bytes;
+    out.box.pass(out.box.filled(), *out.board);
+    sent = Sent::some;
+  }
+  return Sent::all;
+}
+
+// ---- Receiving
+
+void Transfers::post(int index) {
+  const int peer = at(index).transfer.peer;
+  const bool any = peer == kAnySource;
+  if (kept_ > 0) {
+    for (int i = 0; i < (any ? ranks_ : 1); ++i) {
+      if (take_unexpected(index, any ? (turn_ + i) % ranks_ : peer)) return;
+    }
+  }
+  append(any ? any_ : from(peer).posted, index);
+  if (!any) open_receiving(peer);
+}
+
+void Transfers::deliver(int index, int peer) {
+  if (int* source = at(index).transfer.source; source != nullptr) *source = peer;
+  finish(index);
+}
+
+bool Transfers::receive(int peer) {
+  Incoming& in = from(peer);
+  bool moved = false;
+  while (in.box.filled().load(std::memory_order_acquire) != in.box.passed()) {
+    SlotHeader& header = in.box.next();
+    if (!in.arrival.active() && !begin_arrival(peer, header)) break;
+    if (!empty_slot(peer, header)) break;
+    moved = true;
+    Arrival& arrival = in.arrival;
+    if (arrival.message != kNone) at(arrival.message).batch->still_since = 0;
+    if (arrival.done < arrival.bytes) continue;
+    const int index = arrival.message;
+    arrival = {};
+    if (index == kNone) continue;
+    const bool any = at(index).transfer.peer == kAnySource;
+    deliver(index, peer);
+    if (!any) continue;
+    turn_ = (peer + 1) % ranks_;  // the next one is another rank's, if that has any
+    break;
+  }
+  return moved;
+}
+
+Transfers::Place Transfers::first_of(const List& list, std::int32_t tag) const {
+  Place found;
+  for (found.index = list.first; found.index != kNone; found.index = at(found.index).next) {
+    if (at(found.index).transfer.tag == tag) break;
+    found.previous = found.index;
+  }
+  return found;
+}
+
+int Transfers::match(int peer, std::int32_t tag) {
+  Incoming& in = from(peer);
+  const Place posted = first_of(in.posted, tag);
+  const Place any = first_of(any_, tag);
+  const bool take_any = any.index != kNone && (posted.index == kNone || at(any.index).number < at(posted.index).number);
+  if (take_any) return take_after(any_, any.previous);
+  return posted.index == kNone ? kNone : take_after(in.posted, posted.previous);
+}
+
+bool Transfers::begin_arrival(int peer, SlotHeader& header) {
+  Incoming& in = from(peer);
+  const int index = match(peer, header.tag);
+  if (index != kNone) {
+    const Transfer& receive = at(index).transfer;
+    if (!fits(header.message_count, header.type, receive)) {
+      failure_ = mismatch(peer, header.message_count, header.type, receive);
+      return false;
+    }
+    in.arrival = {index, false, static_cast<std::byte*>(receive.buffer), header.message_bytes, 0};
+    open_receiving(peer);
+    return true;
+  }
+  const bool in_the_way = in.posted.first != kNone || any_.first != kNone;
+  return in_the_way && keep(in, header);
+}
+
+bool Transfers::empty_slot(int peer, SlotHeader& header) {
+  Incoming& in = from(peer);
+  Arrival& arrival = in.arrival;
+  std::byte* to = arrival.to + arrival.done;
+  std::size_t arrived = header.payload_bytes;
+  if (const transport::Handle place = header.sent_place(); place != 0) {
+    arrived = arrival.bytes;
+    if (header.take() == SlotHeader::kTaken) {  // its sender has seen a failure
+      failure_ = health_.status();
+      return false;
+    }
+    const std::byte* from = transport_.reach(peer, place);
+    if (from == nullptr) {
+      const Status read = transport_.read(peer, place, 0, to, arrived);
+      if (!read.ok()) {
+        failure_ = waiter_.unreachable(peer, read);
+        return false;
+      }
+    } else {
+      void* const destinations[] = {to};
+      reduce::copy(destinations, from, arrived, arrived > streaming_above_);
+    }
+    bytes_ += arrived;
+  } else if (arrived > 0) {
+    std::memcpy(to, in.box.data(), arrived);
+  }
+  arrival.done += arrived;
+  in.box.pass(in.box.emptied(), *in.board);
+  return true;
+}
+
+// ---- All of them
+
+template <class Move, class Ends>
+bool Transfers::advance(std::vector<int>& peers, std::vector<Ends>& ends, Move&& move) {
+  bool moved = false;
+  for (std::size_t i = 0; i < peers.size();) {
+    Ends& end = ends[static_cast<std::size_t>(peers[i])];
+    moved = move(peers[i]) || moved;
+    end.open = end.busy();
+    if (end.open) {
+      ++i;
+    } else {
+      peers[i] = peers.back();
+      peers.pop_back();
+    }
+  }
+  return moved;
+}
+
+bool Transfers::advance() {
+  bool moved = advance(sending_, outgoing_, [this](int peer) { return send(peer); });
+  const bool all = any_.first != kNone;
+  for (int i = 0, first = turn_; all && i < ranks_; ++i) moved = receive((first + i) % ranks_) || moved;
+  moved = advance(receiving_, incoming_, [&](int peer) { return !all && receive(peer); }) || moved;
+  return moved || idle() || !failure_.ok();
 }
 
 Status Transfers::run(std::span<const Transfer> transfers) {
@@ -96,8 +311,9 @@ Status Transfers::run(std::span<const Transfer> transfers) {
 }
 
 Status Transfers::start(std::span<const Transfer> transfers, Batch& batch) {
-  batch.left = transfers.size();
   for (const Transfer& transfer : transfers) {
+    if (transfer.sending && send_at_once(transfer)) continue;
+    ++batch.left;
     const int index = add(transfer, batch);
     if (!transfer.sending) {
       post(index);
@@ -109,41 +325,9 @@ Status Transfers::start(std::span<const Transfer> transfers, Batch& batch) {
   return failure_;
 }
 
-bool Transfers::advance() {
-  bool moved = false;
-  for (const int peer : sending_) moved = send(peer) || moved;
-  if (any_.first != kNone) {
-    const int first = turn_;
-    for (int i = 0; i < ranks_; ++i) moved = receive((first + i) % ranks_) || moved;
-  } else {
-    for (const int peer : receiving_) moved = receive(peer) || moved;
-  }
-  if (std::exchange(some_sent_, false)) {
-    std::erase_if(sending_, [this](int peer) {
-      Outgoing& out = to(peer);
-      out.open = out.waiting.first != kNone || out.handed_over.first != kNone;
-      return !out.open;
-    });
-  }
-  if (std::exchange(some_received_, false)) {
-    std::erase_if(receiving_, [this](int peer) {
-      Incoming& in = from(peer);
-      in.open = in.posted.first != kNone || in.arrival.message != kNone;
-      return !in.open;
-    });
-  }
-  return moved || idle() || !failure_.ok();
-}
-
 Status Transfers::poll() {
   advance();
   return failure_;
-}
-
-Status Transfers::look() {
-  if (health_.failed()) return health_.status();
-  const auto late = overdue(now_ns(), waiter_.timeout_ns());
-  return late ? waiter_.overdue(*late) : Status();
 }
 
 Status Transfers::progress(const std::atomic<bool>* news) {
@@ -164,98 +348,6 @@ Status Transfers::progress(const std::atomic<bool>* news) {
     TUTTI_TRY(waited);
   }
   return failure_;
-}
-
-void Transfers::drop() {
-  for (const int peer : sending_) {
-    for (int i = to(peer).handed_over.first; i != kNone; i = at(i).next) withdraw(to(peer), at(i));
-    to(peer).waiting = to(peer).handed_over = {};
-    to(peer).open = false;
-  }
-  for (const int peer : receiving_) {
-    from(peer).posted = {};
-    from(peer).arrival = {};
-    from(peer).open = false;
-  }
-  sending_.clear();
-  receiving_.clear();
-  any_ = {};
-  messages_.clear();
-  unused_.clear();
-}
-
-// ---- What the waiter asks
-
-template <class Visit>
-void Transfers::each_pending(Visit&& visit) const {
-  const auto all = [&](const List& list) {
-    for (int i = list.first; i != kNone; i = at(i).next) visit(at(i));
-  };
-  for (const int peer : sending_) {
-    const Outgoing& out = outgoing_[static_cast<std::size_t>(peer)];
-    all(out.handed_over);
-    all(out.waiting);
-  }
-  for (const int peer : receiving_) {
-    const Incoming& in = incoming_[static_cast<std::size_t>(peer)];
-    if (in.arrival.message != kNone) visit(at(in.arrival.message));
-    all(in.posted);
-  }
-  all(any_);
-}
-
-bool Transfers::needs(int rank) const {
-  const auto r = static_cast<std::size_t>(rank);
-  return outgoing_[r].open || incoming_[r].open;
-}
-
-std::string Transfers::text(int rank) const {
-  const Message* oldest = nullptr;
-  bool concerned = false;
-  each_pending([&](const Message& message) {
-    const int peer = message.transfer.peer;
-    const bool concerns = rank < 0 || peer == rank || peer == kAnySource;
-    if (concerned && !concerns) return;
-    if (oldest != nullptr && concerns == concerned && oldest->number < message.number) return;
-    oldest = &message;
-    concerned = concerns;
-  });
-  return oldest == nullptr ? "no send and no receive" : describe(*oldest);
-}
-
-std::optional<PendingTransfers::Overdue> Transfers::overdue(std::int64_t now_ns, std::int64_t limit_ns) {
-  const Message* late = nullptr;
-  each_pending([&](const Message& message) {
-    Batch& batch = *message.batch;
-    if (batch.still_since == 0) batch.still_since = now_ns;
-    if (now_ns - batch.still_since <= limit_ns) return;
-    if (late == nullptr || message.number < late->number) late = &message;
-  });
-  if (late == nullptr) return std::nullopt;
-  Overdue found{late->transfer.peer, std::vector<bool>(static_cast<std::size_t>(ranks_)), describe(*late)};
-  each_pending([&](const Message& message) {
-    if (message.batch != late->batch) return;
-    const int peer = message.transfer.peer;
-    if (peer == kAnySource) found.ranks.assign(found.ranks.size(), true);
-    if (peer != kAnySource) found.ranks[static_cast<std::size_t>(peer)] = true;
-  });
-  return found;
-}
-
-std::string Transfers::describe(const Message& message) const {
-  const Transfer& t = message.transfer;
-  const std::string tag = t.tag == 0 ? "" : fmt::format(", tag {}", t.tag);
-  std::string text = fmt::format("{}({} x {}{}) {} {}", t.sending ? "send" : "recv", t.count, name_of(t.type), tag,
-                                 t.sending ? "to" : "from", t.peer == kAnySource ? "any rank" : waiter_.name()(t.peer));
-  if (t.sending || t.peer == kAnySource) return text;
-  const Incoming& in = incoming_[static_cast<std::size_t>(t.peer)];
-  if (in.arrival.active() || in.box.filled().load(std::memory_order_acquire) == in.box.passed()) return text;
-  const SlotHeader header = in.box.next().copy();
-  if (has_room(header.message_bytes)) return text;
-  return text + fmt::format(
-                    ", before which lies one of tag {} that nobody receives; memory_limit leaves no room for its "
-                    "{} bytes",
-                    header.tag, header.message_bytes);
 }
 
 }  // namespace tutti::executor

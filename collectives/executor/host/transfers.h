@@ -96,6 +96,8 @@ class Transfers final : public PendingTransfers {
     List waiting;                       // to be put into slots: only the first one moves
     List handed_over;                   // by place, until they are read
     bool open = false;                  // in sending_
+
+    bool busy() const { return waiting.first != kNone || handed_over.first != kNone; }
   };
   struct Unexpected {
     std::int32_t tag = 0;
@@ -121,6 +123,8 @@ class Transfers final : public PendingTransfers {
     Arrival arrival;
     std::list<Unexpected> unexpected;  // in the order in which they came
     bool open = false;                 // in receiving_
+
+    bool busy() const { return posted.first != kNone || arrival.message != kNone; }
   };
 
   Outgoing& to(int peer) { return outgoing_[static_cast<std::size_t>(peer)]; }
@@ -136,34 +140,47 @@ class Transfers final : public PendingTransfers {
   void finish(int index);
   /// Moves what can be moved. True when something has moved, or nothing is left, or failure_ is one.
   bool advance();
-  /// Now and then while things move: whether somebody has failed, and whether one batch stands still among others.
-  Status look();
+  /// Of the peers in progress; forgets those that are done.
+  template <class Move, class Ends>
+  bool advance(std::vector<int>& peers, std::vector<Ends>& ends, Move&& move);
 
-  // Sending (transfers_send.cc).
+  // Sending.
+  /// The commonest message: small, with room for it, and nothing before it. It is not even put in the queue.
+  bool send_at_once(const Transfer& transfer);
   bool send(int peer);
   enum class Sent { nothing, some, handed_over, all };
   Sent send_more(Outgoing& out, Message& message);
   bool reachable_by_peer(transport::Handle handle) const;
-  void withdraw(const Outgoing& out, const Message& message);
 
-  // Receiving (transfers_receive.cc).
+  // Receiving.
   // These move something or not; what goes wrong is in failure_ then.
   /// Gives a new receive what has come already, or puts it where it waits.
   void post(int index);
   bool take_unexpected(int index, int peer);
   bool receive(int peer);
   /// What becomes of the message in front of `peer`'s mailbox? False: it stays there.
-  bool begin_arrival(int peer, const SlotHeader& header);
-  bool empty_slot(int peer, const SlotHeader& header);
+  bool begin_arrival(int peer, SlotHeader& header);
+  bool empty_slot(int peer, SlotHeader& header);
+  struct Place {  // in a list
+    int index = kNone;
+    int previous = kNone;
+  };
+  Place first_of(const List& list, std::int32_t tag) const;
   /// The receive that is to have it, no longer in its list; or kNone.
   int match(int peer, std::int32_t tag);
   bool keep(Incoming& in, const SlotHeader& header);
   static std::size_t cost(std::size_t bytes) { return bytes + sizeof(Unexpected); }
   bool has_room(std::size_t bytes) const { return kept_ <= room_ && cost(bytes) <= room_ - kept_; }
-  /// Is that what the receive is for?
-  bool fits(int peer, std::uint64_t count, std::uint8_t type, std::int32_t tag, const Transfer& receive);
+  static bool fits(std::uint64_t count, std::uint8_t type, const Transfer& receive) {
+    return count == receive.count && type == static_cast<std::uint8_t>(receive.type);
+  }
   void deliver(int index, int peer);
 
+  // Ends (transfers_ends.cc).
+  /// Now and then while things move: whether somebody has failed, and whether one batch stands still among others.
+  Status look();
+  Status mismatch(int peer, std::uint64_t count, std::uint8_t type, const Transfer& receive) const;
+  void withdraw(const Outgoing& out, const Message& message);
   template <class Visit>
   void each_pending(Visit&& visit) const;
   std::string describe(const Message& message) const;
@@ -183,8 +200,6 @@ class Transfers final : public PendingTransfers {
   List any_;                    // receives from any rank that have no message yet
   std::vector<int> sending_;    // peers to which something is in progress
   std::vector<int> receiving_;  // likewise
-  bool some_sent_ = false;      // since sending_ was last put in order
-  bool some_received_ = false;  // likewise
   int turn_ = 0;                // who is looked at first for a receive from any rank
   std::uint64_t numbers_ = 0;
   std::uint64_t finished_batches_ = 0;
