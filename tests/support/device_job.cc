@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "collectives/executor/cuda/kernels.h"
+#include "collectives/executor/cuda/segments.h"
 
 namespace tutti::testing {
 
@@ -85,6 +86,29 @@ bool DeviceRank::call(const std::vector<std::byte>& program, const DeviceCallArg
     if (other != nullptr) blocks = std::max(blocks, blocks_of(*other));
   }
   return launch(kernel_of(program), blocks, arguments(program, call));
+}
+
+bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call) {
+  LaunchArguments arguments = this->arguments(program, call);
+  const transport::DeviceWindowSizes& sizes = job_->sizes_;
+  const std::uint64_t number = ++calls_;
+  const auto wait_for = [&](std::size_t offset, std::uint64_t value) {
+    auto& word = *reinterpret_cast<std::uint64_t*>(job_->window(index_) + offset);
+    while (std::atomic_ref<std::uint64_t>(word).load(std::memory_order_acquire) < value) std::this_thread::yield();
+  };
+  bool well = true;
+  for (const executor::cuda::Cut& cut : executor::cuda::cuts_of(head(program))) {
+    for (const auto& wait : cut.before) {
+      wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) * sizeof(transport::DeviceSignal),
+               ++seen_[{wait.peer, wait.channel}]);
+    }
+    arguments.segment = cut.segment;
+    well = launch(kernel_of(program), cut.segment.begins ? 1 : blocks_of(program), arguments) && well;
+    for (int peer = 0; cut.segment.begins && number > 1 && peer < sizes.ranks; ++peer) {
+      wait_for(sizes.call_offset(peer, number - 1), number - 1);
+    }
+  }
+  return well;
 }
 
 bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
@@ -59,6 +60,9 @@ class DeviceRank {
   executor::cuda::LaunchArguments arguments(const std::vector<std::byte>& program, const DeviceCallArguments& call) const;
   /// Launches, waits for all blocks. False when the kernel has given up.
   bool call(const std::vector<std::byte>& program, const DeviceCallArguments& call);
+  /// The same by kernels that do not wait (segments.h): this thread waits between them, as a stream would. Once a rank
+  /// has called so, it does so always.
+  bool call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call);
   /// The same with arguments that were made before: what a replayed graph does.
   bool launch(int kernel, int blocks, const executor::cuda::LaunchArguments& arguments);
   transport::DeviceHostWords& host();
@@ -68,6 +72,8 @@ class DeviceRank {
   friend class DeviceJob;
   DeviceJob* job_ = nullptr;
   int index_ = 0;
+  std::uint64_t calls_ = 0;                                                // in pieces
+  std::map<std::pair<int, int>, std::uint64_t> seen_;  // likewise: signals, by peer and channel
 };
 
 class DeviceJob {
