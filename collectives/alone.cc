@@ -7,8 +7,10 @@
 #include <list>
 
 #include "collectives/async_queue.h"
+#include "collectives/device_copy.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
+#include "device/memory_kind.h"
 
 namespace tutti {
 
@@ -26,6 +28,12 @@ Status AloneCommunicator::run(const Call& call) {
     to = static_cast<std::byte*>(call.recv) + call.recv_offsets[0] * element;
   }
   if (call.collective == Collective::barrier || count == 0) return {};
+  if (device::kind_of(from).on_device() || device::kind_of(to).on_device()) {
+    if (reduces(call.collective) && call.op == ReduceOp::premul_sum && call.factor != 1.0) {
+      return unsupported("rank 0 is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
+    }
+    return copy_on_device(to, from, count * element, call.stream);
+  }
   if (reduces(call.collective) && call.op == ReduceOp::premul_sum) {
     void* const destinations[] = {to};
     const void* const sources[] = {from};

@@ -64,6 +64,7 @@ Call make_call(Collective collective, const void* send, void* recv, std::size_t 
   call.deterministic = options.deterministic;
   call.factor = options.factor;
   call.algorithm = options.algorithm;
+  call.stream = options.stream;
   return call;
 }
 
@@ -311,6 +312,12 @@ Communicator Communicator::split(int color, int key) const { return Communicator
 Communicator Communicator::shrink() const { return Communicator(check(use(impl_).shrink())); }
 
 void Communicator::set_timeout(std::chrono::milliseconds timeout) { check(use(impl_).set_timeout(timeout)); }
+
+Condition Communicator::status() const noexcept {
+  if (impl_ == nullptr) return {};
+  const Status status = impl_->status();
+  return status.ok() ? Condition{} : Condition{status.code(), status.message()};
+}
 
 void Communicator::abort(const std::string& reason) { use(impl_).abort(reason); }
 

@@ -32,6 +32,7 @@ struct Call {
   const std::size_t* recv_counts = nullptr;
   const std::size_t* recv_offsets = nullptr;
 
+  void* stream = nullptr;      // device memory: the CUDA stream that the call goes into; null: the default one
   bool deterministic = false;  // this call only; a communicator may ask for it for all its calls
   std::string_view algorithm;  // a row of the algorithm table, or empty: the planner chooses
 };

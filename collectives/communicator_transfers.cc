@@ -35,6 +35,7 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
+  TUTTI_TRY(refuse_device(transfers));
   const std::uint64_t number = announce(transfers);
   return ended(number, transfers_.run(transfers));
 }
@@ -42,6 +43,7 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(transfers, size(), own_name_));
+  TUTTI_TRY(refuse_device(transfers));
   auto group = std::make_unique<StartedGroup>();
   group->transfers.assign(transfers.begin(), transfers.end());
   std::shared_ptr<PendingWork> work = group->work;

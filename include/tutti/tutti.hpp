@@ -85,11 +85,22 @@ class TUTTI_API Work {
   std::shared_ptr<PendingWork> state_;
 };
 
+/// A cudaStream_t (CUstream); null: the legacy default stream.
+using Stream = void*;
+
 /// What a call may ask for, beside its arguments.
 struct CallOptions {
   bool deterministic = false;
-  double factor = 1.0;    // premul_sum
-  std::string algorithm;  // a row of the algorithm table
+  double factor = 1.0;      // premul_sum
+  std::string algorithm;    // a row of the algorithm table
+  Stream stream = nullptr;  // device memory: the stream that the call goes into
+};
+
+/// How a communicator is, asked without waiting.
+struct Condition {
+  Code code = Code::ok;
+  std::string text;  // the sentence that its calls fail with; empty: all is well
+  bool ok() const { return code == Code::ok; }
 };
 
 /// Why a call ran as it did.
@@ -203,6 +214,8 @@ class TUTTI_API Communicator {
   Communicator shrink() const;
   /// The deadline of this rank's waits from now on, those under way included. More than 0.
   void set_timeout(std::chrono::milliseconds timeout);
+  /// What has failed so far; throws nothing. For calls on device memory, which return before they are done. Any thread.
+  Condition status() const noexcept;
   /// Ends all pending and future calls of this communicator on every rank; returns at once. Any thread.
   void abort(const std::string& reason);
 

@@ -32,15 +32,39 @@ void store(std::uint64_t& word, std::uint64_t value) {
 
 }  // namespace
 
-DeviceProgram::DeviceProgram(int device, CUdeviceptr address, std::vector<std::byte> copy)
-    : device_(device), address_(address), copy_(std::move(copy)) {}
+Result<std::shared_ptr<ProgramPool>> ProgramPool::create(int device, std::size_t bytes) {
+  TUTTI_ASSIGN(const device::Driver* cuda, device::driver());
+  TUTTI_ASSIGN(const auto context, device::enter(device));
+  const device::UncapturedCalls uncaptured(*cuda);
+  CUdeviceptr base = 0;
+  TUTTI_TRY(device::check(cuda->MemAlloc(&base, bytes), "cuMemAlloc", device::name_of(device)));
+  return std::shared_ptr<ProgramPool>(new ProgramPool(device, base, bytes));
+}
 
-DeviceProgram::~DeviceProgram() {
+ProgramPool::~ProgramPool() {
   const auto cuda = device::driver();
   if (!cuda.ok()) return;
   const auto context = device::enter(device_);
   const device::UncapturedCalls uncaptured(*cuda.value());
-  cuda.value()->MemFree(address_);
+  cuda.value()->MemFree(base_);
+}
+
+CUdeviceptr ProgramPool::take(std::size_t bytes) {
+  bytes = round_up(bytes, transport::kDeviceLine);
+  const std::lock_guard lock(mutex_);
+  CUdeviceptr at = base_;  // the first gap that is wide enough
+  for (const auto& [address, size] : taken_) {
+    if (address - at >= bytes) break;
+    at = address + size;
+  }
+  if (at + bytes > base_ + bytes_) return 0;
+  taken_[at] = bytes;
+  return at;
+}
+
+void ProgramPool::give_back(CUdeviceptr address) {
+  const std::lock_guard lock(mutex_);
+  taken_.erase(address);
 }
 
 int DeviceProgram::kernel() const { return kernel_of(head().type, head().op, head().reduces); }
@@ -54,6 +78,7 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(const Place& plac
 Status DeviceExecutor::prepare() {
   TUTTI_ASSIGN(cuda_, device::driver());
   TUTTI_ASSIGN(kernels_, Kernels::get(place_.device));
+  TUTTI_ASSIGN(pool_, ProgramPool::create(place_.device, kPoolBytes));
   TUTTI_ASSIGN(const auto context, device::enter(place_.device));
   const device::UncapturedCalls uncaptured(*cuda_);
   const std::string where = device::name_of(place_.device);
@@ -80,7 +105,7 @@ DeviceExecutor::~DeviceExecutor() {
     while (!idle()) {
       if (static_cast<std::uint64_t>(now_ns() - since) > load(words_->limit_ns)) {
         // A kernel still runs, or waits behind something of the caller's: what it may touch stays.
-        for (auto& program : kept_) new std::shared_ptr<const DeviceProgram>(program);
+        new std::shared_ptr<ProgramPool>(pool_);
         return;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -95,10 +120,14 @@ DeviceExecutor::~DeviceExecutor() {
 Result<std::shared_ptr<const DeviceProgram>> DeviceExecutor::upload(std::vector<std::byte> program) {
   TUTTI_ASSIGN(const auto context, device::enter(place_.device));
   const device::UncapturedCalls uncaptured(*cuda_);
-  const std::string where = device::name_of(place_.device);
-  CUdeviceptr address = 0;
-  TUTTI_TRY(device::check(cuda_->MemAlloc(&address, program.size()), "cuMemAlloc", where));
-  auto uploaded = std::make_shared<const DeviceProgram>(place_.device, address, program);
+  const std::string& where = kernels_->where();
+  const CUdeviceptr address = pool_->take(program.size());
+  if (address == 0) {
+    return Status(Code::memory_limit, fmt::format("rank {} has no room for a program of {} bytes in the {} bytes that "
+                                                  "hold those of calls on device memory",
+                                                  place_.rank, program.size(), kPoolBytes));
+  }
+  auto uploaded = std::make_shared<const DeviceProgram>(pool_, address, program);
   TUTTI_TRY(device::check(
       cuda_->MemcpyAsync(address, reinterpret_cast<CUdeviceptr>(program.data()), program.size(), stream_),
       "cuMemcpyAsync", where));
@@ -157,6 +186,7 @@ Status DeviceExecutor::launch(const Launch& launch, CUstream stream) {
   }
   if (captured) {
     // A graph may be launched for as long as the communicator lives.
+    const std::lock_guard lock(mutex_);
     for (const auto& program : {launch.first, launch.if_plain, launch.if_in_place}) {
       if (program != nullptr && std::find(kept_.begin(), kept_.end(), program) == kept_.end()) kept_.push_back(program);
     }
@@ -243,7 +273,7 @@ transport::DeviceVerdict DeviceExecutor::verdict() const {
 
 DeviceExecutor::Progress DeviceExecutor::progress() const {
   const std::lock_guard lock(mutex_);
-  return {launched_, load(words_->entered), load(words_->finished)};
+  return {launched_, load(words_->entered), load(words_->finished), !kept_.empty()};
 }
 
 bool DeviceExecutor::idle() const {

@@ -60,11 +60,31 @@ class BlockBudget {
   int of_each_ = 0;
 };
 
-/// A program in the memory of a GPU.
+/// Where programs lie: device memory that is allocated before any kernel runs, since an allocation may have to wait for
+/// kernels that run. Thread-safe.
+class ProgramPool {
+ public:
+  static Result<std::shared_ptr<ProgramPool>> create(int device, std::size_t bytes);
+  ~ProgramPool();
+  /// 0: it is full.
+  CUdeviceptr take(std::size_t bytes);
+  void give_back(CUdeviceptr address);
+
+ private:
+  ProgramPool(int device, CUdeviceptr base, std::size_t bytes) : device_(device), base_(base), bytes_(bytes) {}
+  const int device_;
+  const CUdeviceptr base_;
+  const std::size_t bytes_;
+  std::mutex mutex_;
+  std::map<CUdeviceptr, std::size_t> taken_;  // guarded by mutex_
+};
+
+/// A program in the memory of a GPU. Destroyed when no kernel that has it can still run.
 class DeviceProgram {
  public:
-  DeviceProgram(int device, CUdeviceptr address, std::vector<std::byte> copy);
-  ~DeviceProgram();
+  DeviceProgram(std::shared_ptr<ProgramPool> pool, CUdeviceptr address, std::vector<std::byte> copy)
+      : pool_(std::move(pool)), address_(address), copy_(std::move(copy)) {}
+  ~DeviceProgram() { pool_->give_back(address_); }
   DeviceProgram(const DeviceProgram&) = delete;
   DeviceProgram& operator=(const DeviceProgram&) = delete;
 
@@ -75,7 +95,7 @@ class DeviceProgram {
   std::size_t bytes() const { return copy_.size(); }
 
  private:
-  const int device_;
+  const std::shared_ptr<ProgramPool> pool_;
   const CUdeviceptr address_;
   const std::vector<std::byte> copy_;
 };
@@ -92,11 +112,13 @@ class DeviceExecutor {
   };
   static Result<std::unique_ptr<DeviceExecutor>> create(const Place& place);
   /// Waits until the kernels are done, for as long as the limit of a wait; what they could still use is never freed
-  /// then.
+  /// then. REQUIRES: graphs that hold its calls are launched no more.
   ~DeviceExecutor();
   DeviceExecutor(const DeviceExecutor&) = delete;
   DeviceExecutor& operator=(const DeviceExecutor&) = delete;
 
+  static constexpr std::size_t kPoolBytes = std::size_t{8} << 20;
+  /// Errors: memory_limit when all of the pool is taken.
   Result<std::shared_ptr<const DeviceProgram>> upload(std::vector<std::byte> program);
 
   struct Launch {
@@ -120,6 +142,7 @@ class DeviceExecutor {
     std::uint64_t launched = 0;  // calls; a replayed graph's are not among them
     std::uint64_t entered = 0;
     std::uint64_t finished = 0;
+    bool captured = false;  // graphs hold calls, so there may be more than were launched
   };
   Progress progress() const;
   /// Nothing that was launched (and not captured) is still to run. Any thread.
@@ -140,6 +163,7 @@ class DeviceExecutor {
   const Place place_;
   const device::Driver* cuda_ = nullptr;
   std::shared_ptr<const Kernels> kernels_;
+  std::shared_ptr<ProgramPool> pool_;
   transport::DeviceHostWords* words_ = nullptr;  // pinned
   CUstream stream_ = nullptr;                    // the own one: uploads, and what abort() writes
   CUevent done_ = nullptr;                       // of the last call that was launched
