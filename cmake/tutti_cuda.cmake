@@ -33,23 +33,25 @@ function(tutti_kernels)
     tutti_feature(kernels off "no nvcc")
     return()
   endif()
+  list(JOIN TUTTI_CUDA_ARCHITECTURES ", sm_" names)
   set(folder ${tutti_SOURCE_DIR}/collectives/executor/cuda)
   set(image ${tutti_BINARY_DIR}/kernels.fatbin)
   set(codes "")
   foreach(architecture ${TUTTI_CUDA_ARCHITECTURES})
     list(APPEND codes -gencode arch=compute_${architecture},code=sm_${architecture})
   endforeach()
-  list(APPEND codes -gencode arch=compute_${architecture},code=compute_${architecture})
+  list(GET TUTTI_CUDA_ARCHITECTURES -1 last)
+  list(APPEND codes -gencode arch=compute_${last},code=compute_${last})
   # No fused multiply-add where the source says multiply, then add: the bits are those of the host.
   add_custom_command(OUTPUT ${image}
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size --threads 2
       -I${tutti_SOURCE_DIR} -I${tutti_SOURCE_DIR}/include ${codes} -fatbin -o ${image} ${folder}/kernels.cu
     DEPENDS ${folder}/kernels.cu ${folder}/device_block-inl.h ${folder}/walker-inl.h ${folder}/reduce-inl.h ${folder}/codec-inl.h
-      ${folder}/program.h ${folder}/launch.h ${tutti_SOURCE_DIR}/collectives/executor/history.h
+      ${folder}/mail-inl.h ${folder}/mail.h ${folder}/program.h ${folder}/launch.h ${tutti_SOURCE_DIR}/collectives/executor/history.h
       ${tutti_SOURCE_DIR}/transport/device_window.h ${tutti_SOURCE_DIR}/include/tutti/types.hpp
       ${tutti_SOURCE_DIR}/base/even_share.h
-    COMMENT "Compiling the kernels for sm_${TUTTI_CUDA_ARCHITECTURES}" VERBATIM)
+    COMMENT "Compiling the kernels for sm_${names}" VERBATIM)
   set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY COMPILE_DEFINITIONS TUTTI_KERNEL_IMAGE="${image}")
   set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY OBJECT_DEPENDS ${image})
-  tutti_feature(kernels on "nvcc ${CUDAToolkit_VERSION}, for sm_${TUTTI_CUDA_ARCHITECTURES} and PTX")
+  tutti_feature(kernels on "nvcc ${CUDAToolkit_VERSION}, for sm_${names} and PTX")
 endfunction()

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "collectives/communicator.h"
+#include "collectives/validate.h"
 #include "device/memory_kind.h"
 
 namespace tutti {
@@ -90,6 +91,20 @@ Status TuttiCommunicator::execute_on_device(const Call& call, int device, const 
   request.uneven = uneven;
   const Status status = device_half_->run(request);
   last_on_device_ = true;
+  if (watched_ && status.ok()) {
+    executor::CallSnapshot made;
+    made.sequence = device_half_->calls();
+    made.collective = call.collective;
+    made.type = call.type;
+    made.op = call.op;
+    made.deterministic = request.deterministic;
+    made.root = call.root;
+    made.count = call.count;
+    made.bytes = elements_of(call, size()) * size_of(call.type);
+    const Explanation how = device_half_->explain_last_call();
+    told(made, how.algorithm, fmt::format("{}, {} round(s), on GPU {}, {}", how.algorithm, how.rounds,
+                                          device_half_->device(), how.reason));
+  }
   if (status.ok()) return {};
   // Found before anything was done, as far as the kinds of error say so; else others wait for this rank.
   const bool harmless = status.code() == Code::invalid_argument || status.code() == Code::unsupported ||

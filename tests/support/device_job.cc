@@ -10,7 +10,7 @@
 
 namespace tutti::testing {
 
-using executor::cuda::HostBlock;
+using executor::cuda::HostPlace;
 using executor::cuda::LaunchArguments;
 using executor::cuda::Program;
 
@@ -113,7 +113,7 @@ bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCal
 
 bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {
   const auto block = [&](std::uint32_t index) {
-    HostBlock::Place place{.index = index, .blocks = static_cast<std::uint32_t>(blocks)};
+    HostPlace place{.index = index, .blocks = static_cast<std::uint32_t>(blocks)};
     if (job_->fake_clock_) place.clock = [this] { return job_->clock_.load(); };
     std::minstd_rand random(job_->disturbance_ + index * 7919 + static_cast<unsigned>(index_) * 104729 + 1);
     if (job_->disturbance_ != 0) {

@@ -25,7 +25,14 @@ void add(FakeDriver& driver, std::index_sequence<kKernel...>) {
 
 }  // namespace
 
-void add_walkers(FakeDriver& driver) { add(driver, std::make_index_sequence<executor::cuda::kKernels>()); }
+void add_walkers(FakeDriver& driver) {
+  add(driver, std::make_index_sequence<executor::cuda::kMailKernel>());
+  driver.kernel<executor::cuda::MailArguments>(
+      executor::cuda::kKernelNames[executor::cuda::kMailKernel],
+      +[](const FakeBlock& block, executor::cuda::MailArguments arguments) {
+        executor::cuda::carry_mail_on_host(arguments, {.index = block.index, .blocks = block.count});
+      });
+}
 
 }  // namespace tutti::testing
 

@@ -15,6 +15,7 @@ enum class Failure : std::uint64_t {
   deadline,     // waited for `peer` longer than the limit
   aborted,      // the host said so
   unreachable,  // a handle of `peer` that is not mapped here
+  message,      // `peer` sends another number or type of elements: own.count and .what, and other's
 };
 
 /// The part of a call that one kernel does where kernels must not wait for each other (segments.h). All blocks then
