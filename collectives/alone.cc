@@ -67,7 +67,11 @@ Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
       return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
                                           name_of(s.type), r->count, name_of(r->type)));
     }
-    if (s.count > 0) std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));
+    if (s.count > 0 && (device::kind_of(s.buffer).on_device() || device::kind_of(r->buffer).on_device())) {
+      TUTTI_TRY(copy_on_device(r->buffer, s.buffer, s.count * size_of(s.type), s.stream));
+    } else if (s.count > 0) {
+      std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));
+    }
     if (r->source != nullptr) *r->source = 0;
     receives.erase(r);
   }

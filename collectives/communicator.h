@@ -101,7 +101,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// The GPU whose memory the buffers are, or -1: they are the host's. Errors: invalid_argument (some are and some are
   /// not, or they are of two GPUs).
   Result<int> device_of(const Call& call) const;
-  Status refuse_device(std::span<const Transfer> transfers) const;
+  /// That a group of sends and receives, of which some are on device memory, can be served. Errors: invalid_argument.
+  Status check_on_device(std::span<const Transfer> transfers) const;
+  Status run_group_on_device(std::span<const Transfer> transfers);
   /// All ranks make the GPU half at their first call on device memory.
   Status need_device_half(int device);
   Status execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven = nullptr);

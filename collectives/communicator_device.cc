@@ -40,15 +40,58 @@ Result<int> TuttiCommunicator::device_of(const Call& call) const {
   return device;
 }
 
-Status TuttiCommunicator::refuse_device(std::span<const Transfer> transfers) const {
+Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) const {
+  int device = -1;
+  bool host = false;
   for (const Transfer& transfer : transfers) {
-    if (transfer.buffer == nullptr || !device::kind_of(transfer.buffer).on_device()) continue;
-    return unsupported(fmt::format("{} called {} on {}; messages are served on host memory only, device memory by "
-                                   "all_to_allv",
-                                   own_name_, transfer.sending ? "send" : "recv",
-                                   device::print(device::kind_of(transfer.buffer))));
+    const device::MemoryKind kind = transfer.buffer == nullptr ? device::MemoryKind{} : device::kind_of(transfer.buffer);
+    if (!kind.on_device()) {
+      host = host || transfer.buffer != nullptr;
+      continue;
+    }
+    const char* name = transfer.sending ? "send" : "recv";
+    if (device >= 0 && kind.device != device) {
+      return invalid_argument(fmt::format("{} groups messages on memory of GPU {} and of GPU {}; expected one GPU",
+                                          own_name_, device, kind.device));
+    }
+    device = kind.device;
+    if (transfer.tag != 0 || (!transfer.sending && transfer.peer == kAnySource)) {
+      return invalid_argument(fmt::format("{} called {} on {} with {}; expected messages between two ranks in their "
+                                          "order, without tags",
+                                          own_name_, name, device::print(kind),
+                                          transfer.tag != 0 ? fmt::format("tag {}", transfer.tag)
+                                                            : std::string("any source")));
+    }
+    if (transfer.stream != transfers.front().stream) {
+      return invalid_argument(fmt::format("{} groups messages on several streams; expected one", own_name_));
+    }
+  }
+  if (host) {
+    return invalid_argument(fmt::format("{} groups messages on host memory and on GPU {}; expected one of the two",
+                                        own_name_, device));
+  }
+  if (!device_half_) {
+    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {} before the first collective call on "
+                                        "device memory; expected such a call of all ranks first, which opens their "
+                                        "memory to each other",
+                                        own_name_, device));
+  }
+  if (device != device_half_->device()) {
+    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {}; its communicator is on GPU {}",
+                                        own_name_, device, device_half_->device()));
   }
   return {};
+}
+
+Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfers) {
+  queue_.wait_idle();
+  TUTTI_TRY(check_on_device(transfers));
+  if (health_.failed()) return failed(health_.status());
+  const Status status = device_half_->run_group(transfers);
+  if (status.ok()) return {};
+  const bool harmless = status.code() == Code::invalid_argument || status.code() == Code::unsupported ||
+                        status.code() == Code::memory_limit;
+  return harmless && !health_.failed() ? status : failed(status);
 }
 
 Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {

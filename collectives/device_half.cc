@@ -45,6 +45,7 @@ using transport::DeviceWindowSizes;
 constexpr std::size_t kScratchHalf = std::size_t{8} << 20;
 constexpr std::size_t kLeastScratchHalf = std::size_t{256} << 10;
 constexpr std::size_t kExpressBytes = std::size_t{64} << 10;  // of what a rank publishes or puts
+constexpr std::size_t kMailBytes = std::size_t{32} << 10;     // of a message in one slot
 constexpr int kMostBlocks = 64;
 // A block of 512 threads moves 8 KiB with one load each; with four in flight, 32 KiB.
 constexpr std::size_t kExpressBytesOfBlock = std::size_t{8} << 10;
@@ -102,6 +103,7 @@ class CudaHalf final : public DeviceHalf {
       watch_.join();
     }
     ready_.clear();
+    mail_.clear();
     retired_.clear();
     last_.reset();
     executor_.reset();  // waits for the kernels
@@ -149,11 +151,25 @@ class CudaHalf final : public DeviceHalf {
     if (request.in_place) launch.announcement.flags |= transport::kDeviceInPlace;
     TUTTI_TRY(executor_->launch(launch, stream));
     last_ = ready;
-    {
-      const std::lock_guard lock(mutex_);
-      ++calls_;
+    ++calls_;
+    wake_watch();
+    return {};
+  }
+
+  Status run_group(std::span<const Transfer> transfers) override {
+    TUTTI_TRY(links_->poll());
+    const auto stream = static_cast<CUstream>(transfers.front().stream);
+    if (shared_gpu_) TUTTI_TRY(check_stream(stream));
+    std::vector<std::byte> list = executor::cuda::make_mail(transfers, mail_strips_);
+    auto found = mail_.find(list);
+    if (found == mail_.end()) {
+      if (executor_->idle()) retired_.clear();
+      if (mail_.size() >= kMostReady) retire_mail();
+      TUTTI_ASSIGN(auto uploaded, upload(list));
+      found = mail_.emplace(std::move(list), std::move(uploaded)).first;
     }
-    changed_.notify_all();
+    TUTTI_TRY(executor_->carry(found->second, stream));
+    wake_watch();
     return {};
   }
 
@@ -177,6 +193,23 @@ class CudaHalf final : public DeviceHalf {
     Explanation explanation;
   };
   using Key = std::tuple<Collective, DataType, ReduceOp, int, std::size_t, bool, std::string>;
+
+  void wake_watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++launches_;
+    }
+    changed_.notify_all();
+  }
+
+  void retire_mail() {
+    for (auto& [unused, old] : mail_) {
+      auto ready = std::make_shared<Ready>();
+      ready->first = std::move(old);
+      retired_.push_back(std::move(ready));
+    }
+    mail_.clear();
+  }
 
   // ---- Setting up
 
@@ -270,7 +303,9 @@ class CudaHalf final : public DeviceHalf {
               .lanes = form_ == Form::cut ? 1 : blocks_,
               .scratch_half = kScratchHalf,
               .published_half = kScratchHalf,
-              .express_bytes = form_ == Form::cut ? 0 : kExpressBytes};
+              .express_bytes = form_ == Form::cut ? 0 : kExpressBytes,
+              .mail_bytes = config_.size <= 16 ? kMailBytes : kMailBytes / 4};
+    mail_strips_ = form_ == Form::cut ? 1 : transport::kMailStrips;
     const std::size_t limit = config_.options.memory_limit;
     while (limit != 0 && sizes_.bytes() > limit && sizes_.scratch_half > kLeastScratchHalf) {
       sizes_.scratch_half /= 2;
@@ -445,6 +480,7 @@ class CudaHalf final : public DeviceHalf {
     // The pool is full: let go of all that no kernel has, once none runs.
     for (auto& [unused, old] : ready_) retired_.push_back(std::move(old));
     ready_.clear();
+    retire_mail();
     last_.reset();
     for (const std::int64_t since = now_ns(); !executor_->idle() && now_ns() - since < timeout_ns_.load();) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -460,15 +496,17 @@ class CudaHalf final : public DeviceHalf {
     std::unique_lock lock(mutex_);
     std::uint64_t since_entered = 0;  // form cut: the call that is being timed, and since when
     std::int64_t since_ns = 0;
-    std::uint64_t seen = 0;  // of calls_
+    std::uint64_t seen = 0;  // of launches_
+    std::uint64_t since_mail = 0;
+    std::int64_t since_mail_ns = 0;
     while (!ending_) {
       const DeviceExecutor::Progress now = executor_->progress();
-      if (!now.captured && now.finished >= now.launched) {
-        changed_.wait(lock, [&] { return ending_ || calls_ != seen; });
+      if (!now.captured && now.finished >= now.launched && executor_->idle()) {
+        changed_.wait(lock, [&] { return ending_ || launches_ != seen; });
       } else {
         changed_.wait_for(lock, kWatchEvery);
       }
-      seen = calls_;
+      seen = launches_;
       const transport::DeviceVerdict verdict = executor_->verdict();
       if (verdict.kind != 0 && !told_) {
         told_ = true;
@@ -487,6 +525,17 @@ class CudaHalf final : public DeviceHalf {
           late.call = progress.entered;
           late.absent = executor_->absent_in(progress.entered);
           late.waited_ns = static_cast<std::uint64_t>(now_ns() - since_ns);
+          tell(late);
+        }
+        if (progress.mail % 2 == 0) {
+          since_mail = 0;
+        } else if (since_mail != progress.mail) {
+          since_mail = progress.mail;
+          since_mail_ns = now_ns();
+        } else if (now_ns() - since_mail_ns > timeout_ns_.load()) {
+          transport::DeviceVerdict late;
+          late.kind = static_cast<std::uint64_t>(Failure::deadline);
+          late.waited_ns = static_cast<std::uint64_t>(now_ns() - since_mail_ns);
           tell(late);
         }
       }
@@ -514,6 +563,13 @@ class CudaHalf final : public DeviceHalf {
         for (int r = 0; r < config_.size; ++r) {
           if ((verdict.absent >> r & 1) != 0) who += (who.empty() ? "" : ", ") + config_.name(r);
         }
+        if (verdict.call == 0) {  // messages
+          (void)config_.health->fail(
+              Code::timeout, fmt::format("{} has not answered; {} waited {:.1f} s in sends and receives on device memory",
+                                         form_ == Form::cut ? std::string("a rank") : config_.name(peer), me,
+                                         static_cast<double>(verdict.waited_ns) * 1e-9));
+          break;
+        }
         const char* what = who.empty() ? "has not answered" : "has not entered it";
         if (who.empty()) who = form_ == Form::cut ? std::string("a rank") : config_.name(peer);
         (void)config_.health->fail(
@@ -527,6 +583,12 @@ class CudaHalf final : public DeviceHalf {
         (void)config_.health->fail(
             Code::system, fmt::format("{} cannot reach a buffer of {} in its call {} on device memory", me,
                                       config_.name(peer), verdict.call));
+        break;
+      case Failure::message:
+        (void)config_.health->fail(
+            Code::mismatch, fmt::format("{} sends {} x {} to {}, which receives {} x {}", config_.name(peer),
+                                        verdict.other.count, name_of(static_cast<DataType>(verdict.other.what)), me,
+                                        verdict.own.count, name_of(static_cast<DataType>(verdict.own.what))));
         break;
       case Failure::none:
       case Failure::aborted: break;  // whoever aborted has said why
@@ -542,6 +604,7 @@ class CudaHalf final : public DeviceHalf {
   int blocks_ = 1;           // the most that a call may have
   BlockBudget budget_;
   DeviceWindowSizes sizes_;
+  int mail_strips_ = 1;  // of a large message
   std::unique_ptr<CudaIpc> links_;
   std::unique_ptr<DeviceExecutor> executor_;
   std::optional<planner::Selection> selection_;
@@ -549,13 +612,15 @@ class CudaHalf final : public DeviceHalf {
   std::optional<DeviceStreams> streams_;  // made when all ranks have met
   std::map<Key, std::shared_ptr<const Ready>> ready_;
   std::vector<std::shared_ptr<const Ready>> retired_;  // until no kernel has them
+  std::map<std::vector<std::byte>, std::shared_ptr<const DeviceProgram>> mail_;  // lists, by what they say
   std::shared_ptr<const Ready> last_;
+  std::uint64_t calls_ = 0;
 
   std::atomic<std::int64_t> timeout_ns_{0};
   std::thread watch_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t calls_ = 0;  // guarded by mutex_ where it is written
+  std::uint64_t launches_ = 0;  // guarded by mutex_
   bool ending_ = false;      // guarded by mutex_
   bool told_ = false;        // of the watch
 };

@@ -57,6 +57,9 @@ class DeviceHalf {
   /// communicator as it is.
   virtual Status run(const Request& request) = 0;
 
+  /// A group of sends and receives, all on device memory: messages of a pair in their order, without tags. As run().
+  virtual Status run_group(std::span<const Transfer> transfers) = 0;
+
   virtual int device() const = 0;
   virtual Explanation explain_last_call() const = 0;
   virtual std::size_t memory() const = 0;  // device memory that this rank takes, in bytes

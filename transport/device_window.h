@@ -84,6 +84,7 @@ struct alignas(kDeviceLine) DeviceHostWords {
   alignas(kDeviceLine) std::uint64_t entered = 0;  // the latest call that has begun, and
   std::uint64_t finished = 0;                      // the latest that has ended
   std::uint64_t entered_ns = 0;                    // when it began, by the GPU's clock
+  std::uint64_t mail = 0;  // of messages by kernels that do not wait: grows when a group begins, and when it ends
   alignas(kDeviceLine) DeviceVerdict verdict;
 };
 

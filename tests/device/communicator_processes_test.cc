@@ -49,6 +49,27 @@ std::string sums(Communicator& comm, int device) {
       }
     }
   }
+  // Each passes something on to the next one, around the ring: more than the slots of a window hold.
+  constexpr std::size_t kCount = 400000;
+  std::byte* from = memory.allocate(4 * kCount);
+  std::byte* to = memory.allocate(4 * kCount);
+  std::vector<Value> mine(kCount);
+  const int next = (comm.rank() + 1) % comm.size();
+  const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+  for (int turn = 0; turn < 3; ++turn) {
+    for (std::size_t i = 0; i < kCount; ++i) mine[i] = number(turn, comm.rank(), i);
+    memory.write(from, std::as_bytes(std::span(mine)));
+    comm.group_start();
+    comm.send(from, kCount, DataType::u32, next, 0, memory.stream());
+    comm.recv(to, kCount, DataType::u32, previous, 0, nullptr, memory.stream());
+    comm.group_end();
+    const std::vector<std::byte> got = memory.read(to, 4 * kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      Value value = 0;
+      std::memcpy(&value, got.data() + 4 * i, 4);
+      MUST(value == number(turn, previous, i));
+    }
+  }
   return comm.explain_last_call().algorithm + ": " + comm.explain_last_call().reason;
 }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
+#include <thread>
 
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"
@@ -210,6 +212,114 @@ TEST(DeviceCalls, AllToAllv) {
       }
     }));
   }
+}
+
+void open_memory(Communicator& comm, DeviceBuffers& memory) {
+  std::byte* data = memory.allocate(16);
+  comm.all_reduce(data, data, 4, DataType::i32, ReduceOp::max, {.stream = memory.stream()});
+}
+
+TEST(DeviceCalls, Messages) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(3, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    open_memory(comm, memory);
+    const int n = comm.size();
+    const auto me = static_cast<std::uint32_t>(comm.rank());
+    // Everybody sends everybody, itself too, several messages of several sizes, in one group; twice.
+    const std::size_t counts[] = {5, 0, 20001, 300000, 1};
+    constexpr std::size_t kTotal = 5 + 20001 + 300000 + 1;
+    std::byte* out = memory.allocate(4 * kTotal * static_cast<std::size_t>(n));
+    std::byte* in = memory.allocate(4 * kTotal * static_cast<std::size_t>(n));
+    std::vector<std::uint32_t> numbers(kTotal * static_cast<std::size_t>(n));
+    for (std::uint32_t turn = 0; turn < 2; ++turn) {
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        numbers[i] = turn * 17 + me * 1000003 + static_cast<std::uint32_t>(i);
+      }
+      memory.write(out, std::as_bytes(std::span(numbers)));
+      comm.group_start();
+      for (int peer = 0; peer < n; ++peer) {
+        std::size_t at = static_cast<std::size_t>(peer) * kTotal;
+        for (const std::size_t count : counts) {
+          comm.send(out + 4 * at, count, DataType::u32, peer, 0, memory.stream());
+          comm.recv(in + 4 * at, count, DataType::u32, peer, 0, nullptr, memory.stream());
+          at += count;
+        }
+      }
+      comm.group_end();
+      const std::vector<std::byte> got = memory.read(in, 4 * numbers.size());
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        std::uint32_t value = 0;
+        std::memcpy(&value, got.data() + 4 * i, 4);
+        MUST(value == turn * 17 + i / kTotal * 1000003 + me * kTotal + i % kTotal);
+      }
+    }
+    // A chain of single messages, which no group holds together.
+    if (me > 0) comm.recv(in, 70000, DataType::u32, static_cast<int>(me) - 1, 0, nullptr, memory.stream());
+    if (me == 0) memory.write(in, std::as_bytes(std::span(numbers).first(70000)));
+    if (static_cast<int>(me) + 1 < n) comm.send(in, 70000, DataType::u32, static_cast<int>(me) + 1, 0, memory.stream());
+    std::uint32_t last = 0;
+    std::memcpy(&last, memory.read(in + 4 * 69999, 4).data(), 4);
+    MUST(last == 17 + 69999);
+    comm.all_reduce(in, in, 10, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+    memory.synchronize();
+    MUST(comm.status() == Code::ok);
+  }));
+}
+
+TEST(DeviceCalls, AMessageOfAnotherSizeIsNamed) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  const auto errors = run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    open_memory(comm, memory);
+    std::byte* data = memory.allocate(4000000);
+    if (comm.rank() == 0) comm.send(data, 1000, DataType::f32, 1, 0, memory.stream());
+    if (comm.rank() == 1) comm.recv(data, 900000, DataType::f32, 0, 0, nullptr, memory.stream());
+    std::string told;
+    while (comm.status(&told) == Code::ok) std::this_thread::yield();
+    memory.synchronize();
+    throw std::runtime_error(told);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("sends 1000 x f32 to rank 1"), std::string::npos) << error;
+    EXPECT_NE(error.find("which receives 900000 x f32"), std::string::npos) << error;
+  }
+}
+
+TEST(DeviceCalls, WhatMessagesCannotHaveIsRefused) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    std::byte* data = memory.allocate(64);
+    float host[4] = {};
+    const auto refused = [&](const std::function<void()>& call, const char* words) {
+      try {
+        call();
+      } catch (const Error& error) {
+        MUST(error.code() == Code::invalid_argument);
+        MUST(std::string(error.what()).find(words) != std::string::npos);
+        return;
+      }
+      MUST(false);
+    };
+    const int peer = 1 - comm.rank();
+    refused([&] { comm.send(data, 4, DataType::f32, peer, 0, memory.stream()); }, "before the first collective call");
+    open_memory(comm, memory);
+    refused([&] { comm.send(data, 4, DataType::f32, peer, 7, memory.stream()); }, "with tag 7");
+    refused([&] { comm.recv(data, 4, DataType::f32, kAnySource, 0, nullptr, memory.stream()); }, "with any source");
+    refused(
+        [&] {
+          comm.group_start();
+          comm.send(data, 4, DataType::f32, peer, 0, memory.stream());
+          comm.recv(host, 4, DataType::f32, peer, 0, nullptr, memory.stream());
+          comm.group_end();
+        },
+        "expected one of the two");
+    memory.synchronize();
+  }));
 }
 
 TEST(DeviceCalls, KindsAreNotMixed) {

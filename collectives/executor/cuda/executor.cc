@@ -93,6 +93,7 @@ Status DeviceExecutor::prepare() {
     TUTTI_TRY(device::check(cuda_->EventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate", where));
   }
   seen_.resize(static_cast<std::size_t>(place_.sizes.ranks) * 2);
+  mail_.resize(static_cast<std::size_t>(place_.sizes.ranks) * transport::kMailStrips);
   return {};
 }
 
@@ -154,14 +155,12 @@ LaunchArguments DeviceExecutor::arguments_of(const Launch& launch) const {
   return a;
 }
 
-Status DeviceExecutor::launch(const Launch& launch, CUstream stream) {
-  TUTTI_ASSIGN(const auto context, device::enter(place_.device));
+Result<bool> DeviceExecutor::begin_launch(CUstream stream) {
   const std::string& where = kernels_->where();
   CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t capture = 0;
-  TUTTI_TRY(device::check(
-      cuda_->StreamGetCaptureInfo(stream, &capturing, &capture, nullptr, nullptr, nullptr), "cuStreamGetCaptureInfo",
-      where));
+  TUTTI_TRY(device::check(cuda_->StreamGetCaptureInfo(stream, &capturing, &capture, nullptr, nullptr, nullptr),
+                          "cuStreamGetCaptureInfo", where));
   const bool captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
   if (captured && place_.form == Form::cut) {
     return unsupported(fmt::format("rank {} cannot capture a call into a graph: processes share {}, where a call waits "
@@ -169,6 +168,24 @@ Status DeviceExecutor::launch(const Launch& launch, CUstream stream) {
                                    place_.rank, where));
   }
   TUTTI_TRY(follow(stream, captured, capture));
+  return captured;
+}
+
+Status DeviceExecutor::end_launch(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  launched_any_ = true;
+  return device::check(cuda_->EventRecord(done_, stream), "cuEventRecord", kernels_->where());
+}
+
+// A graph may be launched for as long as the communicator lives.
+void DeviceExecutor::keep(const std::shared_ptr<const DeviceProgram>& program) {
+  const std::lock_guard lock(mutex_);
+  if (program != nullptr && std::find(kept_.begin(), kept_.end(), program) == kept_.end()) kept_.push_back(program);
+}
+
+Status DeviceExecutor::launch(const Launch& launch, CUstream stream) {
+  TUTTI_ASSIGN(const auto context, device::enter(place_.device));
+  TUTTI_ASSIGN(const bool captured, begin_launch(stream));
   const LaunchArguments arguments = arguments_of(launch);
   if (place_.form == Form::cut) {
     TUTTI_TRY(launch_cut(arguments, *launch.first, stream));
@@ -182,20 +199,97 @@ Status DeviceExecutor::launch(const Launch& launch, CUstream stream) {
       if ((*program)->head().reduces) kernel = (*program)->kernel();
     }
     TUTTI_CHECK_LE(blocks, place_.sizes.lanes);
-    TUTTI_TRY(launch_kernel(arguments, kernel, blocks, stream));
+    TUTTI_TRY(launch_kernel(&arguments, kernel, blocks, stream));
   }
   if (captured) {
-    // A graph may be launched for as long as the communicator lives.
-    const std::lock_guard lock(mutex_);
-    for (const auto& program : {launch.first, launch.if_plain, launch.if_in_place}) {
-      if (program != nullptr && std::find(kept_.begin(), kept_.end(), program) == kept_.end()) kept_.push_back(program);
-    }
+    for (const auto& program : {launch.first, launch.if_plain, launch.if_in_place}) keep(program);
     return {};
   }
-  const std::lock_guard lock(mutex_);
-  launched_any_ = true;
-  ++launched_;
-  return device::check(cuda_->EventRecord(done_, stream), "cuEventRecord", where);
+  {
+    const std::lock_guard lock(mutex_);
+    ++launched_;
+  }
+  return end_launch(stream);
+}
+
+Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, CUstream stream) {
+  TUTTI_ASSIGN(const auto context, device::enter(place_.device));
+  TUTTI_ASSIGN(const bool captured, begin_launch(stream));
+  MailArguments arguments;
+  arguments.mail = reinterpret_cast<const Mail*>(mail->address());
+  arguments.peers = reinterpret_cast<const transport::DevicePeer*>(place_.peers);
+  arguments.host = words_;
+  arguments.sizes = place_.sizes;
+  arguments.rank = place_.rank;
+  const Mail& list = mail->mail();
+  const int units = list.tasks * list.strips;
+  if (place_.form == Form::cut) {
+    TUTTI_TRY(carry_cut(arguments, list, stream));
+  } else {
+    const int blocks = std::min(units, place_.sizes.lanes);
+    if (largest_share(static_cast<std::size_t>(units), static_cast<std::size_t>(blocks)) > kMostUnits) {
+      return unsupported(fmt::format("rank {} groups messages to and from {} peers; {} blocks serve at most {} at a time",
+                                     place_.rank, list.tasks, blocks, blocks * kMostUnits / list.strips));
+    }
+    TUTTI_TRY(launch_kernel(&arguments, kMailKernel, blocks, stream));
+  }
+  if (captured) {
+    keep(mail);
+    return {};
+  }
+  return end_launch(stream);
+}
+
+Status DeviceExecutor::wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream) {
+  return device::check(cuda_->StreamWaitValue64(stream, place_.window + offset, value, CU_STREAM_WAIT_VALUE_GEQ),
+                       "cuStreamWaitValue64", kernels_->where());
+}
+
+// Round by round one chunk of everything, first what goes, then what comes: two ranks that send to each other both have
+// room for the first chunks, and make room for the others by turns.
+Status DeviceExecutor::carry_cut(MailArguments arguments, const Mail& list, CUstream stream) {
+  const transport::DeviceWindowSizes& sizes = place_.sizes;
+  const auto* tasks = reinterpret_cast<const MailTask*>(reinterpret_cast<const std::byte*>(&list) + list.tasks_at);
+  const int units = list.tasks * list.strips;
+  const int blocks = std::min(units, kMostUnits);
+  std::vector<std::vector<std::uint64_t>> chunks;
+  std::uint64_t rounds = 0;
+  for (int t = 0; t < list.tasks; ++t) {
+    chunks.push_back(chunks_of(list, tasks[t], sizes.mail_bytes));
+    for (const std::uint64_t of_strip : chunks.back()) rounds = std::max(rounds, of_strip);
+  }
+  if (units > kMostUnits * kMostUnits) return unsupported("a group of more messages than kernels can hold");
+  const auto cell = [&](int peer, int strip, int channel) {
+    return sizes.mail_signals_at() + sizes.mail_index(peer, strip, channel) * sizeof(transport::DeviceSignal);
+  };
+  arguments.one_round = 1;
+  arguments.round = ~std::uint64_t{0};  // nothing: it only says that the group has begun
+  arguments.mark = 2 * ++groups_ - 1;
+  TUTTI_TRY(launch_kernel(&arguments, kMailKernel, 1, stream));
+  arguments.mark = 0;
+  for (arguments.round = 0; arguments.round < rounds; ++arguments.round) {
+    for (const int sending : {1, 0}) {
+      bool any = false;
+      for (int t = 0; t < list.tasks; ++t) {
+        if (tasks[t].sending != sending) continue;
+        for (int strip = 0; strip < list.strips; ++strip) {
+          if (chunks[static_cast<std::size_t>(t)][static_cast<std::size_t>(strip)] <= arguments.round) continue;
+          any = true;
+          MailCount& count = mail_[static_cast<std::size_t>(tasks[t].peer * transport::kMailStrips + strip)];
+          if (sending == 0) {
+            TUTTI_TRY(wait_for(cell(tasks[t].peer, strip, 0), ++count.seen, stream));
+          } else if (++count.sent > transport::kMailSlots) {
+            TUTTI_TRY(wait_for(cell(tasks[t].peer, strip, 1), count.sent - transport::kMailSlots, stream));
+          }
+        }
+      }
+      arguments.sending = sending;
+      if (any) TUTTI_TRY(launch_kernel(&arguments, kMailKernel, blocks, stream));
+    }
+  }
+  arguments.round = ~std::uint64_t{0};
+  arguments.mark = 2 * groups_;
+  return launch_kernel(&arguments, kMailKernel, 1, stream);
 }
 
 // Calls of a communicator do not overtake each other, on whatever streams they are.
@@ -218,8 +312,8 @@ Status DeviceExecutor::follow(CUstream stream, bool captured, std::uint64_t capt
   return {};
 }
 
-Status DeviceExecutor::launch_kernel(const LaunchArguments& arguments, int kernel, int blocks, CUstream stream) {
-  void* parameters[] = {const_cast<LaunchArguments*>(&arguments)};
+Status DeviceExecutor::launch_kernel(const void* arguments, int kernel, int blocks, CUstream stream) {
+  void* parameters[] = {const_cast<void*>(arguments)};
   return device::check(cuda_->LaunchKernel(kernels_->function(kernel), static_cast<unsigned>(blocks), 1, 1,
                                            kThreadsOfBlock, 1, 1, 0, stream, parameters, nullptr),
                        "cuLaunchKernel", kernels_->where());
@@ -233,21 +327,18 @@ Status DeviceExecutor::launch_cut(LaunchArguments arguments, const DeviceProgram
   }
   const std::uint64_t call = launched_ + 1;
   const transport::DeviceWindowSizes& sizes = place_.sizes;
-  const auto wait_for = [&](std::uint64_t offset, std::uint64_t value) {
-    return device::check(cuda_->StreamWaitValue64(stream, place_.window + offset, value, CU_STREAM_WAIT_VALUE_GEQ),
-                         "cuStreamWaitValue64", kernels_->where());
-  };
   for (const Cut& cut : found->second) {
     for (const Cut::Wait& wait : cut.before) {
       std::uint64_t& seen = seen_[static_cast<std::size_t>(wait.peer * 2 + wait.channel)];
       TUTTI_TRY(wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) *
                                                   sizeof(transport::DeviceSignal),
-                         ++seen));
+                         ++seen, stream));
     }
     arguments.segment = cut.segment;
-    TUTTI_TRY(launch_kernel(arguments, program.kernel(), cut.segment.begins ? 1 : program.blocks(), stream));
+    TUTTI_TRY(launch_kernel(&arguments, program.kernel(), cut.segment.begins ? 1 : program.blocks(), stream));
     for (int peer = 0; cut.segment.begins && call > 1 && peer < sizes.ranks; ++peer) {  // the gate
-      TUTTI_TRY(wait_for(sizes.call_offset(peer, call - 1) + offsetof(transport::DeviceCall, sequence), call - 1));
+      TUTTI_TRY(wait_for(sizes.call_offset(peer, call - 1) + offsetof(transport::DeviceCall, sequence), call - 1,
+                         stream));
     }
   }
   return {};
@@ -263,6 +354,8 @@ void DeviceExecutor::abort() {
   const transport::DeviceWindowSizes& sizes = place_.sizes;
   cuda_->MemsetD8Async(place_.window + offsetof(transport::DeviceState, failed), kReleased, sizeof(std::uint64_t), stream_);
   cuda_->MemsetD8Async(place_.window + sizes.calls_at(), kReleased, sizes.links_at() - sizes.calls_at(), stream_);
+  cuda_->MemsetD8Async(place_.window + sizes.mail_signals_at(), kReleased,
+                       sizes.mail_links_at() - sizes.mail_signals_at(), stream_);
 }
 
 void DeviceExecutor::set_limit(std::int64_t ns) { store(words_->limit_ns, static_cast<std::uint64_t>(ns)); }
@@ -273,7 +366,7 @@ transport::DeviceVerdict DeviceExecutor::verdict() const {
 
 DeviceExecutor::Progress DeviceExecutor::progress() const {
   const std::lock_guard lock(mutex_);
-  return {launched_, load(words_->entered), load(words_->finished), !kept_.empty()};
+  return {launched_, load(words_->entered), load(words_->finished), load(words_->mail), !kept_.empty()};
 }
 
 bool DeviceExecutor::idle() const {

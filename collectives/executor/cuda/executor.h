@@ -26,6 +26,7 @@
 
 #include "base/status.h"
 #include "collectives/executor/cuda/launch.h"
+#include "collectives/executor/cuda/mail.h"
 #include "collectives/executor/cuda/segments.h"
 #include "device/driver.h"
 
@@ -79,7 +80,7 @@ class ProgramPool {
   std::map<CUdeviceptr, std::size_t> taken_;  // guarded by mutex_
 };
 
-/// A program in the memory of a GPU. Destroyed when no kernel that has it can still run.
+/// A program, or a list of messages, in the memory of a GPU. Destroyed when no kernel that has it can still run.
 class DeviceProgram {
  public:
   DeviceProgram(std::shared_ptr<ProgramPool> pool, CUdeviceptr address, std::vector<std::byte> copy)
@@ -89,6 +90,7 @@ class DeviceProgram {
   DeviceProgram& operator=(const DeviceProgram&) = delete;
 
   const Program& head() const { return *reinterpret_cast<const Program*>(copy_.data()); }
+  const Mail& mail() const { return *reinterpret_cast<const Mail*>(copy_.data()); }  // of a list of messages
   CUdeviceptr address() const { return address_; }
   int blocks() const { return head().lanes * head().strips; }
   int kernel() const;
@@ -133,6 +135,9 @@ class DeviceExecutor {
   /// Errors: unsupported (a capture, in the form `cut`), and what the driver says.
   Status launch(const Launch& launch, CUstream stream);
 
+  /// Puts a list of messages into the stream.
+  Status carry(const std::shared_ptr<const DeviceProgram>& mail, CUstream stream);
+
   /// Ends all waits, now and later. Any thread; again and again until idle(), in the form `cut`.
   void abort();
   void set_limit(std::int64_t ns);
@@ -142,6 +147,7 @@ class DeviceExecutor {
     std::uint64_t launched = 0;  // calls; a replayed graph's are not among them
     std::uint64_t entered = 0;
     std::uint64_t finished = 0;
+    std::uint64_t mail = 0;  // in the form `cut`: odd while a group of messages is under way
     bool captured = false;  // graphs hold calls, so there may be more than were launched
   };
   Progress progress() const;
@@ -156,9 +162,20 @@ class DeviceExecutor {
   explicit DeviceExecutor(const Place& place) : place_(place) {}
   Status prepare();
   Status follow(CUstream stream, bool captured, std::uint64_t capture);
-  Status launch_kernel(const LaunchArguments& arguments, int kernel, int blocks, CUstream stream);
+  Status launch_kernel(const void* arguments, int kernel, int blocks, CUstream stream);
   Status launch_cut(LaunchArguments arguments, const DeviceProgram& program, CUstream stream);
+  Status carry_cut(MailArguments arguments, const Mail& mail, CUstream stream);
+  Status wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream);
+  /// What both kinds of launches begin and end with.
+  Result<bool> begin_launch(CUstream stream);
+  Status end_launch(CUstream stream);
+  void keep(const std::shared_ptr<const DeviceProgram>& program);
   LaunchArguments arguments_of(const Launch& launch) const;
+
+  struct MailCount {
+    std::uint64_t sent = 0;
+    std::uint64_t seen = 0;
+  };
 
   const Place place_;
   const device::Driver* cuda_ = nullptr;
@@ -173,6 +190,8 @@ class DeviceExecutor {
   std::uint64_t last_capture_ = 0;
   bool launched_any_ = false;
   std::uint64_t launched_ = 0;
+  std::uint64_t groups_ = 0;           // of messages
+  std::vector<MailCount> mail_;        // form cut: by peer and strip
   std::vector<std::uint64_t> seen_;  // form cut: by peer and channel, the signals that streams have been made to wait for
   std::vector<std::shared_ptr<const DeviceProgram>> kept_;  // programs that graphs hold
   mutable std::mutex mutex_;                                // of what abort() and idle() use

@@ -27,6 +27,7 @@ class MailCarrier : public Block {
       : Block(static_cast<Args&&>(args)...), a_(arguments), mail_(*arguments.mail), own_(window(arguments.rank)) {}
 
   TUTTI_MEMBER void run() {
+    if (a_.mark != 0 && this->index() == 0 && this->thread() == 0) this->store(&a_.host->mail, a_.mark);
     const int all = mail_.tasks * mail_.strips;
     const int first = static_cast<int>(this->index());
     const int step = static_cast<int>(this->blocks());

@@ -63,6 +63,7 @@ struct MailArguments {
   std::int32_t one_round = 0;
   std::int32_t sending = 0;
   std::uint64_t round = 0;
+  std::uint64_t mark = 0;  // not 0: for DeviceHostWords::mail
 };
 
 /// The most units that a block can have.
