@@ -112,6 +112,21 @@ bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCal
 }
 
 bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {
+  return run_blocks(blocks,
+                    [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
+}
+
+bool DeviceRank::carry(const std::vector<std::byte>& mail, int blocks) {
+  executor::cuda::MailArguments a;
+  a.mail = reinterpret_cast<const executor::cuda::Mail*>(mail.data());
+  a.peers = job_->peers_.data();
+  a.host = job_->host_[static_cast<std::size_t>(index_)].get();
+  a.sizes = job_->sizes_;
+  a.rank = index_;
+  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::carry_mail_on_host(a, place); });
+}
+
+bool DeviceRank::run_blocks(int blocks, const std::function<void(const HostPlace&)>& body) {
   const auto block = [&](std::uint32_t index) {
     HostPlace place{.index = index, .blocks = static_cast<std::uint32_t>(blocks)};
     if (job_->fake_clock_) place.clock = [this] { return job_->clock_.load(); };
@@ -121,7 +136,7 @@ bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments
         if (random() % 61 == 0) std::this_thread::yield();
       };
     }
-    executor::cuda::walk_on_host(kernel, arguments, place);
+    body(place);
   };
   std::vector<std::thread> threads;
   for (int b = 1; b < blocks; ++b) threads.emplace_back(block, static_cast<std::uint32_t>(b));

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collectives/executor/cuda/launch.h"
+#include "collectives/executor/cuda/mail.h"
 #include "collectives/executor/cuda/program.h"
 #include "tests/support/host_block.h"
 #include "transport/device_window.h"
@@ -65,11 +66,15 @@ class DeviceRank {
   bool call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call);
   /// The same with arguments that were made before: what a replayed graph does.
   bool launch(int kernel, int blocks, const executor::cuda::LaunchArguments& arguments);
+  /// Carries a list of messages (mail.h) by so many blocks; true when all have come.
+  bool carry(const std::vector<std::byte>& mail, int blocks);
   transport::DeviceHostWords& host();
   transport::DeviceState& state();
 
  private:
   friend class DeviceJob;
+  /// A thread for each block.
+  bool run_blocks(int blocks, const std::function<void(const executor::cuda::HostPlace&)>& body);
   DeviceJob* job_ = nullptr;
   int index_ = 0;
   std::uint64_t calls_ = 0;                                                // in pieces
