@@ -28,15 +28,15 @@ at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options) {
 }
 
 TuttiBackend::WorkPtr TuttiBackend::send(TensorList& tensors, int peer, int tag) {
-  return transfers_.send(only(tensors, {rank_, "send"}), peer, tag, ++sequence_);
+  return transfers_.send(only(tensors, {rank_, "send"}), peer, tag, ++messages_);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::recv(TensorList& tensors, int peer, int tag) {
-  return transfers_.receive(only(tensors, {rank_, "recv"}), peer, tag, ++sequence_);
+  return transfers_.receive(only(tensors, {rank_, "recv"}), peer, tag, ++messages_);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::recvAnysource(TensorList& tensors, int tag) {
-  return transfers_.receive_from_any(only(tensors, {rank_, "recv from any source"}), tag, ++sequence_);
+  return transfers_.receive_from_any(only(tensors, {rank_, "recv from any source"}), tag, ++messages_);
 }
 
 TuttiBackend::Job TuttiBackend::job(c10d::OpType type, const char* title) const {

@@ -4,17 +4,15 @@
 //   backend->allreduce(tensors)->wait();
 //
 // Synchronous calls (opts.asyncOp is false, as for dist.all_reduce(x)) run on the caller's thread; the Work is done
-// when
-//   they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the order
-//   of the calls; their errors are thrown by wait().
+//   when they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the
+//   order of the calls; their errors are thrown by wait().
 // Two communicators per group: collectives, and sends and receives (point_to_point.h), so that neither waits for the
 //   other.
 // Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave
-// (allocateTensor)
-//   is reached by the peers without a copy; any other works as well.
+//   (allocateTensor) is reached by the peers without a copy; any other works as well.
+// Sequence numbers: of collectives, so that they are the same on all ranks; messages are counted apart.
 // Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown()
-// first
-//   waits for it. Copies in a forked child refuse every call.
+//   first waits for it. Copies in a forked child refuse every call.
 // Errors: errors.h.
 #pragma once
 
@@ -72,7 +70,7 @@ class TuttiBackend final : public c10d::Backend {
   WorkPtr send(TensorList& tensors, int peer, int tag) override;
   WorkPtr recv(TensorList& tensors, int peer, int tag) override;
   WorkPtr recvAnysource(TensorList& tensors, int tag) override;
-  void startCoalescing() override { transfers_.start_batch(++sequence_); }
+  void startCoalescing() override { transfers_.start_batch(++messages_); }
   WorkPtr endCoalescing() override { return transfers_.finish_batch(); }
 
   // collectives.cc
@@ -144,6 +142,7 @@ class TuttiBackend final : public c10d::Backend {
   const std::shared_ptr<Channel> collectives_;
   PointToPoint transfers_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> messages_{0};
   std::atomic<std::uint64_t> monitored_barriers_{0};
 };
 

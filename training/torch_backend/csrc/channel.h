@@ -5,8 +5,7 @@
 //   channel->start(operations, [work](std::exception_ptr error) { work->complete(error); });
 //
 // Order: that of the calls. Collectives of one group must be called in the same order on all ranks, so threads that
-// share
-//   a group order themselves, as with any backend of torch.
+//   share a group order themselves, as with any backend of torch.
 // Locks: run() holds the lock until the operation is done, start() only while it hands over. abort() takes none.
 #pragma once
 

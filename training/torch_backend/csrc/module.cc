@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "callbacks.h"
 #include "creation.h"
+#include "signals.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti_torch {
@@ -65,6 +66,7 @@ void end_process(std::chrono::milliseconds limit) {
 
 PYBIND11_MODULE(_C, m) {
   using namespace tutti_torch;
+  find_main_thread();
   m.attr("version") = TUTTI_TORCH_VERSION;
   m.attr("tutti_version") = tutti::version();
   m.def("create_backend", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),

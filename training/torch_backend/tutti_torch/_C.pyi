@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from torch.distributed import Backend, Store
+# torch.distributed.Backend is another thing: the name of a backend.
+from torch._C._distributed_c10d import Backend, Store
 
 version: str
 tutti_version: str

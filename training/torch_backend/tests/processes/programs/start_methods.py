@@ -1,8 +1,8 @@
 """Ranks started by torch.multiprocessing, and processes forked off a rank.
 
   start_methods.py spawn|fork|forkserver     two ranks
-  start_methods.py loader                    under torchrun: a DataLoader whose workers are forks of the rank
-  start_methods.py child                     under torchrun: a fork of the rank that tries to use its group
+  start_methods.py loader                    in each rank: a DataLoader whose workers are forks of the rank
+  start_methods.py child                     in each rank: a fork of the rank that tries to use its group
 """
 import os
 import sys
