@@ -91,14 +91,19 @@ void TuttiBackend::keep(Job& job, FlatOutput& flat, const TensorList& outputs) {
   for (CopyBack& back : flat.copy_back()) job.copies.push_back(std::move(back));
 }
 
-TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
+TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous, std::chrono::milliseconds timeout) {
+  const bool limited = timeout > kNoTimeout;
   auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, std::move(job.outputs),
                                              collectives_);
   work->keep(std::move(job.held), std::move(job.copies));
   if (!asynchronous && collectives_->idle()) {
     std::exception_ptr error;
     try {
-      collectives_->run(job.operations);
+      if (limited) {
+        collectives_->run(job.operations, timeout, options_->timeout);
+      } else {
+        collectives_->run(job.operations);
+      }
     } catch (const tutti::Error& failure) {
       error = torch_error(failure);
     }
@@ -106,6 +111,7 @@ TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
     if (error) std::rethrow_exception(error);
     return work;
   }
+  if (limited) work->limit(timeout);
   translated([&] {
     collectives_->start(job.operations, [work](std::exception_ptr error) { work->complete(std::move(error)); });
   });

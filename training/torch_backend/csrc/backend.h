@@ -10,6 +10,10 @@
 //   other.
 // Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave
 //   (allocateTensor) is reached by the peers without a copy; any other works as well.
+// Timeouts: of the group, or of one call (opts.timeout, as dist.barrier(timeout=...) gives it). A call that is not done
+// by
+//   then ends the group on all ranks, with a sentence that says so; one in the background when it is waited for. Sums
+//   of sparse tensors have the group's.
 // Sequence numbers: of collectives, so that they are the same on all ranks; messages are counted apart.
 // Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown()
 //   first waits for it. Copies in a forked child refuse every call.
@@ -121,7 +125,12 @@ class TuttiBackend final : public c10d::Backend {
   WorkPtr allreduce_of_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op);
   /// Until no collective is under way, seeing signals.
   void wait_for_collectives() { (void)collectives_->wait_idle(Clock::time_point::max()); }
-  WorkPtr launch(Job job, bool asynchronous);
+  /// As the caller's options say: on this thread or in the background, within a timeout of its own or the group's.
+  template <class CallOptions>
+  WorkPtr launch(Job job, const CallOptions& options) {
+    return launch(std::move(job), options.asyncOp, options.timeout);
+  }
+  WorkPtr launch(Job job, bool asynchronous, std::chrono::milliseconds timeout);
 
   /// Adds to `job` one call over whole tensors, by way of temporaries where one is not contiguous (or `through` is a
   /// type). `operation` says all but the memory and the elements; its count is of torch's. Either tensor may be

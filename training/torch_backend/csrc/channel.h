@@ -29,8 +29,8 @@ class Channel {
   static std::shared_ptr<Channel> make(tutti::Communicator communicator);
   /// Ends what is under way with an error on all ranks: nobody is left who could wait for it.
   ~Channel();
-  /// Closes all channels of this process, before it ends: waits for what is under way for at most `limit` together,
-  /// then ends it. To be called without the GIL.
+  /// Closes all channels that this process has made, before it ends: waits for what is under way for at most `limit`
+  /// together, then ends it. To be called without the GIL.
   static void close_all(std::chrono::milliseconds limit);
 
   /// Nothing that was started is still under way.
@@ -41,6 +41,8 @@ class Channel {
 
   /// Throws tutti::Error.
   void run(std::span<const Operation> operations);
+  /// Likewise, with another timeout than the group's, which is `usual`.
+  void run(std::span<const Operation> operations, std::chrono::milliseconds timeout, std::chrono::milliseconds usual);
 
   /// `done` is called once, when all are done or one has failed: by the thread that finishes the last one, or by this
   /// one. Throws tutti::Error, and does not call `done`, when nothing was started.
@@ -79,6 +81,7 @@ class Channel {
   };
 
   tutti::Communicator& open_communicator();
+  void run(tutti::Communicator& communicator, std::span<const Operation> operations);
 
   const pid_t process_ = getpid();
   const std::shared_ptr<State> state_;

@@ -75,6 +75,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("flight_recorder", &flight_recorder, py::arg("backend"), py::arg("json"), NoGil());
   m.def(
       "abort", [](const BackendPtr& b, const std::string& reason) { tutti_backend(b).abort_because(reason); }, NoGil());
+  m.def("error_state", [](const BackendPtr& b) { return static_cast<int>(tutti_backend(b).getError()); });
   m.def("explain", [](const BackendPtr& b) {
     tutti::Explanation e;
     {

@@ -14,6 +14,11 @@ const char* if_profiled(const char* title) {
   return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value() ? title : nullptr;
 }
 
+// A timeout of a year is none: some callers say so, and the clock's range ends.
+Clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+  return timeout < std::chrono::hours(24 * 365) ? Clock::now() + timeout : Clock::time_point::max();
+}
+
 std::optional<std::vector<at::Tensor>> shapes_of(const char* title, const Tensors& tensors) {
   if (title == nullptr) return std::nullopt;
   return std::vector<at::Tensor>(tensors.begin(), tensors.end());
@@ -32,6 +37,11 @@ TuttiWork::TuttiWork(c10d::OpType type, const char* title, const Caller& caller,
 void TuttiWork::keep(Tensors held, std::vector<CopyBack> copies) {
   held_ = std::move(held);
   copies_ = std::move(copies);
+}
+
+void TuttiWork::limit(std::chrono::milliseconds timeout) {
+  limit_ = timeout;
+  deadline_ = deadline_after(timeout);
 }
 
 void TuttiWork::complete(std::exception_ptr error) {
@@ -65,14 +75,20 @@ void TuttiWork::fill(c10::ivalue::Future& future) {
 
 bool TuttiWork::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  const bool limited = timeout > kNoTimeout && timeout < std::chrono::hours(24 * 365);
-  const Clock::time_point deadline = limited ? Clock::now() + timeout : Clock::time_point::max();
+  const Clock::time_point deadline = timeout > kNoTimeout ? deadline_after(timeout) : Clock::time_point::max();
   bool done = false;
   try {
-    done = wait_with_signals(cv_, lock, deadline, [this] { return completed_; });
+    done = wait_with_signals(cv_, lock, std::min(deadline, deadline_), [this] { return completed_; });
   } catch (...) {
     if (const auto channel = channel_.lock()) channel->abort(caller_.text() + " and was interrupted while it waited");
     throw;
+  }
+  if (!done && deadline_ <= deadline) {
+    lock.unlock();
+    const std::string why = c10::str(caller_.text(), " and it was not done within ", limit_.count(),
+                                     " ms, the timeout that the call was given");
+    if (const auto channel = channel_.lock()) channel->abort(why);
+    TORCH_CHECK_WITH(DistBackendError, false, why);
   }
   TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and waited for it for ", timeout.count(),
                    " ms, the limit that it gave to wait(); the call goes on");

@@ -7,7 +7,7 @@
 // Memory: holds inputs and temporaries until it is complete, and the outputs as long as it lives.
 // wait(): sees signals (signals.h). What a handler raises is thrown, and the group ends on all ranks, as it does when a
 //   blocking call is interrupted: this rank will not take part in what is under way as the others expect. With a limit
-//   that passes, DistBackendError; the call goes on all the same.
+//   that passes, DistBackendError; the call goes on all the same, unless it is past a timeout of its own: see limit().
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -30,6 +30,8 @@ class TuttiWork final : public c10d::Work {
 
   /// What is needed until it is complete: `held` is kept alive, `copies` are made then (when it went well).
   void keep(Tensors held, std::vector<CopyBack> copies);
+  /// A timeout of its own, from now on: whoever waits for it longer ends the group, on all ranks. Before it is started.
+  void limit(std::chrono::milliseconds timeout);
   /// Where the rank goes from which a receive got its message; before complete().
   int* source() { return &source_; }
   /// Null: done well.
@@ -48,10 +50,12 @@ class TuttiWork final : public c10d::Work {
   const std::uint64_t sequence_;
   const Tensors outputs_;
   const std::weak_ptr<Channel> channel_;
-  Tensors held_;                                    // of the thread that completes, after keep()
-  std::vector<CopyBack> copies_;                    // likewise
-  int source_ = -1;                                 // likewise
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_
+  std::chrono::milliseconds limit_ = kNoTimeout;           // before it is started
+  Clock::time_point deadline_ = Clock::time_point::max();  // likewise
+  Tensors held_;                                           // of the thread that completes, after keep()
+  std::vector<CopyBack> copies_;                           // likewise
+  int source_ = -1;                                        // likewise
+  c10::intrusive_ptr<c10::ivalue::Future> future_;         // guarded by mutex_
 };
 
 }  // namespace tutti_torch
