@@ -16,7 +16,7 @@ def folders() -> list[pathlib.Path]:
     found = [] if spec is None or spec.origin is None else [pathlib.Path(spec.origin).parent]
     packages = site.getsitepackages([sys.prefix])
     settings = pathlib.Path(sys.prefix) / "pyvenv.cfg"  # of a virtual environment
-    if not settings.is_file() or re.search(r"include-system-site-packages *= *true", settings.read_text(), re.IGNORECASE):
+    if not settings.is_file() or re.search(r"(?i)include-system-site-packages *= *true", settings.read_text()):
         packages += [site.getusersitepackages(), *site.getsitepackages([sys.base_prefix])]
     return found + [pathlib.Path(path) / "torch" for path in dict.fromkeys(packages)]
 

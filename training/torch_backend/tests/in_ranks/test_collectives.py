@@ -10,7 +10,8 @@ from support import calls
 from support.calls import Case
 from support.groups import Pair, World
 from support.launch import BACKEND
-from support.values import ARITHMETIC, COMPLEX, DTYPES, FLOATS, FP8, LAYOUTS, Op, gloo_takes, make, ops_of, reduced, same
+from support.values import (ARITHMETIC, COMPLEX, DTYPES, FLOATS, FP8, LAYOUTS, Op, gloo_takes, make, ops_of, reduced,
+                            same)
 
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (4, 3, 2), (1025,)]
 NUMBERS = [dtype for dtype in DTYPES if ops_of(dtype)]

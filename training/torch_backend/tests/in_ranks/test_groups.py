@@ -100,7 +100,8 @@ def test_destroy_and_init_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("backends", [f"cpu:{BACKEND},cuda:{BACKEND}", f"cpu:{BACKEND},cuda:gloo",
-                                      f"cpu:gloo,cuda:{BACKEND}", f"cpu:{BACKEND},meta:gloo", f"cuda:gloo,cpu:{BACKEND}"])
+                                      f"cpu:gloo,cuda:{BACKEND}", f"cpu:{BACKEND},meta:gloo",
+                                      f"cuda:gloo,cpu:{BACKEND}"])
 def test_several_devices_in_one_group(world: World, backends: str) -> None:
     """Each device's calls go to its backend; here only the CPU's can be made."""
     world.close()

@@ -1,5 +1,5 @@
-"""Every example: all ranks end well, and what is trained gets better. Those of as many ranks share one job, since most of
-a job's time is its start; torch.package (package.sh) starts each one by itself."""
+"""Every example: all ranks end well, and what is trained gets better. Those of as many ranks share one job, since most
+of a job's time is its start; torch.package (package.sh) starts each one by itself."""
 import functools
 import pathlib
 import re

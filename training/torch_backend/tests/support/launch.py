@@ -76,7 +76,7 @@ def run(command: list[str], deadline: float, **environment: str) -> Ended:
 
 
 class Ranks:
-    """Ranks started one by one, with no launcher that would end the others when one dies: as forks (see rank_server.py).
+    """Ranks started one by one, as forks (rank_server.py), with no launcher that would end the others when one dies.
 
       with Ranks("killed.py", 3) as ranks:
           ranks[1].send_signal(signal.SIGKILL)
