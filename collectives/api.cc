@@ -329,6 +329,8 @@ Traffic Communicator::traffic() const { return use(impl_).traffic(); }
 std::string Communicator::flight_recorder_text() const { return use(impl_).flight_recorder_text(); }
 std::string Communicator::flight_recorder_json() const { return use(impl_).flight_recorder_json(); }
 
+bool supports(Memory memory) noexcept { return memory == Memory::host; }
+
 void* allocate(std::size_t bytes, Memory memory) {
   if (memory == Memory::device) return check(transport::allocate_device(bytes));
   return check(check(transport::Arena::process())->allocate(bytes));
