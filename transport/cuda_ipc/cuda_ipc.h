@@ -114,7 +114,8 @@ class CudaIpc {
   // Regions. A number: of an own one; nothing: there is no room just now, or it cannot be exported.
   std::optional<std::size_t> announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
                                       int descriptor);
-  bool put_note(const Note& note);
+  bool has_room() const;  // for a note
+  void put_note(const Note& note);
   bool is_carried_out(std::uint64_t note) const;
   bool is_known(Region& region, std::size_t number);
   void withdraw(std::size_t number);
