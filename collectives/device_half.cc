@@ -581,8 +581,8 @@ class CudaHalf final : public DeviceHalf {
       }
       if (config_.health->failed()) executor_->abort();
       // For the flight recorder. Replays of graphs count there, too, so this is never too late.
-      const std::uint64_t finished = executor_->progress().finished;
-      for (; recorded_ < std::min(finished, executor_->progress().launched); ++recorded_) {
+      const std::uint64_t finished = std::min(executor_->progress().finished, calls_.load());
+      for (; recorded_ < finished; ++recorded_) {
         executor::end_launch(board(), recorded_ + 1);
       }
     }
@@ -673,7 +673,7 @@ class CudaHalf final : public DeviceHalf {
   std::vector<std::shared_ptr<const Ready>> retired_;  // until no kernel has them
   std::map<std::string, std::shared_ptr<const DeviceProgram>> mail_;  // lists, by what they say
   std::shared_ptr<const Ready> last_;
-  std::uint64_t calls_ = 0;
+  std::atomic<std::uint64_t> calls_{0};
 
   std::atomic<std::int64_t> timeout_ns_{0};
   std::thread watch_;
