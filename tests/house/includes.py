@@ -32,6 +32,7 @@ ROOMS = {
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
     "collectives/baseline": WORDS | {"base", "api", "interface", "call"},
     "collectives": LIBRARY | {"collectives/baseline"},
+    "nccl": WORDS | {"base", "api"},
     "training": WORDS | {"base", "api"},
     "training/torch_backend": WORDS | {"api"},
     "perf": LIBRARY | {"collectives/baseline"},
@@ -47,7 +48,7 @@ NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collective
 # Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and
 # the kernel's headers are free.
 THIRD_PARTIES = {
-    r"fmt/": ["base", "topology", "transport", "collectives", "training", "perf", "cli"],
+    r"fmt/": ["base", "topology", "transport", "collectives", "nccl", "training", "perf", "cli"],
     r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],
