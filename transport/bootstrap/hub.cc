@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <list>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "base/parse.h"
@@ -67,12 +68,15 @@ class Hub {
       accept_all();
       read_pending();
       read_members();
+      // Who left because it saw another die may be heard before that one's end, which has come by then.
+      if (!departed_.empty()) read_members();
       for (const Frame& frame : local_.take_outbox()) {
         const Status status = on_frame(0, frame);
         if (!status.ok()) log::error("rank 0 sent itself {}", status.message());
       }
       say_goodbye();
       sweep();
+      tell_departures();
       local_.run_callbacks();
       if (finished()) return;
       sleep();
@@ -318,11 +322,18 @@ class Hub {
     Member& member = members_[static_cast<std::size_t>(rank)];
     member.presence = Presence::left;
     member.connection.close();
-    local_.note_left(rank);
-    Left left;
-    left.rank = rank;
-    broadcast(rank, {MessageType::left, encode(left)});
-    set_gone(Status(Code::aborted, fmt::format("{} has left{}", name_of(rank, member.who), who_is_waited_for())));
+    departed_.push_back(rank);
+  }
+
+  void tell_departures() {
+    for (const int rank : std::exchange(departed_, {})) {
+      local_.note_left(rank);
+      Left left;
+      left.rank = rank;
+      broadcast(rank, {MessageType::left, encode(left)});
+      const Identity& who = members_[static_cast<std::size_t>(rank)].who;
+      set_gone(Status(Code::aborted, fmt::format("{} has left{}", name_of(rank, who), who_is_waited_for())));
+    }
   }
 
   /// Who left may have given up waiting for others, which are the ones to name: "; rank 2 has not come to exchange 3".
@@ -448,6 +459,7 @@ class Hub {
   std::list<Pending> pending_;  // oldest first
   std::map<std::uint64_t, Exchange> exchanges_;
   std::map<std::uint64_t, GatherFailed> failed_;
+  std::vector<int> departed_;  // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};
   Clock::time_point farewell_ends_{};

@@ -92,7 +92,8 @@ void TuttiBackend::keep(Job& job, FlatOutput& flat, const TensorList& outputs) {
 }
 
 TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
-  auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, std::move(job.outputs));
+  auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, std::move(job.outputs),
+                                             collectives_);
   work->keep(std::move(job.held), std::move(job.copies));
   if (!asynchronous && collectives_->idle()) {
     std::exception_ptr error;

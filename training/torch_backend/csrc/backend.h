@@ -62,6 +62,7 @@ class TuttiBackend final : public c10d::Backend {
   void abort() override;
   void abort_because(const std::string& reason);
   /// Waits until what was started is done, then leaves the group: peers still in a call get their answers all the same.
+  /// While Python handles an exception it waits two seconds, then aborts.
   void shutdown() override;
   /// The ranks that do not come within the timeout are named, on all ranks. Rank 0 asks the store for each.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;

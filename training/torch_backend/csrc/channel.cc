@@ -121,11 +121,19 @@ void Channel::watch(const tutti::Work& work, std::function<void(std::exception_p
 bool Channel::wait_idle(Clock::time_point deadline) {
   if (getpid() != process_) return true;  // a fork has none of the threads that would end it
   std::unique_lock lock(state_->mutex);
-  return wait_with_signals(state_->idle, lock, deadline, [this] { return idle(); });
+  try {
+    return wait_with_signals(state_->idle, lock, deadline, [this] { return idle(); });
+  } catch (...) {
+    abort("a rank was interrupted while it waited for the group's calls to end");
+    throw;
+  }
 }
 
 void Channel::abort(const std::string& reason) {
-  if (tutti::Communicator communicator = this->communicator()) communicator.abort(reason);
+  if (tutti::Communicator communicator = this->communicator()) {
+    state_->failed(tutti::Code::aborted);
+    communicator.abort(reason);
+  }
 }
 
 void Channel::close() {

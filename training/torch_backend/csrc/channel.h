@@ -37,6 +37,7 @@ class Channel {
   /// Nothing that was started is still under way.
   bool idle() const { return state_->pending.load(std::memory_order_acquire) == 0; }
   /// Until then, seeing signals; false when it is not by `deadline`. In a fork of the process that made it, at once.
+  /// What a signal's handler raises is thrown, after what is under way was ended on all ranks.
   bool wait_idle(Clock::time_point deadline);
 
   /// Throws tutti::Error.
@@ -53,7 +54,7 @@ class Channel {
   /// Leaves the group: calls that follow are refused. Waits for what is under way.
   void close();
 
-  /// Of the first operation that failed; ok: none.
+  /// Of the first operation that failed, or of an abort(); ok: none.
   tutti::Code failure() const { return state_->failure.load(std::memory_order_relaxed); }
 
   /// Calls `body(communicator)` under the lock. Throws tutti::Error after close().

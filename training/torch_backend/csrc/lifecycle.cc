@@ -8,6 +8,13 @@
 
 namespace tutti_torch {
 
+namespace {
+
+/// What a rank that handles an exception waits for the group's calls to end.
+constexpr std::chrono::seconds kGrace{2};
+
+}  // namespace
+
 c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const std::vector<int>& ranks,
                                                       const c10::intrusive_ptr<c10d::Backend::Options>& options) {
@@ -63,8 +70,16 @@ void TuttiBackend::abort_because(const std::string& reason) {
 }
 
 void TuttiBackend::shutdown() {
+  const auto aborted = [](const Channel& channel) { return channel.failure() == tutti::Code::aborted; };
+  // Whoever was interrupted in a collective does not wait for the sends of its group, and the other way round.
+  if (aborted(*collectives_) || aborted(transfers_.channel())) abort_because("its group was aborted or interrupted");
+  // A rank that an exception ends may never again do what its peers need to end what is under way.
+  const Clock::time_point deadline = handling_exception() ? Clock::now() + kGrace : Clock::time_point::max();
   for (Channel* channel : {collectives_.get(), &transfers_.channel()}) {
-    (void)channel->wait_idle(Clock::time_point::max());
+    if (!channel->wait_idle(deadline)) {
+      abort_because("rank " + std::to_string(rank_) + " left its group because of an exception, with calls under way");
+      (void)channel->wait_idle(Clock::time_point::max());
+    }
     channel->close();
   }
 }

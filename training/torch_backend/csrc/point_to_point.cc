@@ -55,7 +55,7 @@ PointToPoint::WorkPtr PointToPoint::launch(Message message, c10d::OpType type, c
     open->messages.push_back(std::move(message));
     return open->work;
   }
-  auto work = c10::make_intrusive<TuttiWork>(type, title, caller, sequence, Tensors{message.tensor});
+  auto work = c10::make_intrusive<TuttiWork>(type, title, caller, sequence, Tensors{message.tensor}, channel_);
   int* const source = work->source();
   *source = message.sending ? rank_ : message.peer;
   const tutti::Work started =
@@ -102,7 +102,7 @@ void PointToPoint::start_batch(std::uint64_t sequence) {
   TUTTI_TORCH_EXPECT(batch() == nullptr, caller, "this thread has not ended the one before; expected end_coalescing");
   const std::lock_guard lock(mutex_);
   batches_[std::this_thread::get_id()].work = c10::make_intrusive<TuttiWork>(
-      c10d::OpType::COALESCED, "tutti:coalesced", Caller{rank_, "a coalesced call"}, sequence, Tensors{});
+      c10d::OpType::COALESCED, "tutti:coalesced", Caller{rank_, "a coalesced call"}, sequence, Tensors{}, channel_);
   open_batches_.fetch_add(1, std::memory_order_relaxed);
 }
 

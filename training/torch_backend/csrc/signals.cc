@@ -51,4 +51,18 @@ bool interrupted() {
 
 std::exception_ptr take_interrupt() { return std::exchange(t_interrupt, nullptr); }
 
+bool handling_exception() {
+  if (!Py_IsInitialized() || python_is_ending()) return false;
+  const py::gil_scoped_acquire gil;
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_GetExcInfo(&type, &value, &traceback);
+  const bool any = value != nullptr && value != Py_None;
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return any;
+}
+
 }  // namespace tutti_torch

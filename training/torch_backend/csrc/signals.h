@@ -24,6 +24,9 @@ bool interrupted();
 /// Null: none on this thread since the last call.
 std::exception_ptr take_interrupt();
 
+/// Whether this thread is in an `except` or `finally` on the way of an exception.
+bool handling_exception();
+
 /// How long a wait may be before the next check_signals().
 inline constexpr std::chrono::milliseconds kSignalSlice{50};
 

@@ -96,7 +96,8 @@ TuttiBackend::WorkPtr TuttiBackend::allreduce_of_sparse(const at::Tensor& tensor
   const at::Tensor values = add_gather(operations, own_values, entries, rank_);
   translated([&] { collectives_->run(operations); });
   tensor.copy_(at::_sparse_coo_tensor_unsafe(indices.t(), values, tensor.sizes()).coalesce());
-  auto work = c10::make_intrusive<TuttiWork>(call.type, call.title, call.caller, ++sequence_, Tensors{tensor});
+  auto work =
+      c10::make_intrusive<TuttiWork>(call.type, call.title, call.caller, ++sequence_, Tensors{tensor}, collectives_);
   work->complete(nullptr);
   return work;
 }

@@ -22,11 +22,12 @@ std::optional<std::vector<at::Tensor>> shapes_of(const char* title, const Tensor
 }  // namespace
 
 TuttiWork::TuttiWork(c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence,
-                     Tensors outputs)
+                     Tensors outputs, const std::shared_ptr<Channel>& channel)
     : Work(caller.rank, type, if_profiled(title), shapes_of(if_profiled(title), outputs)),
       caller_(caller),
       sequence_(sequence),
-      outputs_(std::move(outputs)) {}
+      outputs_(std::move(outputs)),
+      channel_(channel) {}
 
 void TuttiWork::keep(Tensors held, std::vector<CopyBack> copies) {
   held_ = std::move(held);
@@ -66,10 +67,15 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const bool limited = timeout > kNoTimeout && timeout < std::chrono::hours(24 * 365);
   const Clock::time_point deadline = limited ? Clock::now() + timeout : Clock::time_point::max();
-  if (!wait_with_signals(cv_, lock, deadline, [this] { return completed_; })) {
-    TORCH_CHECK_WITH(DistBackendError, false, caller_.text(), " and waited for it for ", timeout.count(),
-                     " ms, the limit that it gave to wait(); the call goes on");
+  bool done = false;
+  try {
+    done = wait_with_signals(cv_, lock, deadline, [this] { return completed_; });
+  } catch (...) {
+    if (const auto channel = channel_.lock()) channel->abort(caller_.text() + " and was interrupted while it waited");
+    throw;
   }
+  TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and waited for it for ", timeout.count(),
+                   " ms, the limit that it gave to wait(); the call goes on");
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }

@@ -5,7 +5,9 @@
 // Future: made when asked for, completed after the call is and never before, by a thread that may run Python
 //   (callbacks.h). Its value is the list of the outputs.
 // Memory: holds inputs and temporaries until it is complete, and the outputs as long as it lives.
-// wait(): sees signals (signals.h). With a limit that passes, DistBackendError; the call goes on all the same.
+// wait(): sees signals (signals.h). What a handler raises is thrown, and the group ends on all ranks, as it does when a
+//   blocking call is interrupted: this rank will not take part in what is under way as the others expect. With a limit
+//   that passes, DistBackendError; the call goes on all the same.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -13,6 +15,7 @@
 #include <exception>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "channel.h"
 #include "tensors.h"
 
 namespace tutti_torch {
@@ -21,8 +24,9 @@ using Tensors = c10::SmallVector<at::Tensor, 1>;
 
 class TuttiWork final : public c10d::Work {
  public:
-  /// `title`: what the profiler shows ("tutti:all_reduce"), of the call `caller`.
-  TuttiWork(c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence, Tensors outputs);
+  /// `title`: what the profiler shows ("tutti:all_reduce"), of the call `caller` on `channel`.
+  TuttiWork(c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence, Tensors outputs,
+            const std::shared_ptr<Channel>& channel);
 
   /// What is needed until it is complete: `held` is kept alive, `copies` are made then (when it went well).
   void keep(Tensors held, std::vector<CopyBack> copies);
@@ -43,6 +47,7 @@ class TuttiWork final : public c10d::Work {
   const Caller caller_;
   const std::uint64_t sequence_;
   const Tensors outputs_;
+  const std::weak_ptr<Channel> channel_;
   Tensors held_;                                    // of the thread that completes, after keep()
   std::vector<CopyBack> copies_;                    // likewise
   int source_ = -1;                                 // likewise

@@ -89,9 +89,11 @@ def test_a_rank_never_comes() -> None:
         assert "told after" in ended[rank].output, ended[rank]
 
 
-def test_interrupt() -> None:
-    """Ctrl-C ends a rank that waits, long before its deadline; its peers are told."""
-    with Ranks("failing.py", 3, "interrupted") as started:
+@pytest.mark.parametrize("mode", ["interrupted", "interrupted_in_wait", "interrupted_receiving",
+                                  "interrupted_in_destroy"])
+def test_interrupt(mode: str) -> None:
+    """Ctrl-C ends a rank that waits, long before its deadline, and its group with it; its peers are told."""
+    with Ranks("failing.py", 3, mode) as started:
         for rank in range(2):
             started.wait_for_line(rank, "waiting")
         started[0].send_signal(signal.SIGINT)
@@ -101,7 +103,20 @@ def test_interrupt() -> None:
     line = told(ended[0])
     assert line["error"] == "KeyboardInterrupt" and line["seconds"] < SECONDS_TO_TELL, line
     assert ended[0].status in (-signal.SIGINT, 1, 130), ended[0]
-    check(ended[1])
+    if mode == "interrupted_in_destroy":
+        assert told(ended[1])["error"] is None, ended[1]  # it asked nobody how its call had ended
+    else:
+        check(ended[1])  # of rank 0, or of rank 2 where the signal came just before rank 0's call
+
+
+def test_a_rank_raises_with_calls_under_way() -> None:
+    """What it has started ends a moment after it leaves, though a peer never comes: its own end does not wait."""
+    with Ranks("failing.py", 3, "raised_under_way") as started:
+        started[0].wait(DEADLINE), started[1].wait(DEADLINE)
+        started[2].kill()
+        ended = started.wait(DEADLINE)
+    assert told(ended[0])["error"] == "ValueError" and ended[0].status == 1
+    assert check(ended[1], r"rank 0\b.*exception")["seconds"] < SECONDS_TO_TELL
 
 
 def test_abort() -> None:

@@ -115,6 +115,41 @@ def interrupted(rank: int, last: bool) -> None:
     dist.all_reduce(torch.ones(8))
 
 
+def interrupted_in_wait(rank: int, last: bool) -> None:
+    if last:
+        wait_for_the_end()
+    work = dist.all_reduce(torch.ones(8), async_op=True)
+    assert work is not None
+    print("waiting", flush=True)
+    work.wait()
+
+
+def interrupted_receiving(rank: int, last: bool) -> None:
+    if last:
+        wait_for_the_end()
+    print("waiting", flush=True)
+    dist.recv(torch.ones(8), dist.get_world_size() - 1)
+
+
+def interrupted_in_destroy(rank: int, last: bool) -> None:
+    """While the group's end waits for what is under way."""
+    if last:
+        wait_for_the_end()
+    dist.all_reduce(torch.ones(8), async_op=True)
+    print("waiting", flush=True)
+    dist.destroy_process_group()
+
+
+def raised_under_way(rank: int, last: bool) -> None:
+    """A rank that ends with an exception while one of its calls waits for a rank that never comes."""
+    if last:
+        wait_for_the_end()
+    dist.all_reduce(torch.ones(8), async_op=True)
+    if rank == 0:
+        raise ValueError("the user's own mistake")
+    dist.all_reduce(torch.ones(8))
+
+
 def aborted(rank: int, last: bool) -> None:
     import tutti_torch
     dist.barrier()
@@ -125,7 +160,8 @@ def aborted(rank: int, last: bool) -> None:
 
 MODES = {function.__name__: function for function in (
     killed, killed_under_way, killed_while_receiving, raised, wrong_call, wrong_count, wrong_type, wrong_operation,
-    wrong_root, absent, absent_from_wait, absent_from_monitored_barrier, interrupted, aborted)}
+    wrong_root, absent, absent_from_wait, absent_from_monitored_barrier, interrupted, interrupted_in_wait,
+    interrupted_receiving, interrupted_in_destroy, raised_under_way, aborted)}
 
 
 def main() -> None:
@@ -144,7 +180,7 @@ def main() -> None:
             kind.__name__ for kind in type(error).__mro__], "seconds": time.monotonic() - begin}), flush=True)
         raise
     finally:
-        if not mode.startswith("raised"):
+        if mode != "raised":
             dist.destroy_process_group()
 
 
