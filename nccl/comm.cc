@@ -35,6 +35,14 @@ Outcome Comm::state() const {
   return failure_;
 }
 
+Outcome Comm::asynchronous_state() const {
+  Outcome now = state();
+  if (!now.ok() || revoked() || !communicator_) return now;  // it stands: communicator_ changes no more
+  std::string text;
+  const Code code = communicator_.status(&text);
+  return code == Code::ok ? now : outcome_of("ncclCommGetAsyncError", Error(code, text));
+}
+
 Outcome Comm::settled(const char* function) const {
   Outcome now = state();
   if (now.result == ncclInProgress) {

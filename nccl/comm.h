@@ -52,6 +52,8 @@ class Comm {
 
   /// ok: calls may be made. ncclInProgress while something is under way; else what the communicator failed with.
   Outcome state() const;
+  /// The same; and what a stream's call ran into, or a peer's death that no call has met yet.
+  Outcome asynchronous_state() const;
   /// state(), as the outcome of a call that wants the communicator settled: "ncclX: ...".
   Outcome settled(const char* function) const;
 

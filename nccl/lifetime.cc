@@ -54,7 +54,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* d
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error)) {
   return tell("ncclCommGetAsyncError", comm, error, "asyncError", [&](const Comm& c) {
-    const Outcome state = c.state();
+    const Outcome state = c.asynchronous_state();
     *error = state.result;
     if (!state.ok() && state.result != ncclInProgress) fail(state.result, state.text);
     return ncclSuccess;
@@ -64,7 +64,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclRes
 TUTTI_NCCL_DEFINE(const char*, ncclGetLastError, (ncclComm_t handle)) {
   try {
     if (const std::shared_ptr<Comm> comm = comm_of(handle); comm != nullptr) {
-      const Outcome state = comm->state();
+      const Outcome state = comm->asynchronous_state();
       if (!state.ok() && state.result != ncclInProgress) return keep_for_caller(state.text);
     }
     return last_error();

@@ -38,7 +38,7 @@ CallOptions options_of(const Operation& operation) {
   options.factor = operation.scaling->factor;
   if (operation.scaling->scalar == nullptr) return options;
   std::array<std::byte, 8> element{};
-  read_scalar(element.data(), operation.scaling->scalar, size_of(operation.type));
+  read_scalar(element.data(), operation.scaling->scalar, size_of(operation.type), operation.stream);
   const std::optional<double> factor = value_of(operation.type, element.data());
   if (!factor) {
     throw Error(Code::invalid_argument, "the scalar is an integer that a double does not hold; expected at most 2^53");

@@ -1,6 +1,10 @@
 # nccl.*: libtutti_nccl.so. What needs NVIDIA's header (from the package nvidia-nccl-cu13 in .venv, or where
 # TUTTI_NCCL_INCLUDE points to) is off without it.
 tutti_tests(nccl LINK tutti_nccl EXCLUDE abi)
+add_library(nccl_fake_cuda SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_cuda.cc)  # libcuda.so.1, of this test alone
+set_target_properties(nccl_fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/nccl_fake_cuda)
+target_link_libraries(test_nccl_device PRIVATE nccl_fake_cuda)
 
 set(TUTTI_NCCL_HEADER_VERSION 2.28.9)
 file(GLOB places ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/nccl/include)

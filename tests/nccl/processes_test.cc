@@ -38,6 +38,24 @@ TEST(Processes, AKilledRankIsNamedAndTheOthersGoOn) {
   }
 }
 
+TEST(Processes, ADeathIsAnAsynchronousErrorToo) {
+  const std::vector<Outcome> outcomes = on_processes(2, [](int rank, Shared& shared) -> std::string {
+    ncclComm_t comm = nullptr;
+    must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
+    shared.progress.fetch_add(1);
+    wait_until([&] { return shared.progress.load() == 2; });
+    if (rank == 1) ::raise(SIGKILL);
+    ncclResult_t state = ncclSuccess;  // and nobody calls anything
+    wait_until([&] { return ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess; });
+    must(state, ncclRemoteError);
+    const std::string sentence = ncclGetLastError(comm);
+    must(ncclCommAbort(comm));
+    return sentence;
+  });
+  EXPECT_EQ(outcomes[0].error, "");
+  EXPECT_THAT(outcomes[0].said, AllOf(HasSubstr("ncclCommGetAsyncError: "), HasSubstr("rank 1 (")));
+}
+
 TEST(Processes, ARankThatNeverComes) {
   const std::vector<Outcome> outcomes = on_processes(2,
                                                      [](int rank, Shared& shared) -> std::string {
