@@ -18,7 +18,7 @@
 #include "base/options.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
-#include "collectives/executor/host/record.h"
+#include "collectives/executor/record.h"
 #include "collectives/executor/host/trace.h"
 
 namespace tutti::flight_recorder {

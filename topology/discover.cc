@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -243,6 +244,12 @@ Result<Topology> topology_of_process() {
   Result<Topology> read = parse(*text);
   if (!read.ok()) return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {}: {}", path, read.status().message()));
   return read;
+}
+
+int numa_node_of_pci(const std::string& bus_id, const std::string& root) {
+  std::string name = bus_id;  // the driver writes capitals, the kernel small letters
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return static_cast<int>(number_of(root + "/sys/bus/pci/devices/" + name + "/numa_node").value_or(-1));
 }
 
 double cpu_quota(const std::string& root) {

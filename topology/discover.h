@@ -33,6 +33,9 @@ Result<Topology> topology_of_process();
 /// there is one for each.
 int usable_cpus(std::span<const pid_t> processes, const std::string& root = "");
 
+/// The NUMA node of a PCI device ("0000:10:00.0"); -1: the system does not tell.
+int numa_node_of_pci(const std::string& bus_id, const std::string& root = "");
+
 /// CPUs that the control groups of this process pay for (versions 1 and 2); 0: no limit.
 double cpu_quota(const std::string& root = "");
 

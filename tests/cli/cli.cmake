@@ -17,6 +17,7 @@ set(machines ${CMAKE_SOURCE_DIR}/tests/topology/machines)
 set(with ${CMAKE_COMMAND} -E env)
 tutti_cli_test(info "tutti ${PROJECT_VERSION}.*reductions: .*cross-memory access to plain memory: o.*topology.*host 0"
   tutti info)
+tutti_cli_test(info_gpus "\nGPUs" tutti info)
 tutti_cli_test(info_json "\"cross_memory\": .*\"tutti_topology\": 1" tutti info --json)
 tutti_cli_test(info_without_cross_memory "off .TUTTI_CROSS_MEMORY is off" ${with} TUTTI_CROSS_MEMORY=off $<TARGET_FILE:tutti>
   info)

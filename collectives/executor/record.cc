@@ -1,4 +1,4 @@
-#include "collectives/executor/host/record.h"
+#include "collectives/executor/record.h"
 
 #include <fmt/format.h>
 
@@ -50,11 +50,6 @@ std::uint64_t CallIdentity::fingerprint() const {
   equal.flags &= static_cast<std::uint8_t>(~transport::kInPlace);
   return mix(std::bit_cast<std::uint64_t>(equal) + 0x9E3779B97F4A7C15ULL) ^ mix(count * 2 + 1) ^
          mix(algorithm_request * 2);
-}
-
-std::uint64_t history_of(std::uint64_t before, std::uint64_t fingerprint) {
-  // A multiplication keeps the order of the calls in it; the fingerprints are mixed well already.
-  return before * 0x9E3779B97F4A7C15ULL + fingerprint;
 }
 
 void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
