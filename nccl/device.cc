@@ -41,8 +41,8 @@ Cuda cuda() {
 
 bool is_on_device(const Cuda& driver, const void* pointer) {
   unsigned type = 0;
-  return driver.complete() &&
-         driver.attribute(&type, kMemoryType, reinterpret_cast<std::uintptr_t>(pointer)) == 0 && type == kDeviceMemory;
+  return driver.complete() && driver.attribute(&type, kMemoryType, reinterpret_cast<std::uintptr_t>(pointer)) == 0 &&
+         type == kDeviceMemory;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -67,8 +68,16 @@ Outcome run_tasks(const std::vector<Task>& tasks) {
     for (const std::size_t i : row) outcomes[i] = run_and_keep(tasks[i]);
   };
   std::vector<std::thread> threads;
-  for (std::size_t r = 1; r < rows.size(); ++r) threads.emplace_back(run_row, std::cref(rows[r]));
-  if (!rows.empty()) run_row(rows[0]);
+  std::vector<std::size_t> own;  // rows of this thread: the first, and those for which no other thread can be had
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    try {
+      if (r > 0) threads.emplace_back(run_row, std::cref(rows[r]));
+      if (r == 0) own.push_back(r);
+    } catch (const std::system_error&) {
+      own.push_back(r);
+    }
+  }
+  for (const std::size_t r : own) run_row(rows[r]);
   for (std::thread& thread : threads) thread.join();
   Outcome first;
   for (const Outcome& outcome : outcomes) keep_first(first, outcome);

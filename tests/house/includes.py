@@ -32,7 +32,7 @@ ROOMS = {
     "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call", "device"},
     "collectives/call.h": WORDS,
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
-    "collectives/baseline": WORDS | {"base", "api", "interface", "call"},
+    "collectives/baseline": WORDS | {"base", "device", "api", "interface", "call", "nccl_abi"},
     "collectives": LIBRARY | {"collectives/baseline"},
     "nccl/abi.h": set(),
     "nccl": WORDS | {"base", "api", "nccl_abi"},

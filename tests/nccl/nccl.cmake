@@ -5,6 +5,12 @@ add_library(nccl_fake_cuda SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_cuda.cc)  # lib
 set_target_properties(nccl_fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/nccl_fake_cuda)
 target_link_libraries(test_nccl_device PRIVATE nccl_fake_cuda)
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND AND NOT TUTTI_SANITIZE)  # Python would have to begin with the sanitizer's run time
+  add_test(NAME nccl.docs COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/docs.py
+    $<TARGET_FILE:tutti_nccl> ${CMAKE_SOURCE_DIR})
+  set_tests_properties(nccl.docs PROPERTIES TIMEOUT 60)
+endif()
 
 set(TUTTI_NCCL_HEADER_VERSION 2.28.9)
 file(GLOB places ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/nccl/include)
@@ -59,7 +65,6 @@ if(TUTTI_BASH AND NOT TUTTI_SANITIZE)  # a sanitizer's run time wants to be the 
     $<TARGET_FILE:nccl_program_dummy> $<TARGET_FILE:tutti_nccl>)
   list(APPEND nccl_tests nccl.preload)
 endif()
-find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND AND NOT TUTTI_SANITIZE)  # a sanitizer's run time shows symbols of its own
   add_test(NAME nccl.symbols COMMAND ${Python3_EXECUTABLE} -B ${here}/symbols.py $<TARGET_FILE:tutti_nccl> ${TUTTI_NCCL_INCLUDE})
   list(APPEND nccl_tests nccl.symbols)
