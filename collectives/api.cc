@@ -328,6 +328,8 @@ Traffic Communicator::traffic() const { return use(impl_).traffic(); }
 std::string Communicator::flight_recorder_text() const { return use(impl_).flight_recorder_text(); }
 std::string Communicator::flight_recorder_json() const { return use(impl_).flight_recorder_json(); }
 
+bool supports(Memory memory) noexcept { return memory == Memory::host; }
+
 void* allocate(std::size_t bytes, Memory memory) {
   if (memory == Memory::device) throw Error(Code::unsupported, "allocate: this build of Tutti has no device memory");
   return check(check(transport::Arena::process())->allocate(bytes));

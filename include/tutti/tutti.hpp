@@ -231,6 +231,9 @@ class TUTTI_API Communicator {
   std::shared_ptr<CommunicatorInterface> impl_;
 };
 
+/// Whether this build, on this machine, communicates in memory of that kind. Any thread.
+TUTTI_API bool supports(Memory memory) noexcept;
+
 /// Memory that peers reach directly: the host's, or the calling thread's current device's. Page-aligned for large
 /// sizes, 64-byte aligned always (256 on a device); zero-filled. Any thread. Errors: memory_limit; unsupported: no
 /// device.
