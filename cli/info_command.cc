@@ -119,15 +119,6 @@ std::string caches_of(const topology::Host& host) {
   return text.empty() ? "not told" : text;
 }
 
-std::string text_of(const topology::Place& place) {
-  switch (place.kind) {
-    case topology::PlaceKind::host: return fmt::format("host {}", place.host);
-    case topology::PlaceKind::package: return fmt::format("host {} package {}", place.host, place.index);
-    case topology::PlaceKind::numa_node: return fmt::format("host {} NUMA node {}", place.host, place.index);
-  }
-  return {};
-}
-
 void print_topology(const topology::Topology& topology) {
   for (std::size_t h = 0; h < topology.hosts.size(); ++h) {
     const topology::Host& host = topology.hosts[h];
@@ -139,10 +130,11 @@ void print_topology(const topology::Topology& topology) {
                topology::cpus_of(host), caches_of(host));
   }
   for (const topology::Link& link : topology.links) {
-    fmt::print("  link {} to {}: {} GB/s, {} us\n", text_of(link.a), text_of(link.b), link.gb_per_s, link.latency_us);
+    fmt::print("  link {} to {}: {} GB/s, {} us\n", topology::name_of(topology, link.a),
+               topology::name_of(topology, link.b), link.gb_per_s, link.latency_us);
   }
-  for (std::size_t r = 0; r < topology.host_of_rank.size(); ++r) {
-    fmt::print("  rank {}: host {}\n", r, topology.host_of_rank[r]);
+  for (std::size_t r = 0; r < topology.ranks.size(); ++r) {
+    fmt::print("  rank {}: {}\n", r, topology::name_of(topology, topology.ranks[r]));
   }
 }
 

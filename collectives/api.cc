@@ -7,6 +7,7 @@
 #include "collectives/call.h"
 #include "collectives/communicator_interface.h"
 #include "collectives/create.h"
+#include "transport/cuda_ipc/device_memory.h"
 #include "transport/shm/arena.h"
 #include "tutti/tutti.hpp"
 
@@ -331,12 +332,13 @@ std::string Communicator::flight_recorder_json() const { return use(impl_).fligh
 bool supports(Memory memory) noexcept { return memory == Memory::host; }
 
 void* allocate(std::size_t bytes, Memory memory) {
-  if (memory == Memory::device) throw Error(Code::unsupported, "allocate: this build of Tutti has no device memory");
+  if (memory == Memory::device) return check(transport::allocate_device(bytes));
   return check(check(transport::Arena::process())->allocate(bytes));
 }
 
 void deallocate(void* pointer) noexcept {
-  if (pointer != nullptr) transport::Arena::deallocate(static_cast<std::byte*>(pointer));
+  if (pointer == nullptr || transport::deallocate_device(pointer)) return;
+  transport::Arena::deallocate(static_cast<std::byte*>(pointer));
 }
 
 const char* version() { return TUTTI_VERSION; }

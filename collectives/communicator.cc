@@ -60,12 +60,12 @@ Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& 
   std::vector<int> of_member = fabric.host_of_member();
   if (!options::text(Option::topology).empty()) {
     TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
-    if (!topology.host_of_rank.empty() && topology.host_of_rank.size() != of_member.size()) {
+    if (!topology.ranks.empty() && topology.ranks.size() != of_member.size()) {
       return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
-                                          options::text(Option::topology), topology.host_of_rank.size(),
+                                          options::text(Option::topology), topology.ranks.size(),
                                           of_member.size()));
     }
-    if (!topology.host_of_rank.empty()) of_member = topology.host_of_rank;
+    if (!topology.ranks.empty()) of_member = topology::host_of_rank(topology);
   }
   std::vector<int> hosts;
   for (const int member : members) hosts.push_back(of_member[static_cast<std::size_t>(member)]);

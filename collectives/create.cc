@@ -67,7 +67,7 @@ Result<std::uint64_t> settings_of(int size, const Options& options) {
                                  options::text(Option::selection));
   if (!options::text(Option::topology).empty()) {
     TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
-    for (const int host : topology.host_of_rank) text += fmt::format(" {}", host);
+    for (const int host : topology::host_of_rank(topology)) text += fmt::format(" {}", host);
   }
   return std::uint64_t{std::hash<std::string>{}(text)};
 }

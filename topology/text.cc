@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +23,10 @@ constexpr int kForm = 1;
 constexpr std::size_t kMostListedCpus = std::size_t{1} << 22;
 
 constexpr std::pair<PlaceKind, const char*> kParts[] = {{PlaceKind::package, "package"},
-                                                        {PlaceKind::numa_node, "numa_node"}};
+                                                        {PlaceKind::numa_node, "numa_node"},
+                                                        {PlaceKind::core, "core"},
+                                                        {PlaceKind::device, "device"}};
+constexpr DeviceKind kDeviceKinds[] = {DeviceKind::pci_switch, DeviceKind::nic, DeviceKind::gpu, DeviceKind::nvswitch};
 
 // A value and where it stands, for errors.
 struct At {
@@ -34,15 +39,18 @@ struct At {
 class Reader {
  public:
   Result<Topology> topology(const At& at) {
-    TUTTI_TRY(object(at, {"tutti_topology", "hosts", "links", "host_of_rank"}));
+    TUTTI_TRY(object(at, {"tutti_topology", "hosts", "switches", "links", "ranks"}));
     int form = 0;
     TUTTI_TRY(integer(at, "tutti_topology", form));
     if (form != kForm) return at.wrong(fmt::format("tutti_topology is {}; this build reads {}", form, kForm));
     Topology t;
     TUTTI_TRY(list(at, "hosts", true, [&](const At& one) { return host(one, t.hosts.emplace_back()); }));
+    TUTTI_TRY(list(at, "switches", false, [&](const At& one) {
+      TUTTI_TRY(object(one, {"name"}));
+      return text(one, "name", t.switches.emplace_back().name);
+    }));
     TUTTI_TRY(list(at, "links", false, [&](const At& one) { return link(one, t.links.emplace_back()); }));
-    TUTTI_TRY(
-        list(at, "host_of_rank", false, [&](const At& one) { return integer_of(one, t.host_of_rank.emplace_back()); }));
+    TUTTI_TRY(list(at, "ranks", false, [&](const At& one) { return place(one, t.ranks.emplace_back()); }));
     TUTTI_TRY(check(t));
     return t;
   }
@@ -96,6 +104,18 @@ class Reader {
     return {};
   }
 
+  // The same, for what may be left out.
+  template <class T>
+  static Status maybe_integer(const At& at, const char* key, T& number) {
+    return at.value.contains(key) ? integer(at, key, number) : Status();
+  }
+  static Status maybe_real(const At& at, const char* key, double& number) {
+    return at.value.contains(key) ? real(at, key, number) : Status();
+  }
+  static Status maybe_text(const At& at, const char* key, std::string& out) {
+    return at.value.contains(key) ? text(at, key, out) : Status();
+  }
+
   static Status text(const At& at, const char* key, std::string& out) {
     TUTTI_ASSIGN(const At here, member(at, key));
     if (!here.value.is_string()) return here.wrong("expected a text");
@@ -121,14 +141,17 @@ class Reader {
   }
 
   Status host(const At& at, Host& host) {
-    TUTTI_TRY(object(at, {"name", "cpu_model", "packages", "numa_nodes", "cores", "caches"}));
+    TUTTI_TRY(
+        object(at, {"name", "cpu_model", "packages", "core_gb_per_s", "numa_nodes", "cores", "caches", "devices"}));
     TUTTI_TRY(text(at, "name", host.name));
     TUTTI_TRY(text(at, "cpu_model", host.cpu_model));
     TUTTI_TRY(integer(at, "packages", host.packages));
+    TUTTI_TRY(maybe_real(at, "core_gb_per_s", host.core_gb_per_s));
     TUTTI_TRY(list(at, "numa_nodes", true, [&](const At& one) {
       NumaNode& node = host.numa_nodes.emplace_back();
-      TUTTI_TRY(object(one, {"bytes", "distances"}));
+      TUTTI_TRY(object(one, {"bytes", "gb_per_s", "distances"}));
       TUTTI_TRY(integer(one, "bytes", node.bytes));
+      TUTTI_TRY(maybe_real(one, "gb_per_s", node.gb_per_s));
       return list(one, "distances", false, [&](const At& d) { return integer_of(d, node.distances.emplace_back()); });
     }));
     TUTTI_TRY(list(at, "cores", true, [&](const At& one) {
@@ -138,6 +161,7 @@ class Reader {
       TUTTI_TRY(integer(one, "numa_node", core.numa_node));
       return cpus(one, core.cpus);
     }));
+    TUTTI_TRY(list(at, "devices", false, [&](const At& one) { return device(one, host.devices.emplace_back()); }));
     return list(at, "caches", false, [&](const At& one) {
       Cache& cache = host.caches.emplace_back();
       TUTTI_TRY(object(one, {"level", "bytes", "cpus"}));
@@ -147,23 +171,56 @@ class Reader {
     });
   }
 
-  static Status place(const At& at, const char* key, Place& place) {
-    TUTTI_ASSIGN(const At here, member(at, key));
-    TUTTI_TRY(object(here, {"host", "package", "numa_node"}));
-    TUTTI_TRY(integer(here, "host", place.host));
+  static Status device(const At& at, Device& device) {
+    TUTTI_TRY(object(at, {"kind", "name", "pci", "rdma", "numa_node", "parent", "up_gb_per_s", "up_latency_us",
+                          "gb_per_s", "bytes"}));
+    std::string kind;
+    TUTTI_TRY(text(at, "kind", kind));
+    const auto* found = std::find_if(std::begin(kDeviceKinds), std::end(kDeviceKinds),
+                                     [&](DeviceKind known) { return kind == name_of(known); });
+    if (found == std::end(kDeviceKinds)) {
+      return at.wrong(fmt::format("kind is {}; expected pci_switch, nic, gpu or nvswitch", quote(kind)));
+    }
+    device.kind = *found;
+    TUTTI_TRY(maybe_text(at, "name", device.name));
+    TUTTI_TRY(maybe_text(at, "pci", device.pci));
+    TUTTI_TRY(maybe_text(at, "rdma", device.rdma));
+    TUTTI_TRY(maybe_integer(at, "numa_node", device.numa_node));
+    TUTTI_TRY(maybe_integer(at, "parent", device.parent));
+    TUTTI_TRY(maybe_real(at, "up_gb_per_s", device.up_gb_per_s));
+    TUTTI_TRY(maybe_real(at, "up_latency_us", device.up_latency_us));
+    TUTTI_TRY(maybe_real(at, "gb_per_s", device.gb_per_s));
+    return maybe_integer(at, "bytes", device.bytes);
+  }
+
+  static Status place(const At& at, Place& place) {
+    if (at.value.is_object() && at.value.contains("switch")) {
+      TUTTI_TRY(object(at, {"switch"}));
+      place.kind = PlaceKind::network;
+      return integer(at, "switch", place.index);
+    }
+    TUTTI_TRY(object(at, {"host", "package", "numa_node", "core", "device"}));
+    TUTTI_TRY(integer(at, "host", place.host));
+    const char* before = nullptr;
     for (const auto& [kind, name] : kParts) {
-      if (!here.value.contains(name)) continue;
-      if (place.kind != PlaceKind::host) return here.wrong("names a package and a NUMA node; expected one of them");
+      if (!at.value.contains(name)) continue;
+      if (before != nullptr) return at.wrong(fmt::format("names a {} and a {}; expected one of them", before, name));
+      before = name;
       place.kind = kind;
-      TUTTI_TRY(integer(here, name, place.index));
+      TUTTI_TRY(integer(at, name, place.index));
     }
     return {};
   }
 
+  static Status end_of(const At& at, const char* key, Place& out) {
+    TUTTI_ASSIGN(const At here, member(at, key));
+    return place(here, out);
+  }
+
   static Status link(const At& at, Link& link) {
     TUTTI_TRY(object(at, {"a", "b", "gb_per_s", "latency_us"}));
-    TUTTI_TRY(place(at, "a", link.a));
-    TUTTI_TRY(place(at, "b", link.b));
+    TUTTI_TRY(end_of(at, "a", link.a));
+    TUTTI_TRY(end_of(at, "b", link.b));
     TUTTI_TRY(real(at, "gb_per_s", link.gb_per_s));
     return real(at, "latency_us", link.latency_us);
   }
@@ -184,6 +241,7 @@ void print_list(std::string& text, const char* indent, const char* key, const st
 }
 
 OrderedJson json_of(const Place& place) {
+  if (place.kind == PlaceKind::network) return OrderedJson{{"switch", place.index}};
   OrderedJson json{{"host", place.host}};
   for (const auto& [kind, name] : kParts) {
     if (place.kind == kind) json[name] = place.index;
@@ -191,9 +249,31 @@ OrderedJson json_of(const Place& place) {
   return json;
 }
 
+/// What has its usual value is left out.
+template <class T>
+void add(OrderedJson& json, const char* key, const T& value, const T& usual) {
+  if (value != usual) json[key] = value;
+}
+
 OrderedJson json_of(const NumaNode& node) {
   OrderedJson json{{"bytes", node.bytes}};
+  add(json, "gb_per_s", node.gb_per_s, 0.0);
   if (!node.distances.empty()) json["distances"] = node.distances;
+  return json;
+}
+
+OrderedJson json_of(const Device& device) {
+  const Device usual;
+  OrderedJson json{{"kind", name_of(device.kind)}};
+  add(json, "name", device.name, usual.name);
+  add(json, "pci", device.pci, usual.pci);
+  add(json, "rdma", device.rdma, usual.rdma);
+  add(json, "numa_node", device.numa_node, usual.numa_node);
+  add(json, "parent", device.parent, usual.parent);
+  add(json, "up_gb_per_s", device.up_gb_per_s, usual.up_gb_per_s);
+  add(json, "up_latency_us", device.up_latency_us, usual.up_latency_us);
+  add(json, "gb_per_s", device.gb_per_s, usual.gb_per_s);
+  add(json, "bytes", device.bytes, usual.bytes);
   return json;
 }
 
@@ -206,6 +286,7 @@ std::string print(const Topology& topology) {
     const char* indent = "      ";
     text += fmt::format("{}\n    {{\n{}\"name\": {},\n{}\"cpu_model\": {},\n{}\"packages\": {},\n", i == 0 ? "" : ",",
                         indent, dump(host.name), indent, dump(host.cpu_model), indent, host.packages);
+    if (host.core_gb_per_s != 0) text += fmt::format("{}\"core_gb_per_s\": {},\n", indent, dump(host.core_gb_per_s));
     print_list(text, indent, "numa_nodes", host.numa_nodes, [](const NumaNode& node) { return json_of(node); });
     text += ",\n";
     print_list(text, indent, "cores", host.cores, [](const Core& core) {
@@ -215,14 +296,24 @@ std::string print(const Topology& topology) {
     print_list(text, indent, "caches", host.caches, [](const Cache& cache) {
       return OrderedJson{{"level", cache.level}, {"bytes", cache.bytes}, {"cpus", print_cpus(cache.cpus)}};
     });
+    if (!host.devices.empty()) {
+      text += ",\n";
+      print_list(text, indent, "devices", host.devices, [](const Device& device) { return json_of(device); });
+    }
     text += "\n    }";
   }
   text += "\n  ],\n";
+  print_list(text, "  ", "switches", topology.switches, [](const Switch& one) {
+    return OrderedJson{{"name", one.name}};
+  });
+  text += ",\n";
   print_list(text, "  ", "links", topology.links, [](const Link& link) {
     return OrderedJson{
         {"a", json_of(link.a)}, {"b", json_of(link.b)}, {"gb_per_s", link.gb_per_s}, {"latency_us", link.latency_us}};
   });
-  return text + fmt::format(",\n  \"host_of_rank\": {}\n}}\n", dump(topology.host_of_rank));
+  text += ",\n";
+  print_list(text, "  ", "ranks", topology.ranks, [](const Place& place) { return json_of(place); });
+  return text + "\n}\n";
 }
 
 Result<Topology> parse(std::string_view text) {

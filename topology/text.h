@@ -1,16 +1,22 @@
-// A topology as JSON: what `tutti info --topology` prints and TUTTI_TOPOLOGY=file reads.
+// A topology as JSON: what `tutti topology --json FILE` writes and TUTTI_TOPOLOGY=file reads.
 //
 //   { "tutti_topology": 1,
-//     "hosts": [ { "name": "alpha", "cpu_model": "...", "packages": 2,
-//                  "numa_nodes": [ {"bytes": 274877906944, "distances": [10, 21]}, ... ],
+//     "hosts": [ { "name": "alpha", "cpu_model": "...", "packages": 2, "core_gb_per_s": 10,
+//                  "numa_nodes": [ {"bytes": 274877906944, "gb_per_s": 200, "distances": [10, 21]}, ... ],
 //                  "cores": [ {"package": 0, "numa_node": 0, "cpus": "0,64"}, ... ],
-//                  "caches": [ {"level": 2, "bytes": 1048576, "cpus": "0,64"}, ... ] } ],
+//                  "caches": [ {"level": 2, "bytes": 1048576, "cpus": "0,64"}, ... ],
+//                  "devices": [ {"kind": "pci_switch", "pci": "0000:3a:00.0", "numa_node": 0, "up_gb_per_s": 63},
+//                               {"kind": "nic", "name": "ib0", "rdma": "mlx5_0", "parent": 0, "gb_per_s": 50},
+//                               {"kind": "gpu", "parent": 0, "up_gb_per_s": 63, "gb_per_s": 3350}, ... ] } ],
+//     "switches": [ {"name": "leaf0"} ],
 //     "links": [ {"a": {"host": 0, "numa_node": 0}, "b": {"host": 0, "numa_node": 1},
-//                 "gb_per_s": 40, "latency_us": 0.1} ],
-//     "host_of_rank": [0, 0] }
+//                 "gb_per_s": 40, "latency_us": 0.1},
+//                {"a": {"host": 0, "device": 1}, "b": {"switch": 0}, "gb_per_s": 50, "latency_us": 1} ],
+//     "ranks": [ {"host": 0, "device": 2}, {"host": 0, "core": 0}, {"host": 0} ] }
 //
-// "distances", "caches", "links" and "host_of_rank" may be left out. A key that is not listed here is refused, so that
-// a slip of the pen does not go unseen.
+// A place is a host, or one of its "package", "numa_node", "core" and "device", or a "switch". May be left out:
+// "caches", "devices", "switches", "links", "ranks", "core_gb_per_s"; of a NUMA node all but "bytes"; of a device all
+// but "kind". A key that is not listed here is refused, so that a slip of the pen does not go unseen.
 #pragma once
 
 #include <string>
@@ -23,8 +29,8 @@ namespace tutti::topology {
 
 inline constexpr std::size_t kMostTextBytes = std::size_t{8} << 20;
 
-/// One line for each core, cache, NUMA node and link. parse(print(t)) == t for every t that check() passes and whose
-/// names are UTF-8.
+/// One line for each core, cache, NUMA node, device, link and rank. parse(print(t)) == t for every t that check()
+/// passes and whose names are UTF-8.
 std::string print(const Topology& topology);
 
 /// What it returns has passed check(). Takes time and memory in proportion to the text. Errors: invalid_argument,

@@ -31,19 +31,45 @@ Status check_cpus(const std::string& where, const CpuList& cpus, std::set<int>& 
   return {};
 }
 
+bool is_possible(double number) { return std::isfinite(number) && number >= 0; }
+
+Status check_number(const std::string& where, const char* name, double number) {
+  if (is_possible(number)) return {};
+  return wrong(where, fmt::format("{} is {}; expected 0 or more", name, number));
+}
+
+Status check_device(const std::string& where, const Host& host, std::size_t index) {
+  const Device& device = host.devices[index];
+  TUTTI_TRY(check_index(where, "numa_node", device.numa_node, host.numa_nodes.size(), "the host"));
+  if (device.parent != -1) {
+    // A parent comes before its children, so there are no circles.
+    TUTTI_TRY(check_index(where, "parent", device.parent, index, "what comes before it"));
+    const Device& parent = host.devices[static_cast<std::size_t>(device.parent)];
+    if (parent.kind != DeviceKind::pci_switch) {
+      return wrong(where, fmt::format("its parent is a {}; expected a pci_switch", name_of(parent.kind)));
+    }
+    if (parent.numa_node != device.numa_node) return wrong(where, "is at another NUMA node than its parent");
+  }
+  if (device.kind != DeviceKind::nic && !device.rdma.empty()) return wrong(where, "has rdma, and is no nic");
+  TUTTI_TRY(check_number(where, "up_gb_per_s", device.up_gb_per_s));
+  TUTTI_TRY(check_number(where, "up_latency_us", device.up_latency_us));
+  return check_number(where, "gb_per_s", device.gb_per_s);
+}
+
 Status check_host(const std::string& where, const Host& host) {
   if (host.packages < 1) return wrong(where, fmt::format("has {} packages", host.packages));
   if (host.numa_nodes.empty()) return wrong(where, "has no NUMA nodes");
   if (host.cores.empty()) return wrong(where, "has no cores");
   for (std::size_t i = 0; i < host.numa_nodes.size(); ++i) {
+    const std::string here = fmt::format("{}.numa_nodes[{}]", where, i);
+    TUTTI_TRY(check_number(here, "gb_per_s", host.numa_nodes[i].gb_per_s));
     const std::vector<int>& distances = host.numa_nodes[i].distances;
     if (!distances.empty() && distances.size() != host.numa_nodes.size()) {
       return wrong(
-          fmt::format("{}.numa_nodes[{}]", where, i),
-          fmt::format("has {} distances; the host has {} NUMA nodes", distances.size(), host.numa_nodes.size()));
+          here, fmt::format("has {} distances; the host has {} NUMA nodes", distances.size(), host.numa_nodes.size()));
     }
     if (std::any_of(distances.begin(), distances.end(), [](int distance) { return distance < 0; })) {
-      return wrong(fmt::format("{}.numa_nodes[{}]", where, i), "a distance is negative");
+      return wrong(here, "a distance is negative");
     }
   }
   std::set<int> in_cores;
@@ -66,22 +92,29 @@ Status check_host(const std::string& where, const Host& host) {
       if (!in_cores.contains(cpu)) return wrong(here, fmt::format("CPU {} is in no core", cpu));
     }
   }
-  return {};
+  for (std::size_t i = 0; i < host.devices.size(); ++i) {
+    TUTTI_TRY(check_device(fmt::format("{}.devices[{}]", where, i), host, i));
+  }
+  return check_number(where, "core_gb_per_s", host.core_gb_per_s);
 }
 
-Status check_place(const std::string& where, const Place& place, const std::vector<Host>& hosts) {
-  TUTTI_TRY(check_index(where, "host", place.host, hosts.size(), "the topology"));
-  const Host& host = hosts[static_cast<std::size_t>(place.host)];
+Status check_place(const std::string& where, const Place& place, const Topology& topology) {
+  if (place.kind == PlaceKind::network) {
+    return check_index(where, "switch", place.index, topology.switches.size(), "the topology");
+  }
+  TUTTI_TRY(check_index(where, "host", place.host, topology.hosts.size(), "the topology"));
+  const Host& host = topology.hosts[static_cast<std::size_t>(place.host)];
   switch (place.kind) {
     case PlaceKind::host: return check_index(where, "index", place.index, 1, "a host as a whole");
     case PlaceKind::package:
       return check_index(where, "package", place.index, static_cast<std::size_t>(host.packages), "the host");
     case PlaceKind::numa_node: return check_index(where, "numa_node", place.index, host.numa_nodes.size(), "the host");
+    case PlaceKind::core: return check_index(where, "core", place.index, host.cores.size(), "the host");
+    case PlaceKind::device: return check_index(where, "device", place.index, host.devices.size(), "the host");
+    case PlaceKind::network: break;
   }
   return wrong(where, "is of an unknown kind");
 }
-
-bool is_possible(double number) { return std::isfinite(number) && number >= 0; }
 
 }  // namespace
 
@@ -93,19 +126,92 @@ Status check(const Topology& topology) {
   for (std::size_t i = 0; i < topology.links.size(); ++i) {
     const Link& link = topology.links[i];
     const std::string here = fmt::format("links[{}]", i);
-    TUTTI_TRY(check_place(here + ".a", link.a, topology.hosts));
-    TUTTI_TRY(check_place(here + ".b", link.b, topology.hosts));
+    TUTTI_TRY(check_place(here + ".a", link.a, topology));
+    TUTTI_TRY(check_place(here + ".b", link.b, topology));
     if (link.a == link.b) return wrong(here, "both ends are the same place");
     if (!is_possible(link.gb_per_s) || link.gb_per_s == 0) {
       return wrong(here, fmt::format("gb_per_s is {}; expected more than 0", link.gb_per_s));
     }
     if (!is_possible(link.latency_us)) return wrong(here, fmt::format("latency_us is {}", link.latency_us));
   }
-  for (std::size_t i = 0; i < topology.host_of_rank.size(); ++i) {
-    TUTTI_TRY(check_index(fmt::format("host_of_rank[{}]", i), "host", topology.host_of_rank[i], topology.hosts.size(),
-                          "the topology"));
+  for (std::size_t i = 0; i < topology.ranks.size(); ++i) {
+    const Place& place = topology.ranks[i];
+    const std::string here = fmt::format("ranks[{}]", i);
+    TUTTI_TRY(check_place(here, place, topology));
+    if (place.kind == PlaceKind::network) return wrong(here, "is on a switch of the network");
+    if (place.kind != PlaceKind::device) continue;
+    const Host& host = topology.hosts[static_cast<std::size_t>(place.host)];
+    const DeviceKind kind = host.devices[static_cast<std::size_t>(place.index)].kind;
+    if (kind != DeviceKind::gpu) return wrong(here, fmt::format("is on a {}; expected a gpu", name_of(kind)));
   }
   return {};
+}
+
+const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::pci_switch: return "pci_switch";
+    case DeviceKind::nic: return "nic";
+    case DeviceKind::gpu: return "gpu";
+    case DeviceKind::nvswitch: return "nvswitch";
+  }
+  return "unknown";
+}
+
+std::string name_of(const Topology& topology, const Place& place) {
+  const auto index = static_cast<std::size_t>(place.index);
+  switch (place.kind) {
+    case PlaceKind::host: return fmt::format("host {}", place.host);
+    case PlaceKind::package: return fmt::format("host {} package {}", place.host, place.index);
+    case PlaceKind::numa_node: return fmt::format("host {} NUMA node {}", place.host, place.index);
+    case PlaceKind::core: return fmt::format("host {} core {}", place.host, place.index);
+    case PlaceKind::network: return fmt::format("switch {}", topology.switches[index].name);
+    case PlaceKind::device: break;
+  }
+  const Device& device = topology.hosts[static_cast<std::size_t>(place.host)].devices[index];
+  return fmt::format("host {} {} {}{}", place.host, name_of(device.kind), place.index,
+                     device.name.empty() ? "" : " (" + device.name + ")");
+}
+
+std::vector<int> host_of_rank(const Topology& topology) {
+  std::vector<int> hosts;
+  for (const Place& place : topology.ranks) hosts.push_back(place.host);
+  return hosts;
+}
+
+Topology joined(const std::vector<Topology>& hosts) {
+  Topology all;
+
+  for (const Topology& one : hosts) {
+    const int first_host = static_cast<int>(all.hosts.size());
+    const int first_switch = static_cast<int>(all.switches.size());
+    const auto moved = [&](Place place) {
+      (place.kind == PlaceKind::network ? place.index : place.host) +=
+          place.kind == PlaceKind::network ? first_switch : first_host;
+      return place;
+    };
+    all.hosts.insert(all.hosts.end(), one.hosts.begin(), one.hosts.end());
+    all.switches.insert(all.switches.end(), one.switches.begin(), one.switches.end());
+    for (const Link& link : one.links) {
+      all.links.push_back({moved(link.a), moved(link.b), link.gb_per_s, link.latency_us});
+    }
+    for (const Place& place : one.ranks) all.ranks.push_back(moved(place));
+  }
+  if (hosts.size() < 2) return all;
+  const Place network{0, PlaceKind::network, static_cast<int>(all.switches.size())};
+  all.switches.push_back({"network"});
+  for (int h = 0; h < static_cast<int>(all.hosts.size()); ++h) {
+    const std::vector<Device>& devices = all.hosts[static_cast<std::size_t>(h)].devices;
+    bool has_nic = false;
+    for (int d = 0; d < static_cast<int>(devices.size()); ++d) {
+      const Device& device = devices[static_cast<std::size_t>(d)];
+      if (device.kind != DeviceKind::nic) continue;
+      has_nic = true;
+      const double gb_per_s = device.gb_per_s > 0 ? device.gb_per_s : kNetworkGbPerS;
+      all.links.push_back({{h, PlaceKind::device, d}, network, gb_per_s, kNetworkLatencyUs});
+    }
+    if (!has_nic) all.links.push_back({{h, PlaceKind::host, 0}, network, kNetworkGbPerS, kNetworkLatencyUs});
+  }
+  return all;
 }
 
 int cpus_of(const Host& host) {

@@ -1,6 +1,9 @@
-// Where ranks are and what lies between them, as data: hosts with their packages, NUMA nodes, caches and cores, and the
-// links between those places. Filled in by discovery (discover.h) or from a file (text.h); nothing here asks the
-// system.
+// Where ranks are and what lies between them, as data: hosts with their packages, NUMA nodes, caches, cores and devices
+// (PCI switches, NICs, GPUs, NVSwitches), the switches of the network, the links between those places, and the place of
+// each rank. Filled in by discovery (discover.h), from a file (text.h) or by the builder of known machines
+// (machines.h); nothing here asks the system. graph.h finds the ways through it.
+//
+// Bandwidth is in GB/s (10^9 bytes a second), each way; latency in us. 0 means: not known.
 //
 // Thread-safe: plain values.
 #pragma once
@@ -34,7 +37,25 @@ struct Cache {
 struct NumaNode {
   std::uint64_t bytes = 0;
   std::vector<int> distances;  // to each NUMA node of the host, itself (10) included; relative, from the firmware
+  double gb_per_s = 0;         // of its memory
   friend bool operator==(const NumaNode&, const NumaNode&) = default;
+};
+
+enum class DeviceKind : std::uint8_t { pci_switch, nic, gpu, nvswitch };
+
+/// A device of a host. The PCI tree is in `parent`: what hangs below a switch names it.
+struct Device {
+  DeviceKind kind = DeviceKind::nic;
+  std::string name;        // "eth0", "NVIDIA H100 80GB HBM3"
+  std::string pci;         // "0000:3b:00.0"; empty: it has no such address
+  std::string rdma;        // of a NIC: its RDMA device, "mlx5_0"; empty: it has none
+  int numa_node = 0;       // index in Host::numa_nodes
+  int parent = -1;         // index in Host::devices of a PCI switch that stands before it; -1: the NUMA node
+  double up_gb_per_s = 0;  // of the link to there
+  double up_latency_us = 0;
+  double gb_per_s = 0;      // its own: a GPU's memory, a NIC's port
+  std::uint64_t bytes = 0;  // a GPU's memory
+  friend bool operator==(const Device&, const Device&) = default;
 };
 
 struct Host {
@@ -44,16 +65,24 @@ struct Host {
   std::vector<NumaNode> numa_nodes;  // at least one; may have no cores (memory on a card)
   std::vector<Core> cores;           // at least one
   std::vector<Cache> caches;
+  std::vector<Device> devices;  // an NVSwitch here stands for all of the host's
+  double core_gb_per_s = 0;     // what one core copies
   friend bool operator==(const Host&, const Host&) = default;
 };
 
-enum class PlaceKind : std::uint8_t { host, package, numa_node };
+/// A switch of the network, outside of all hosts.
+struct Switch {
+  std::string name;
+  friend bool operator==(const Switch&, const Switch&) = default;
+};
 
-/// A host, or a part of one.
+enum class PlaceKind : std::uint8_t { host, package, numa_node, core, device, network };
+
+/// A host, a part of one, or a switch of the network.
 struct Place {
-  int host = 0;  // index in Topology::hosts
+  int host = 0;  // index in Topology::hosts; 0 for a switch
   PlaceKind kind = PlaceKind::host;
-  int index = 0;  // of the package or NUMA node; 0 for a host
+  int index = 0;  // of the package, NUMA node, core, device or switch; 0 for a host
   friend bool operator==(const Place&, const Place&) = default;
 };
 
@@ -67,15 +96,30 @@ struct Link {
 };
 
 struct Topology {
-  std::vector<Host> hosts;        // at least one
-  std::vector<Link> links;        // those that are known
-  std::vector<int> host_of_rank;  // index in `hosts`; empty: not said
+  std::vector<Host> hosts;  // at least one
+  std::vector<Switch> switches;
+  std::vector<Link> links;   // those that are known, beside those that devices have to their parents
+  std::vector<Place> ranks;  // where each rank is, not on a switch; empty: not said
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
 /// Whether every index is in bounds, every number is possible, and no CPU lies in two cores or in two caches of a
 /// level. Errors: invalid_argument, naming the place: "hosts[1].cores[3]: package is 2; the host has 2".
 Status check(const Topology& topology);
+
+/// "host 1", "host 0 gpu 3 (NVIDIA H100)", "switch rail0".
+std::string name_of(const Topology& topology, const Place& place);
+const char* name_of(DeviceKind kind);
+/// Index in `hosts` of each rank; empty: not said.
+std::vector<int> host_of_rank(const Topology& topology);
+
+/// What is taken of a network that nobody has described: 10 Gbit/s Ethernet with TCP.
+inline constexpr double kNetworkGbPerS = 1.25;
+inline constexpr double kNetworkLatencyUs = 10;  // from a host to the switch
+
+/// The topologies of single hosts, one after the other, as one. Where there are several, all their NICs meet at one
+/// switch, each with the bandwidth of its port; a host without NICs is linked as a whole.
+Topology joined(const std::vector<Topology>& hosts);
 
 /// All hardware threads of a host.
 int cpus_of(const Host& host);

@@ -10,6 +10,7 @@
 #include "device/driver.h"
 #include "device/memory_kind.h"
 #include "tests/support/fake_driver.h"
+#include "tutti/tutti.hpp"
 
 namespace tutti::transport {
 namespace {
@@ -91,6 +92,30 @@ TEST(DeviceArena, FindsWhatIsItsOwn) {
   int word = 0;
   EXPECT_FALSE(arena->find(&word, 4).has_value());
   EXPECT_FALSE(DeviceArena::deallocate(&word));
+}
+
+TEST(DeviceArena, PublicAllocate) {
+  const FakeDriver cuda({.devices = 2});
+  void* first = allocate(100, Memory::device);  // this thread has no device yet
+  EXPECT_EQ(device::kind_of(first).device, 0);
+  const Result<device::CurrentContext> current = device::enter(1);
+  void* second = allocate(100, Memory::device);
+  EXPECT_EQ(device::kind_of(second), (device::MemoryKind{device::MemoryPlace::device, 1}));
+  void* host = allocate(100);
+  EXPECT_EQ(device::kind_of(host), device::MemoryKind{});
+  for (void* pointer : {first, second, host}) deallocate(pointer);
+  EXPECT_EQ(cuda.allocated(0) + cuda.allocated(1), 0U);
+}
+
+TEST(DeviceArena, PublicAllocateWithoutADriver) {
+  if (device::available().ok()) GTEST_SKIP() << "this machine has a GPU";
+  try {
+    (void)allocate(100, Memory::device);
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unsupported);
+    EXPECT_THAT(error.what(), ::testing::StartsWith("device memory: this machine has no CUDA driver"));
+  }
 }
 
 TEST(DeviceArena, NoSuchGpu) {

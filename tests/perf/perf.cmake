@@ -21,7 +21,7 @@ set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
 
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_FOUND)
-  foreach(name goals compare)
+  foreach(name goals compare gpu)
     add_test(NAME perf.${name} COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py
       ${CMAKE_SOURCE_DIR}/perf)
     set_tests_properties(perf.${name} PROPERTIES LABELS perf)

@@ -2,7 +2,7 @@
 // rules where these matter to the library.
 //
 //   FakeDriver cuda({.devices = 2});                        // is the process's driver from now on, until its end
-//   cuda.kernel<std::uint64_t*, int>("add", [](const FakeBlock& block, std::uint64_t* data, int n) { ... });
+//   cuda.kernel("add", add);                                // void add(const FakeBlock& block, float* data, int count)
 //   ... code that loads a library, gets the kernel "add", launches it on a stream ...
 //   cuda.fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);      // the next one
 //

@@ -194,7 +194,7 @@ TEST(UsableCpus, ProcessesThatAreBoundApartHaveTheirCpusBetweenThem) {
 TEST(Discover, ThisMachineMakesSense) {
   const Result<Host> found = discover_host();
   ASSERT_TRUE(found.ok()) << found.status().message();
-  const Topology topology{{found.value()}, {}, {}};
+  const Topology topology{{found.value()}, {}, {}, {}};
   EXPECT_TRUE(check(topology).ok()) << check(topology).message();
   EXPECT_LE(1, usable_cpus({}));
   EXPECT_LE(usable_cpus({}), cpus_of(found.value()));
@@ -248,7 +248,7 @@ TEST(TopologyOption, AFileReplacesWhatIsFound) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   in_a_child(machine_path("two_small_hosts"), [&](const Result<Topology>& t) {
     must(t.ok(), t.status().message());
-    must(t.value().hosts.size() == 2 && t.value().host_of_rank == std::vector<int>{0, 0, 1, 1}, "not the file");
+    must(t.value().hosts.size() == 2 && host_of_rank(t.value()) == std::vector<int>{0, 0, 1, 1}, "not the file");
   });
   in_a_child("/nonexistent/machine.json", [&](const Result<Topology>& t) {
     must(!t.ok() && t.status().message().find("'/nonexistent/machine.json'") != std::string::npos, "no error");

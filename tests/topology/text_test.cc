@@ -105,6 +105,21 @@ TEST(TopologyText, RandomTopologiesSurviveTheRoundTrip) {
         if (below(2) == 0) host.caches.push_back({1 + below(3), random(), core.cpus});
         host.cores.push_back(std::move(core));
       }
+      if (below(2) == 0) host.core_gb_per_s = below(100) / 7.0;
+      for (int d = below(6); d > 0; --d) {
+        Device device{static_cast<DeviceKind>(below(4)), "d" + std::to_string(d), below(2) == 0 ? "0000:01:00.0" : ""};
+        if (device.kind == DeviceKind::nic && below(2) == 0) device.rdma = "mlx5_0";
+        device.numa_node = below(static_cast<int>(nodes));
+        for (std::size_t p = 0; p < host.devices.size(); ++p) {
+          const bool fits = host.devices[p].numa_node == device.numa_node;
+          if (fits && host.devices[p].kind == DeviceKind::pci_switch) device.parent = static_cast<int>(p);
+        }
+        device.up_gb_per_s = below(100) / 3.0;
+        device.up_latency_us = below(10) / 3.0;
+        device.gb_per_s = below(2);
+        device.bytes = random();
+        host.devices.push_back(device);
+      }
       t.hosts.push_back(std::move(host));
     }
     const int hosts = static_cast<int>(t.hosts.size());
@@ -112,7 +127,18 @@ TEST(TopologyText, RandomTopologiesSurviveTheRoundTrip) {
       const int a = below(hosts);
       t.links.push_back({{a}, {(a + 1) % hosts, PlaceKind::package, 0}, 1.0 / (1 + below(100)), below(100) / 7.0});
     }
-    for (int r = below(5); r > 0; --r) t.host_of_rank.push_back(below(hosts));
+    for (int s = below(3); s > 0; --s) {
+      t.switches.push_back({"s" + std::to_string(s)});
+      t.links.push_back({{below(hosts)}, {0, PlaceKind::network, 0}, 12.5, 1});
+    }
+    for (int r = below(5); r > 0; --r) {
+      const int h = below(hosts);
+      const std::vector<Device>& devices = t.hosts[static_cast<std::size_t>(h)].devices;
+      t.ranks.push_back({h});
+      for (std::size_t d = 0; d < devices.size(); ++d) {
+        if (devices[d].kind == DeviceKind::gpu) t.ranks.back() = {h, PlaceKind::device, static_cast<int>(d)};
+      }
+    }
     ASSERT_TRUE(check(t).ok()) << check(t).message();
     const Result<Topology> again = parse(print(t));
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << print(t);
@@ -147,9 +173,16 @@ TEST(TopologyText, NamesWhatIsWrongAndWhere) {
       {"\"latency_us\":25.0", "\"latency_us\":-1", "links[0]: latency_us is -1"},
       {"\"a\":{\"host\":0}", "\"a\":{\"host\":1}", "links[0]: both ends are the same place"},
       {"\"a\":{\"host\":0}", "\"a\":{\"host\":2}", "links[0].a: host is 2; the topology has 2"},
-      {"\"a\":{\"host\":0}", "\"a\":{\"host\":0,\"package\":0,\"numa_node\":0}", "names a package and a NUMA node"},
-      {"[0,0,1,1]", "[0,0,1,2]", "host_of_rank[3]: host is 2; the topology has 2"},
-      {"[0,0,1,1]", "{}", "topology.host_of_rank: is object; expected a list"},
+      {"\"a\":{\"host\":0}", "\"a\":{\"host\":0,\"package\":0,\"numa_node\":0}", "names a package and a numa_node"},
+      {"{\"host\":1}\n", "{\"host\":2}\n", "ranks[3]: host is 2; the topology has 2"},
+      {"{\"host\":1}\n", "{\"switch\":0}\n", "ranks[3]: switch is 0; the topology has 0"},
+      {"{\"host\":1}\n", "{\"host\":1,\"core\":2}\n", "ranks[3]: core is 2; the host has 2"},
+      {"{\"host\":1}\n", "7\n", "topology.ranks[3]: is number; expected an object"},
+      {"\"packages\": 1", "\"packages\": 1, \"devices\": [{\"kind\":\"tpu\"}]",
+       "hosts[0].devices[0]: kind is 'tpu'; expected pci_switch, nic, gpu or nvswitch"},
+      {"\"packages\": 1", "\"packages\": 1, \"devices\": [{\"kind\":\"gpu\",\"parent\":0}]",
+       "hosts[0].devices[0]: parent is 0; what comes before it has 0"},
+      {"\"packages\": 1", "\"packages\": 1, \"devices\": {}", "topology.hosts[0].devices: is object; expected a list"},
       {"\"hosts\": [", "\"hosts\": [,", "not JSON from byte"},
   };
   for (const Mistake& mistake : mistakes) {

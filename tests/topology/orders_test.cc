@@ -1,0 +1,308 @@
+#include "topology/orders.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "topology/machines.h"
+
+namespace tutti::topology {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+Graph graph_of(const Topology& topology) {
+  Result<Graph> graph = Graph::of(topology);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return graph.take();
+}
+
+Graph graph_of(const std::string& name, const MachineOptions& options) {
+  return graph_of(machine(name, options).take());
+}
+
+double around(const std::vector<int>& order, const CostOfHop& cost) {
+  double sum = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) sum += cost(order[i], order[(i + 1) % order.size()]);
+  return sum;
+}
+
+/// How often the ring goes from one group to another.
+int crossings(const std::vector<int>& order, const Partition& partition) {
+  std::map<int, int> group_of;
+  for (std::size_t g = 0; g < partition.size(); ++g) {
+    for (const int rank : partition[g]) group_of[rank] = static_cast<int>(g);
+  }
+  int count = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    count += group_of.at(order[i]) != group_of.at(order[(i + 1) % order.size()]) ? 1 : 0;
+  }
+  return count;
+}
+
+/// Hosts with devices, links and ranks as they come; some figures are not known.
+Topology random_topology(std::mt19937& random) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const auto figure = [&] { return below(4) == 0 ? 0.0 : 1 + below(400) / 4.0; };
+  Topology t;
+  const int hosts = 1 + below(5);
+  const int leaves = 1 + below(3);
+  for (int s = 0; s < leaves; ++s) t.switches.push_back({"leaf" + std::to_string(s)});
+  t.switches.push_back({"spine"});
+  for (int s = 0; s < leaves; ++s) {
+    t.links.push_back({{0, PlaceKind::network, s}, {0, PlaceKind::network, leaves}, 1 + figure(), 1});
+  }
+  for (int h = 0; h < hosts; ++h) {
+    Host host;
+    host.core_gb_per_s = figure();
+    const int nodes = 1 + below(2);
+    host.packages = nodes;
+    int cpu = 0;
+    for (int n = 0; n < nodes; ++n) {
+      host.numa_nodes.push_back({0, {}, figure()});
+      Cache cache{3, 1, {}};
+      for (int c = 1 + below(4); c > 0; --c) {
+        host.cores.push_back({n, n, {cpu}});
+        cache.cpus.push_back(cpu++);
+      }
+      if (below(2) == 0) host.caches.push_back(cache);
+      host.devices.push_back({DeviceKind::pci_switch, "p", "", "", n, -1, figure(), 0.3});
+    }
+    for (int d = below(8); d > 0; --d) {
+      const int parent = below(nodes);
+      const DeviceKind kind = below(3) == 0 ? DeviceKind::nic : DeviceKind::gpu;
+      host.devices.push_back({kind, "d", "", "", parent, below(4) == 0 ? -1 : parent, figure(), 0.2, figure()});
+      const int index = static_cast<int>(host.devices.size()) - 1;
+      if (kind == DeviceKind::nic) {
+        t.links.push_back({{h, PlaceKind::device, index}, {0, PlaceKind::network, below(leaves)}, 1 + figure(), 1});
+      } else {
+        t.ranks.push_back({h, PlaceKind::device, index});
+        if (below(3) == 0 && index > nodes && host.devices[static_cast<std::size_t>(index - 1)].kind == kind) {
+          t.links.push_back({{h, PlaceKind::device, index}, {h, PlaceKind::device, index - 1}, 100 + figure(), 0.5});
+        }
+      }
+    }
+    t.links.push_back({{h}, {0, PlaceKind::network, below(leaves)}, 1 + figure(), 10});
+    for (int r = 1 + below(3); r > 0; --r) {
+      t.ranks.push_back(below(2) == 0 ? Place{h} : Place{h, PlaceKind::core, below(cpu)});
+    }
+    t.hosts.push_back(std::move(host));
+  }
+  std::shuffle(t.ranks.begin(), t.ranks.end(), random);
+  return t;
+}
+
+TEST(Rings, PropertiesOnRandomTopologies) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int i = 0; i < 150; ++i) {
+    const Topology t = random_topology(random);
+    ASSERT_TRUE(check(t).ok()) << check(t).message();
+    const Graph graph = graph_of(t);
+    const std::vector<Ring> all = rings(graph);
+    const Groups by = groups(graph);
+    const int hosts = static_cast<int>(t.hosts.size());
+    ASSERT_EQ(static_cast<int>(all.size()), hosts == 1 ? 1 : graph.rails());
+    for (const Ring& ring : all) {
+      std::vector<int> sorted = ring.order;
+      std::sort(sorted.begin(), sorted.end());
+      std::vector<int> everybody(t.ranks.size());
+      std::iota(everybody.begin(), everybody.end(), 0);
+      ASSERT_EQ(sorted, everybody);
+      EXPECT_EQ(crossings(ring.order, by.levels[static_cast<std::size_t>(by.hosts)]), hosts == 1 ? 0 : hosts);
+    }
+    // All rings visit the hosts in the same order.
+    for (const Ring& ring : all) {
+      std::vector<int> visited;
+      for (const int rank : ring.order) {
+        if (visited.empty() || visited.back() != graph.host_of(rank)) visited.push_back(graph.host_of(rank));
+      }
+      std::vector<int> first;
+      for (const int rank : all[0].order) {
+        if (first.empty() || first.back() != graph.host_of(rank)) first.push_back(graph.host_of(rank));
+      }
+      EXPECT_EQ(visited, first);
+    }
+    // Every level of groups holds every rank once, inside the groups of the level before.
+    std::map<int, int> above;
+    for (const Partition& level : by.levels) {
+      std::map<int, int> here;
+      for (std::size_t g = 0; g < level.size(); ++g) {
+        for (const int rank : level[g]) {
+          EXPECT_TRUE(here.emplace(rank, static_cast<int>(g)).second);
+          if (!above.empty()) {
+            EXPECT_EQ(above.at(rank), above.at(level[g].front()));
+          }
+        }
+      }
+      EXPECT_EQ(here.size(), t.ranks.size());
+      above = std::move(here);
+    }
+    for (int rank = 0; rank < graph.ranks(); ++rank) {
+      const std::vector<int> rails = rails_of_lanes(graph, rank, 8);
+      const int nics = static_cast<int>(graph.nics_of(graph.host_of(rank)).size());
+      const std::set<int> different(rails.begin(), rails.end());
+      EXPECT_EQ(static_cast<int>(different.size()), std::clamp(nics, 1, 8));
+      EXPECT_LT(*different.rbegin(), std::max(nics, 1));
+    }
+  }
+}
+
+TEST(Rings, NoOtherWayIsCheaper) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int i = 0; i < 60; ++i) {
+    const int n = 1 + static_cast<int>(random() % 7);
+    std::vector<std::vector<double>> table(static_cast<std::size_t>(n),
+                                           std::vector<double>(static_cast<std::size_t>(n)));
+    for (auto& row : table) {
+      for (double& cost : row) cost = static_cast<double>(random() % 10);
+    }
+    const CostOfHop cost = [&](int a, int b) {
+      return table[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)];
+    };
+    const CostOfStop end = [&](int a) { return cost(a, 0); };
+    const auto length = [&](const std::vector<int>& way) {
+      double sum = end(way.front()) + end(way.back());
+      for (std::size_t k = 1; k < way.size(); ++k) sum += cost(way[k - 1], way[k]);
+      return sum;
+    };
+    std::vector<int> order(static_cast<std::size_t>(n));
+    std::iota(order.begin(), order.end(), 0);
+    double least_way = kNever;
+    double least_circle = kNever;
+    do {
+      least_way = std::min(least_way, length(order));
+      least_circle = std::min(least_circle, n == 1 ? 0 : around(order, cost));
+    } while (std::next_permutation(order.begin(), order.end()));
+    EXPECT_EQ(length(cheapest_way(n, end, cost, end)), least_way);
+    const std::vector<int> circle = cheapest_circle(n, cost);
+    EXPECT_EQ(circle.front(), 0);
+    EXPECT_EQ(n == 1 ? 0 : around(circle, cost), least_circle);
+  }
+}
+
+TEST(Rings, ManyStopsOfATreeOfSwitchesAreOrderedAsWellAsCanBe) {
+  // 64 stops, shuffled: 4 racks of 4 boxes of 4. Nearness 1 in a box, 10 in a rack, 100 beyond: the least is 48 hops
+  // in boxes, 12 between boxes of a rack, and 4 between racks.
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::vector<int> place(64);
+  std::iota(place.begin(), place.end(), 0);
+  std::shuffle(place.begin(), place.end(), random);
+  const CostOfHop cost = [&](int a, int b) {
+    const int x = place[static_cast<std::size_t>(a)];
+    const int y = place[static_cast<std::size_t>(b)];
+    return x / 16 != y / 16 ? 100.0 : x / 4 != y / 4 ? 10.0 : 1.0;
+  };
+  EXPECT_EQ(around(cheapest_circle(64, cost), cost), 48 + 120 + 400);
+}
+
+TEST(Rings, GpusOnPcieCrossTheSocketsTwice) {
+  const Graph graph = graph_of("pcie", {});
+  EXPECT_THAT(rings(graph), ::testing::SizeIs(1));
+  EXPECT_THAT(rings(graph)[0].order, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  // Ranks that lie across the sockets in turn are put together again.
+  Topology t = machine("pcie", {}).take();
+  const std::vector<Place> places = t.ranks;
+  for (std::size_t r = 0; r < 8; ++r) t.ranks[r] = places[r % 2 * 4 + r / 2];
+  const Graph mixed = graph_of(t);
+  const std::vector<int> order = rings(mixed)[0].order;
+  EXPECT_EQ(crossings(order, {{0, 2, 4, 6}, {1, 3, 5, 7}}), 2);
+  EXPECT_EQ(crossings(order, {{0, 2}, {4, 6}, {1, 3}, {5, 7}}), 4);
+}
+
+TEST(Rings, OneForEachRailBeginningAndEndingBesideItsNic) {
+  const Graph graph = graph_of("nvswitch", {.hosts = 2, .rails = 4});
+  const std::vector<Ring> all = rings(graph);
+  ASSERT_EQ(all.size(), 4u);
+  for (int rail = 0; rail < 4; ++rail) {
+    const std::vector<int>& order = all[static_cast<std::size_t>(rail)].order;
+    EXPECT_EQ(all[static_cast<std::size_t>(rail)].rail, rail);
+    // NIC k is at PCI switch k, with GPUs 2k and 2k + 1.
+    EXPECT_EQ(order[0] / 2, rail);
+    EXPECT_EQ(order[7] / 2, rail);
+    EXPECT_EQ(order[8] / 2, rail + 4);
+    EXPECT_EQ(order[15] / 2, rail + 4);
+  }
+  EXPECT_THAT(all[0].order, ElementsAre(0, 2, 3, 4, 5, 6, 7, 1, 8, 10, 11, 12, 13, 14, 15, 9));
+}
+
+TEST(Rings, HostsAtOneSwitchFollowEachOther) {
+  // Six hosts at two switches in turn.
+  Topology t = machine("ethernet", {.hosts = 6}).take();
+  t.switches = {{"left"}, {"right"}};
+  t.links.clear();
+  for (int h = 0; h < 6; ++h) {
+    t.links.push_back({{h, PlaceKind::device, 0}, {0, PlaceKind::network, h % 2}, 3.125, 10});
+  }
+  t.links.push_back({{0, PlaceKind::network, 0}, {0, PlaceKind::network, 1}, 1, 10});
+  const std::vector<int> order = rings(graph_of(t))[0].order;
+  EXPECT_THAT(order, ElementsAre(0, 1, 3, 5, 2, 4));
+  EXPECT_EQ(crossings(order, {{0, 2, 4}, {1, 3, 5}}), 2);
+  const Groups by = groups(graph_of(t));
+  EXPECT_EQ(by.hosts, 1);
+  EXPECT_EQ(by.levels[0], (Partition{{0, 2, 4}, {1, 3, 5}}));
+}
+
+TEST(Groups, OfKnownMachines) {
+  const Groups pcie = groups(graph_of("pcie", {.hosts = 2}));
+  ASSERT_EQ(pcie.levels.size(), 3u);
+  EXPECT_EQ(pcie.hosts, 0);
+  EXPECT_EQ(pcie.levels[0], (Partition{{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}}));
+  EXPECT_EQ(pcie.levels[1], (Partition{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
+  EXPECT_EQ(pcie.levels[2], (Partition{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
+  EXPECT_EQ(groups(graph_of("nvswitch", {.hosts = 2})).levels.size(), 1u);
+  const Groups uneven = groups(graph_of("uneven", {.hosts = 3}));
+  EXPECT_EQ(uneven.levels[static_cast<std::size_t>(uneven.hosts)], (Partition{{0, 1, 2}, {3}, {4, 5}}));
+}
+
+TEST(Rails, EachGpuBeginsWithTheNicBesideIt) {
+  for (const int rails : {1, 2, 4, 8}) {
+    const Graph graph = graph_of("nvswitch", {.hosts = 2, .rails = rails});
+    std::vector<int> users(static_cast<std::size_t>(rails));
+    for (int rank = 0; rank < 8; ++rank) {
+      const int rail = rails_of_lanes(graph, rank, 1)[0];
+      ++users[static_cast<std::size_t>(rail)];
+      if (rails >= 4) {
+        EXPECT_EQ(rail * 4 / rails, rank / 2) << rank;
+      }
+    }
+    EXPECT_THAT(users, ::testing::Each(8 / rails)) << rails;
+  }
+}
+
+TEST(Machines, AllSizesMakeGraphs) {
+  for (const std::string& name : machine_names()) {
+    for (const int hosts : {1, 2, 3, 8, 64}) {
+      for (const int rails : {1, 2, 4, 8}) {
+        const Result<Topology> t = machine(name, {.hosts = hosts, .rails = rails});
+        if (rails > 1 && (name == "ethernet" || name == "uneven")) {
+          EXPECT_FALSE(t.ok());
+          continue;
+        }
+        ASSERT_TRUE(t.ok()) << t.status().message();
+        const Result<Graph> graph = Graph::of(t.value());
+        ASSERT_TRUE(graph.ok()) << graph.status().message();
+        EXPECT_EQ(graph.value().rails(), rails);
+        if (hosts <= 8) {
+          EXPECT_EQ(rings(graph.value()).size(), hosts == 1 ? 1u : static_cast<std::size_t>(rails));
+        }
+      }
+    }
+  }
+  EXPECT_THAT(machine("cray", {}).status().message(), ::testing::HasSubstr("there are nvswitch, pcie"));
+  EXPECT_THAT(machine("pcie", {.rails = 3}).status().message(), ::testing::HasSubstr("rails is 3; expected 1, 2, 4"));
+}
+
+}  // namespace
+}  // namespace tutti::topology
