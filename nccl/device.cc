@@ -69,12 +69,7 @@ int current_device() {
 }
 
 void* allocate_buffer(std::size_t bytes) {
-  try {
-    return allocate(bytes, Memory::device);
-  } catch (const Error& error) {
-    if (error.code() != Code::unsupported) throw;
-  }
-  return allocate(bytes);
+  return allocate(bytes, supports(Memory::device) ? Memory::device : Memory::host);
 }
 
 void deallocate_buffer(void* pointer) { deallocate(pointer); }

@@ -117,7 +117,7 @@ Status NcclCommunicator::check_memory(const char* what, const void* buffer) cons
 Status NcclCommunicator::barrier() {
   TUTTI_TRY(
       check(nccl_.ncclAllReduce(word_, word_, 1, nccl::ncclFloat32, nccl::ncclMax, comm_, nullptr), "ncclAllReduce"));
-  return nccl_.takes_host_memory ? Status() : wait_for_stream(nullptr);
+  return device::kind_of(word_).on_device() ? wait_for_stream(nullptr) : Status();
 }
 
 Status NcclCommunicator::all_to_allv(const Call& call) {
