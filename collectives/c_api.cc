@@ -32,6 +32,7 @@ using tutti::Collective;
 using tutti::Communicator;
 using tutti::DataType;
 using tutti::Error;
+using tutti::Memory;
 using tutti::ReduceOp;
 using tutti::Status;
 
@@ -114,11 +115,21 @@ tutti::Options options_from(const tutti_options_t* given) {
 /// REQUIRES: the strings that `call` points to outlive the call; options->algorithm does, it is the caller's.
 void add_options(const tutti_call_options_t* given, Call& call) {
   if (given == nullptr) return;
-  expect(given->size == sizeof(tutti_call_options_t),
+  // The first version of the struct ended before `stream`.
+  expect(given->size == sizeof(tutti_call_options_t) || given->size == offsetof(tutti_call_options_t, stream),
          "tutti: options.size of a call is not sizeof(tutti_call_options_t); initialise with TUTTI_CALL_OPTIONS_INIT");
   call.deterministic = given->deterministic != 0;
   call.factor = given->factor;
   if (given->algorithm != nullptr) call.algorithm = given->algorithm;
+  if (given->size == sizeof(tutti_call_options_t)) call.stream = given->stream;
+}
+
+tutti_status_t allocate(size_t bytes, Memory memory, void** pointer) noexcept {
+  return guarded([&] {
+    expect(pointer != nullptr, "tutti: the place for the pointer is null");
+    *pointer = tutti::allocate(bytes, memory);
+    return TUTTI_OK;
+  });
 }
 
 DataType type_from(tutti_type_t type) {
@@ -306,6 +317,14 @@ tutti_status_t tutti_comm_abort(tutti_comm_t comm, const char* reason) {
   });
 }
 
+tutti_status_t tutti_comm_status(tutti_comm_t comm) {
+  return guarded([&] {
+    std::string text;
+    const Code code = communicator_of(comm).status(&text);
+    return code == Code::ok ? TUTTI_OK : fail(code, text);
+  });
+}
+
 tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
                                 tutti_op_t op, const tutti_call_options_t* options) {
   return run(comm, {Collective::all_reduce, send, recv, count, type, op, 0, options});
@@ -377,6 +396,21 @@ tutti_status_t tutti_recv_tagged(tutti_comm_t comm, void* buffer, size_t count, 
                                  int* source) {
   return guarded([&] {
     communicator_of(comm).recv(buffer, count, type_from(type), peer, tag, source);
+    return TUTTI_OK;
+  });
+}
+
+tutti_status_t tutti_send_on(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
+                             void* stream) {
+  return guarded([&] {
+    communicator_of(comm).send(buffer, count, type_from(type), peer, 0, stream);
+    return TUTTI_OK;
+  });
+}
+
+tutti_status_t tutti_recv_on(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer, void* stream) {
+  return guarded([&] {
+    communicator_of(comm).recv(buffer, count, type_from(type), peer, 0, nullptr, stream);
     return TUTTI_OK;
   });
 }
@@ -516,13 +550,9 @@ void tutti_work_free(tutti_work_t work) {
   });
 }
 
-tutti_status_t tutti_allocate(size_t bytes, void** pointer) {
-  return guarded([&] {
-    expect(pointer != nullptr, "tutti: the place for the pointer is null");
-    *pointer = tutti::allocate(bytes);
-    return TUTTI_OK;
-  });
-}
+tutti_status_t tutti_allocate(size_t bytes, void** pointer) { return allocate(bytes, Memory::host, pointer); }
+
+tutti_status_t tutti_allocate_device(size_t bytes, void** pointer) { return allocate(bytes, Memory::device, pointer); }
 
 void tutti_free(void* pointer) { tutti::deallocate(pointer); }
 

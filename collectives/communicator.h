@@ -42,6 +42,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
   Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
+  Status status() const override { return health_.status(); }
 
   Explanation explain_last_call() const override;
   MemoryReport memory() const override;

@@ -36,6 +36,7 @@ class OneRank final : public CommunicatorInterface {
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override { return unsupported("no shrink"); }
   Status set_timeout(std::chrono::milliseconds) override { return {}; }
   void abort(const std::string&) override {}
+  Status status() const override { return {}; }
   Explanation explain_last_call() const override { return {.algorithm = "copy"}; }
   MemoryReport memory() const override { return {}; }
   Traffic traffic() const override { return {}; }

@@ -30,6 +30,7 @@ class OrderedCommunicator : public CommunicatorInterface {
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
   Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;  // ends the process: none of them can do better
+  Status status() const override { return {}; }    // a failure ends the process, or its call says it
 
   Explanation explain_last_call() const override;
   MemoryReport memory() const override { return {}; }

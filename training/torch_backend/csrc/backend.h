@@ -8,7 +8,10 @@
 //   order of the calls; their errors are thrown by wait().
 // Two communicators per group: collectives, and sends and receives (point_to_point.h), so that neither waits for the
 //   other.
-// Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave
+// Devices: what is in device memory goes into a stream, the caller's current one, or for calls that are not synchronous
+//   one of the group's own behind it (streams.h). Its Work is done when the stream has come there.
+// Tensors: dense, all of a call on one device; any strides, any size, 0 dimensions too. Memory that tutti::allocate
+// gave
 //   (allocateTensor) is reached by the peers without a copy; any other works as well.
 // Timeouts: of the group, or of one call (opts.timeout, as dist.barrier(timeout=...) gives it). A call that is not done
 // by
@@ -20,7 +23,9 @@
 // Errors: errors.h.
 #pragma once
 
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <unordered_map>
 
 #include "channel.h"
 #include "point_to_point.h"
@@ -117,8 +122,9 @@ class TuttiBackend final : public c10d::Backend {
     Caller caller;
     c10::SmallVector<Operation, 1> operations;
     Tensors outputs;
-    Tensors held;                  // alive until done; outputs are anyway
-    std::vector<CopyBack> copies;  // once done, before it shows
+    Tensors held;                       // alive until done; outputs are anyway
+    std::vector<CopyBack> copies;       // once done, before it shows
+    std::optional<c10::Device> device;  // where all of it is; none: there are no tensors
   };
   Job job(c10d::OpType type, const char* title) const;
   /// sparse.cc
@@ -131,6 +137,10 @@ class TuttiBackend final : public c10d::Backend {
     return launch(std::move(job), options.asyncOp, options.timeout);
   }
   WorkPtr launch(Job job, bool asynchronous, std::chrono::milliseconds timeout);
+  /// Puts it into a stream: the current one, or one beside it.
+  WorkPtr launch_on_device(Job job, bool asynchronous);
+  /// That `tensor` is served, and on the device of the job's others.
+  static void place(Job& job, const at::Tensor& tensor);
 
   /// Adds to `job` one call over whole tensors, by way of temporaries where one is not contiguous (or `through` is a
   /// type). `operation` says all but the memory and the elements; its count is of torch's. Either tensor may be
@@ -151,6 +161,11 @@ class TuttiBackend final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Channel> collectives_;
   PointToPoint transfers_;
+  /// What asynchronous collectives on the device run in, beside the caller's stream.
+  c10::Stream collectives_stream(c10::Device device);
+
+  std::mutex streams_mutex_;
+  std::unordered_map<c10::Device, c10::Stream> streams_;  // guarded by streams_mutex_
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<std::uint64_t> monitored_barriers_{0};

@@ -163,6 +163,15 @@ void Channel::abort(const std::string& reason) {
   }
 }
 
+void Channel::expect_well() const {
+  const tutti::Communicator communicator = this->communicator();
+  std::string text;
+  const tutti::Code code = communicator ? communicator.status(&text) : tutti::Code::ok;
+  if (code == tutti::Code::ok) return;
+  state_->failed(code);
+  std::rethrow_exception(torch_error(tutti::Error(code, text)));
+}
+
 void Channel::close() {
   tutti::Communicator leaving;
   const std::lock_guard lock(mutex_);

@@ -58,6 +58,9 @@ class Channel {
   /// Of the first operation that failed, or of an abort(); ok: none.
   tutti::Code failure() const { return state_->failure.load(std::memory_order_relaxed); }
 
+  /// Throws what has ended the group, in a call that is in a stream too.
+  void expect_well() const;
+
   /// Calls `body(communicator)` under the lock. Throws tutti::Error after close().
   template <class Body>
   auto use(Body&& body) {

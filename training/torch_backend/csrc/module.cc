@@ -69,6 +69,7 @@ PYBIND11_MODULE(_C, m) {
   find_main_thread();
   m.attr("version") = TUTTI_TORCH_VERSION;
   m.attr("tutti_version") = tutti::version();
+  m.attr("serves_cuda") = tutti::supports(tutti::Memory::device);
   m.def("create_backend", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("name"), py::arg("global_ranks"), NoGil());
   m.def("is_tutti", [](const BackendPtr& b) { return dynamic_cast<TuttiBackend*>(b.get()) != nullptr; });

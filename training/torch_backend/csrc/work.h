@@ -2,6 +2,9 @@
 //
 // Who ends it: complete(), called by the thread that did the work. What is to be done with the result before the caller
 //   may see it (copies into tensors that are not contiguous) is done there, so that "completed" means all of it.
+// On a device it is complete when it is in a stream; wait() puts the current stream behind it, and blocks the caller
+// only
+//   when it has a limit. isCompleted() asks the device.
 // Future: made when asked for, completed after the call is and never before, by a thread that may run Python
 //   (callbacks.h). Its value is the list of the outputs.
 // Memory: holds inputs and temporaries until it is complete, and the outputs as long as it lives.
@@ -16,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "channel.h"
+#include "streams.h"
 #include "tensors.h"
 
 namespace tutti_torch {
@@ -36,7 +40,10 @@ class TuttiWork final : public c10d::Work {
   int* source() { return &source_; }
   /// Null: done well.
   void complete(std::exception_ptr error);
+  /// It is in a stream: done when `end` is reached.
+  void complete_on_device(std::shared_ptr<const DeviceEnd> end);
 
+  bool isCompleted() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override;
   int sourceRank() const override { return source_; }
@@ -55,6 +62,7 @@ class TuttiWork final : public c10d::Work {
   Tensors held_;                                           // of the thread that completes, after keep()
   std::vector<CopyBack> copies_;                           // likewise
   int source_ = -1;                                        // likewise
+  std::shared_ptr<const DeviceEnd> end_;                   // before it is complete; null: on the host
   c10::intrusive_ptr<c10::ivalue::Future> future_;         // guarded by mutex_
 };
 

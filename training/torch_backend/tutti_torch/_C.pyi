@@ -7,6 +7,7 @@ from torch._C._distributed_c10d import Backend, Store
 
 version: str
 tutti_version: str
+serves_cuda: bool  # this build, on this machine
 
 def create_backend(
     store: Store, rank: int, size: int, timeout: timedelta, name: str, global_ranks: list[int]

@@ -3,7 +3,7 @@
     import torch.distributed as dist
     import tutti_torch                    # registers the backend
 
-    dist.init_process_group("tutti")      # or "cpu:tutti,cuda:nccl"
+    dist.init_process_group("tutti")      # or "cpu:tutti,cuda:tutti", "cpu:tutti,cuda:nccl"
 
 Everything above torch.distributed works as with any other backend. What is here beside that: what ran and why
 (explain), what was called last on all ranks (flight_recorder), and the end of a group from one rank (abort).
@@ -38,7 +38,7 @@ from tutti_torch import _C  # noqa: E402  (only loads with the torch that it was
 __all__ = ["Explanation", "abort", "explain", "flight_recorder", "info", "memory", "monitored_barrier"]
 __version__: str = _C.version
 
-_DEVICES = ["cpu"]  # whose tensors this build serves
+_DEVICES = ["cpu", "cuda"] if _C.serves_cuda else ["cpu"]  # whose tensors are served here
 _LAST_CHANCE = timedelta(seconds=1)  # for what is still under way when the process ends
 
 _prepared_pid = 0  # of the process whose end is prepared: a fork has an end of its own
