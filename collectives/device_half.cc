@@ -3,11 +3,14 @@
 #if TUTTI_HAS_CUDA
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <limits>
@@ -68,8 +71,35 @@ struct Greeting {
   std::uint64_t process = 0;
   std::uint64_t gpu[2] = {};
   std::uint64_t notes = 0;
+  std::uint64_t pid = 0;
 };
 constexpr std::size_t kWords = sizeof(Greeting) / sizeof(std::uint64_t);
+
+/// Which ranks live. A window is asked about for longer than its communicator lives: as long as peers may use it.
+class Living {
+ public:
+  Living(transport::Transport* host, const std::vector<Greeting>& all) : host_(host) {
+    for (const Greeting& one : all) pids_.push_back(one.process == token_of_process() ? 0 : static_cast<pid_t>(one.pid));
+  }
+  bool alive(int rank) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (host_ != nullptr) return host_->alive(rank);
+    }
+    const pid_t pid = pids_[static_cast<std::size_t>(rank)];
+    return pid == 0 || ::kill(pid, 0) == 0 || errno == EPERM;  // 0: a thread of this process
+  }
+  /// The communicator is no more.
+  void part() {
+    const std::lock_guard lock(mutex_);
+    host_ = nullptr;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  transport::Transport* host_;  // guarded by mutex_
+  std::vector<pid_t> pids_;
+};
 
 std::string text_of(const transport::DeviceCall& call) {
   const auto words = std::bit_cast<transport::CallWords>(call.what);
@@ -107,6 +137,7 @@ class CudaHalf final : public DeviceHalf {
     retired_.clear();
     last_.reset();
     executor_.reset();  // waits for the kernels
+    if (living_) living_->part();
     links_.reset();
   }
 
@@ -149,6 +180,9 @@ class CudaHalf final : public DeviceHalf {
       if (input.plain || output.plain) launch.announcement.flags |= transport::kDevicePlain;
     }
     if (request.in_place) launch.announcement.flags |= transport::kDeviceInPlace;
+    const executor::Announcement announcement{request.identity, launch.fingerprint, ready->algorithm,
+                                              elements_of(call, config_.size) * size_of(call.type)};
+    executor::announce_launch(board(), calls_ + 1, announcement);
     TUTTI_TRY(executor_->launch(launch, stream));
     last_ = ready;
     ++calls_;
@@ -161,12 +195,13 @@ class CudaHalf final : public DeviceHalf {
     const auto stream = static_cast<CUstream>(transfers.front().stream);
     if (shared_gpu_) TUTTI_TRY(check_stream(stream));
     std::vector<std::byte> list = executor::cuda::make_mail(transfers, mail_strips_);
-    auto found = mail_.find(list);
+    std::string key(reinterpret_cast<const char*>(list.data()), list.size());
+    auto found = mail_.find(key);
     if (found == mail_.end()) {
       if (executor_->idle()) retired_.clear();
       if (mail_.size() >= kMostReady) retire_mail();
-      TUTTI_ASSIGN(auto uploaded, upload(list));
-      found = mail_.emplace(std::move(list), std::move(uploaded)).first;
+      TUTTI_ASSIGN(auto uploaded, upload(std::move(list)));
+      found = mail_.emplace(std::move(key), std::move(uploaded)).first;
     }
     TUTTI_TRY(executor_->carry(found->second, stream));
     wake_watch();
@@ -188,6 +223,7 @@ class CudaHalf final : public DeviceHalf {
     std::shared_ptr<const DeviceProgram> if_plain;
     std::shared_ptr<const DeviceProgram> if_in_place;
     bool opens = false;
+    std::uint32_t algorithm = transport::kNoAlgorithm;  // row of the algorithm table
     std::size_t input_bytes = 0;
     std::size_t output_bytes = 0;
     Explanation explanation;
@@ -236,6 +272,7 @@ class CudaHalf final : public DeviceHalf {
   Result<std::vector<Greeting>> greet(const Status& mine) {
     greeting_.well = mine.ok() ? 1 : 0;
     greeting_.process = token_of_process();
+    greeting_.pid = static_cast<std::uint64_t>(::getpid());
     std::uint64_t words[kWords];
     std::memcpy(words, &greeting_, sizeof(words));
     TUTTI_ASSIGN(const std::vector<std::uint64_t> gathered, config_.gather(words));
@@ -320,7 +357,8 @@ class CudaHalf final : public DeviceHalf {
           r == config_.rank ? notes_.get() : config_.host->reach(r, all[static_cast<std::size_t>(r)].notes)));
     }
     links.keep = notes_;
-    links.alive = [host = config_.host](int rank) { return host->alive(rank); };
+    living_ = std::make_shared<Living>(config_.host, all);
+    links.alive = [living = living_](int rank) { return living->alive(rank); };
     links.name = config_.name;
     links.exchange = [this](std::uint64_t mine) { return config_.gather({&mine, 1}); };
     links.deadline = config_.options.timeout;
@@ -412,6 +450,8 @@ class CudaHalf final : public DeviceHalf {
     bool opens = false;
     TUTTI_ASSIGN(ready->first, program_for(request, demand, &ready->explanation, &opens));
     ready->opens = opens;
+    const algorithms::Algorithm* row = algorithms::find(call.collective, ready->explanation.algorithm);
+    ready->algorithm = static_cast<std::uint32_t>(row - algorithms::table().data());
     if (opens) {
       bool unused = false;
       const planner::Demand whole = demand;
@@ -422,8 +462,7 @@ class CudaHalf final : public DeviceHalf {
         TUTTI_ASSIGN(ready->if_plain, program_for(request, demand, nullptr, &unused));
       }
       demand = whole;
-      const algorithms::Algorithm* row = algorithms::find(call.collective, ready->explanation.algorithm);
-      if (row != nullptr && !row->in_place) {
+      if (!algorithms::table()[ready->algorithm].in_place) {
         demand.algorithm = {};
         demand.in_place = true;
         demand.buffers_open = false;  // and whoever is in place may be out of reach, too
@@ -525,6 +564,7 @@ class CudaHalf final : public DeviceHalf {
           late.call = progress.entered;
           late.absent = executor_->absent_in(progress.entered);
           late.waited_ns = static_cast<std::uint64_t>(now_ns() - since_ns);
+          late.own = own_call(progress.entered);
           tell(late);
         }
         if (progress.mail % 2 == 0) {
@@ -540,7 +580,25 @@ class CudaHalf final : public DeviceHalf {
         }
       }
       if (config_.health->failed()) executor_->abort();
+      // For the flight recorder. Replays of graphs count there, too, so this is never too late.
+      const std::uint64_t finished = std::min(executor_->progress().finished, calls_.load());
+      for (; recorded_ < finished; ++recorded_) {
+        executor::end_launch(board(), recorded_ + 1);
+      }
     }
+  }
+
+  transport::Board& board() { return *config_.host->window(config_.rank).board; }
+
+  /// A call of this rank's, as the flight recorder has it.
+  transport::DeviceCall own_call(std::uint64_t number) {
+    const transport::CallRecord& record = board().launches[number % transport::kCallRing];
+    transport::DeviceCall call;
+    if (record.sequence.load(std::memory_order_acquire) != number) return call;
+    call.sequence = number;
+    call.what = record.what.load(std::memory_order_acquire);
+    call.count = record.count.load(std::memory_order_acquire);
+    return call;
   }
 
   void tell(const transport::DeviceVerdict& verdict) {
@@ -605,6 +663,7 @@ class CudaHalf final : public DeviceHalf {
   BlockBudget budget_;
   DeviceWindowSizes sizes_;
   int mail_strips_ = 1;  // of a large message
+  std::shared_ptr<Living> living_;
   std::unique_ptr<CudaIpc> links_;
   std::unique_ptr<DeviceExecutor> executor_;
   std::optional<planner::Selection> selection_;
@@ -612,9 +671,9 @@ class CudaHalf final : public DeviceHalf {
   std::optional<DeviceStreams> streams_;  // made when all ranks have met
   std::map<Key, std::shared_ptr<const Ready>> ready_;
   std::vector<std::shared_ptr<const Ready>> retired_;  // until no kernel has them
-  std::map<std::vector<std::byte>, std::shared_ptr<const DeviceProgram>> mail_;  // lists, by what they say
+  std::map<std::string, std::shared_ptr<const DeviceProgram>> mail_;  // lists, by what they say
   std::shared_ptr<const Ready> last_;
-  std::uint64_t calls_ = 0;
+  std::atomic<std::uint64_t> calls_{0};
 
   std::atomic<std::int64_t> timeout_ns_{0};
   std::thread watch_;
@@ -622,7 +681,8 @@ class CudaHalf final : public DeviceHalf {
   std::condition_variable changed_;
   std::uint64_t launches_ = 0;  // guarded by mutex_
   bool ending_ = false;      // guarded by mutex_
-  bool told_ = false;        // of the watch
+  bool told_ = false;            // of the watch
+  std::uint64_t recorded_ = 0;   // likewise: calls that the flight recorder shows as done
 };
 
 }  // namespace

@@ -19,10 +19,12 @@ inline void must_cuda(CUresult result, const char* what) {
 /// Memory of one GPU, freed at the end, and a stream of its own.
 class DeviceBuffers {
  public:
-  explicit DeviceBuffers(int device) : cuda_(*device::driver().value()), context_(device::enter(device).take()) {
+  explicit DeviceBuffers(int device) : cuda_(*device::driver().value()), device_(device) {
+    const auto context = device::enter(device_);
     must_cuda(cuda_.StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
   }
   ~DeviceBuffers() {
+    const auto context = device::enter(device_);
     cuda_.StreamSynchronize(stream_);
     for (const CUdeviceptr memory : memory_) cuda_.MemFree(memory);
     cuda_.StreamDestroy(stream_);
@@ -34,18 +36,21 @@ class DeviceBuffers {
   const device::Driver& driver() const { return cuda_; }
 
   std::byte* allocate(std::size_t bytes) {
+    const auto context = device::enter(device_);
     CUdeviceptr made = 0;
     must_cuda(cuda_.MemAlloc(&made, bytes), "cuMemAlloc");
     memory_.push_back(made);
     return reinterpret_cast<std::byte*>(made);
   }
   void write(std::byte* to, std::span<const std::byte> from) {
+    const auto context = device::enter(device_);
     must_cuda(cuda_.MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from.data()),
                                 from.size(), stream_),
               "cuMemcpyAsync");
     synchronize();
   }
   std::vector<std::byte> read(const std::byte* from, std::size_t bytes) {
+    const auto context = device::enter(device_);
     std::vector<std::byte> to(bytes);
     must_cuda(cuda_.MemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()), reinterpret_cast<CUdeviceptr>(from), bytes,
                                 stream_),
@@ -57,7 +62,7 @@ class DeviceBuffers {
 
  private:
   const device::Driver& cuda_;
-  device::CurrentContext context_;
+  const int device_;
   CUstream stream_ = nullptr;
   std::vector<CUdeviceptr> memory_;
 };
