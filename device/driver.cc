@@ -17,6 +17,7 @@ namespace {
 
 std::atomic<const Driver*> table_for_tests{nullptr};
 std::atomic<std::uint64_t> generation{0};
+std::atomic<const Driver*> ready{nullptr};  // the table, once it is initialised
 
 /// What is found out once for each table.
 struct Cache {
@@ -88,6 +89,7 @@ const Driver* loaded_driver() {
 }
 
 Result<const Driver*> driver() {
+  if (const Driver* table = ready.load(std::memory_order_acquire)) return table;
   const Driver* table = loaded_driver();
   if (table == nullptr) return loaded().status;
   Cache& known = cache();
@@ -95,6 +97,7 @@ Result<const Driver*> driver() {
   auto found = known.initialisation.find(table);
   if (found == known.initialisation.end()) found = known.initialisation.emplace(table, initialise(*table)).first;
   if (!found->second.ok()) return found->second;
+  ready.store(table, std::memory_order_release);
   return table;
 }
 
@@ -105,6 +108,7 @@ void set_driver_for_tests(const Driver* table) {
   known.peers.clear();
   known.initialisation.clear();
   generation.fetch_add(1);
+  ready.store(nullptr, std::memory_order_release);
   table_for_tests.store(table, std::memory_order_release);
   internal::forget_presence();
 }

@@ -41,7 +41,8 @@ def checks():
         runs.append((f"{program} small", program, ["-t", "4", "-b", "4", "-e", "64K", "-f", "2", *short]))
         runs.append((f"{program} unaligned", program, ["-t", "3", "-b", "1", "-e", "100K", "-i", "33333", "-u", "3", *short]))
         runs.append((f"{program} graph", program, ["-t", "2", "-b", "8", "-e", "1M", "-f", "32", "-G", "3", *short]))
-        runs.append((f"{program} legacy stream", program, ["-t", "2", "-b", "64K", "-e", "64K", "-y", "1", *short]))
+        # Threads that share a GPU may not share its legacy stream.
+        runs.append((f"{program} legacy stream", program, ["--ranks", "2", "-b", "64K", "-e", "64K", "-y", "1", *short]))
     for program in ["all_reduce", "reduce_scatter", "reduce"]:
         everything = ["-b", "12K", "-e", "12K", "-d", "all", "-o", "all", *short]
         runs.append((f"{program} all types and operations", program, ["-t", "3", *everything]))

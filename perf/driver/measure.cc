@@ -84,6 +84,11 @@ Bench::Bench(const Settings& settings, const PerfCollective& collective, Communi
   // more ranks than cores it looks but a few times a second whether they are spread evenly.
   const bool crowded = comm_.size() > static_cast<int>(std::thread::hardware_concurrency());
   const std::int64_t settle = crowded ? 200'000'000 : 20'000'000;  // ns
+  if (gpu_) {
+    // A communicator's first call on device memory is one of all ranks; sends and receives come after it.
+    comm_.broadcast(send_.data(), send_.data(), 1, DataType::u8, 0, {.stream = gpu_->stream()});
+    finish();
+  }
   comm_.barrier();
   for (const std::int64_t start = now_ns(); now_ns() - start < settle;) cpu_relax();
 }

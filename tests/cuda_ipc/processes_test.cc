@@ -145,6 +145,35 @@ TEST(CudaIpcProcesses, FreedAndAllocatedAnew) {
   EXPECT_THAT(said, Each(""));
 }
 
+TEST(CudaIpcProcesses, FreedMemoryIsLetGoOf) {
+  const auto said = run_processes(2, {}, [](Rank& rank) -> std::string {
+    auto connected = CudaIpc::connect(rank.config(0));
+    TUTTI_SAY_ERROR(connected.status());
+    CudaIpc& links = *connected.value();
+    const CUdeviceptr first = rank.allocate(8192, 1);
+    const CUdeviceptr second = rank.allocate(1 << 20, 1);
+    for (const CUdeviceptr memory : {first, second}) {
+      const std::string said = show(rank, links, host(memory), 8192, [](int) { return 1; });
+      if (!said.empty()) return said;
+    }
+    TUTTI_SAY_UNLESS(rank.cuda().mapped() == 3);
+    TUTTI_SAY_UNLESS(rank.table().MemFree(first) == CUDA_SUCCESS);
+    for (int call = 0; call < 100; ++call) {
+      TUTTI_SAY_ERROR(links.poll());
+      rank.barrier();
+    }
+    TUTTI_SAY_UNLESS(rank.cuda().mapped() == 2 && links.regions() == 1);  // by calls alone
+    // And at once when something new is announced.
+    TUTTI_SAY_UNLESS(rank.table().MemFree(second) == CUDA_SUCCESS);
+    const CUdeviceptr third = rank.allocate(2 << 20, 3);
+    const std::string said = show(rank, links, host(third), 8192, [](int) { return 3; });
+    TUTTI_SAY_UNLESS(said.empty());
+    TUTTI_SAY_UNLESS(rank.cuda().mapped() == 2 && links.regions() == 1);
+    return "";
+  });
+  EXPECT_THAT(said, Each(""));
+}
+
 TEST(CudaIpcProcesses, PoolMemoryIsPlain) {
   const auto said = run_processes(2, {}, [](Rank& rank) -> std::string {
     auto connected = CudaIpc::connect(rank.config(0));

@@ -120,8 +120,8 @@ TEST(DeviceMeasure, RanksOfAHostTakeTurnsOverItsGpus) {
 }
 
 /// The program itself, its ranks as threads, down to the walkers.
-int all_reduce_perf(std::vector<const char*> words) {
-  FakeDriver cuda;
+int all_reduce_perf(std::vector<const char*> words, int devices = 1) {
+  FakeDriver cuda({.devices = devices});
   testing::add_walkers(cuda);
   words.insert(words.begin(), {"all_reduce_perf", "--memory", "device", "-w", "1"});
   std::vector<char*> arguments;
@@ -138,8 +138,9 @@ TEST(DeviceProgram, RightFromGraphs) {
   EXPECT_EQ(all_reduce_perf({"-t", "2", "-b", "8", "-e", "64K", "-f", "64", "-n", "3", "-c", "2", "-G", "3"}), 0);
 }
 
+// Ranks that are threads on one GPU would stand in each other's way in its legacy stream; that is refused.
 TEST(DeviceProgram, RightInTheLegacyStreamAndDeterministic) {
-  EXPECT_EQ(all_reduce_perf({"-t", "2", "-b", "64K", "-e", "64K", "-n", "3", "-c", "1", "-y", "1"}), 0);
+  EXPECT_EQ(all_reduce_perf({"-t", "2", "-b", "64K", "-e", "64K", "-n", "3", "-c", "1", "-y", "1"}, 2), 0);
   EXPECT_EQ(all_reduce_perf({"-t", "3", "-b", "12K", "-e", "12K", "-n", "1", "-c", "1", "-d", "all", "-o", "all",
                              "--deterministic"}),
             0);

@@ -19,6 +19,12 @@ get_filename_component(nccl_library_folder "${TUTTI_NCCL_INCLUDE}/../lib" ABSOLU
 target_compile_definitions(test_perf_baselines PRIVATE TUTTI_NCCL_LIBRARY_FOLDER="${nccl_library_folder}")
 set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
 
+find_program(TUTTI_BASH bash)
+if(TUTTI_BASH)  # every step of ./dev gpu is there, as far as that can be said without a GPU
+  add_test(NAME perf.gpu_dry_run COMMAND ${TUTTI_BASH} ${CMAKE_SOURCE_DIR}/dev gpu --dry-run)
+  set_tests_properties(perf.gpu_dry_run PROPERTIES LABELS perf PASS_REGULAR_EXPRESSION "compute-sanitizer.*gpu.py .*bench")
+endif()
+
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_FOUND)
   foreach(name goals compare gpu)

@@ -1,6 +1,7 @@
 // Libraries, kernels and their launches: each block on a thread of its own, as many at a time as the device holds.
 #if TUTTI_HAS_CUDA
 #include <algorithm>
+#include <cstring>
 
 #include "tests/support/fake_state.h"
 
@@ -35,7 +36,7 @@ void start_task(std::function<void()> task) {
 }
 
 void run_kernel(const std::function<void(const FakeBlock&, void* const*)>& body, const FakeBlock& shape,
-                const std::vector<std::vector<std::byte>>& parameters) {
+                const std::vector<Parameter>& parameters) {
   Device& device = state->devices[static_cast<std::size_t>(shape.device)];
   const int room = state->machine.multiprocessors * state->machine.blocks_per_multiprocessor;
   unsigned left = shape.count;
@@ -51,9 +52,9 @@ void run_kernel(const std::function<void(const FakeBlock&, void* const*)>& body,
       block.index = b;
       std::vector<std::byte> shared(shape.shared_bytes, std::byte{0xA5});
       block.shared = shared.data();
-      std::vector<std::vector<std::byte>> own = parameters;
+      std::vector<Parameter> own = parameters;
       std::vector<void*> pointers;
-      for (std::vector<std::byte>& parameter : own) pointers.push_back(parameter.data());
+      for (Parameter& parameter : own) pointers.push_back(parameter.data());
       body(block, pointers.data());
       const Lock inside(state->mutex);
       --device.resident;
@@ -133,10 +134,10 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
   if (current() == nullptr || current()->device != stream->device) return CUDA_ERROR_INVALID_HANDLE;
   // Parameters are taken now, whenever the kernel runs.
-  std::vector<std::vector<std::byte>> copies;
+  std::vector<Parameter> copies;
   for (std::size_t i = 0; i < kernel.sizes.size(); ++i) {
-    const auto* from = static_cast<const std::byte*>(parameters[i]);
-    copies.emplace_back(from, from + kernel.sizes[i]);
+    copies.emplace_back(kernel.sizes[i] / sizeof(Line) + 1);
+    std::memcpy(copies.back().data(), parameters[i], kernel.sizes[i]);
   }
   FakeBlock shape{.count = grid_x, .threads = block_x, .shared_bytes = shared_bytes, .device = stream->device};
   return enqueue(stream, [body = kernel.body, shape, copies = std::move(copies)] { run_kernel(body, shape, copies); });

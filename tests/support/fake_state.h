@@ -99,6 +99,12 @@ struct Event {
   std::vector<int> nodes;
 };
 
+/// One parameter of a launch, aligned for any type.
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+using Parameter = std::vector<Line>;
+
 struct Kernel {
   std::string name;
   std::vector<std::size_t> sizes;
@@ -175,7 +181,7 @@ void start_task(std::function<void()> task);
 void run_graph(const GraphRef& graph);
 /// All blocks of a launch. REQUIRES: the lock is not held.
 void run_kernel(const std::function<void(const FakeBlock&, void* const*)>& body, const FakeBlock& shape,
-                const std::vector<std::vector<std::byte>>& parameters);
+                const std::vector<Parameter>& parameters);
 
 /// Makes shared memory and maps it. REQUIRES: the lock is held.
 CUresult add_memory(Kind kind, std::size_t bytes, int device, CUdeviceptr* pointer);

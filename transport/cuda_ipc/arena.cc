@@ -77,40 +77,52 @@ Status DeviceArena::zero(std::byte* from, std::size_t bytes) const {
   return status;
 }
 
+std::byte* DeviceArena::take(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (Segment& segment : all_) {
+    if (!segment.memory) continue;
+    if (const std::optional<std::byte*> taken = take_from(segment, bytes)) {
+      allocated_ += bytes;
+      return *taken;
+    }
+  }
+  return nullptr;
+}
+
+Result<std::byte*> DeviceArena::grow(std::size_t bytes) {
+  const std::lock_guard lock(growth_mutex_);
+  if (std::byte* made = take(bytes)) return made;  // somebody else has made room meanwhile
+  for (const std::size_t wish : {std::max(bytes, kSegment), bytes}) {
+    Result<std::unique_ptr<OwnMemory>> memory = OwnMemory::make(device_, round_up(wish, kSegmentUnit));
+    if (!memory.ok() && memory.status().code() == Code::memory_limit) continue;
+    TUTTI_TRY(memory.status());
+    Segment segment;
+    segment.memory = memory.take();
+    segment.free.emplace(0, segment.memory->bytes());
+    {
+      const std::lock_guard inside(mutex_);
+      all_.push_back(std::move(segment));
+      count_.store(all_.size(), std::memory_order_release);
+    }
+    if (std::byte* made = take(bytes)) return made;
+  }
+  return Status(Code::memory_limit, "");
+}
+
 Result<std::byte*> DeviceArena::allocate(std::size_t bytes) {
   const bool possible = bytes <= SIZE_MAX / 2;  // else rounding up could pass the end of a size_t
   const std::size_t size = possible ? round_up(std::max<std::size_t>(bytes, 1), kAlignment) : bytes;
-  std::byte* made = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    for (Segment& segment : all_) {
-      if (made != nullptr || !segment.memory) continue;
-      if (const std::optional<std::byte*> taken = take_from(segment, size)) made = *taken;
+  std::byte* made = possible ? take(size) : nullptr;
+  if (made == nullptr) {
+    const Result<std::byte*> grown = possible ? grow(size) : Status(Code::memory_limit, "");
+    if (!grown.ok() && grown.status().code() == Code::memory_limit) {
+      return Status(Code::memory_limit,
+                    fmt::format("allocate({}) finds no room in the memory of {}, of which {} bytes are in use by "
+                                "allocate()",
+                                bytes, device::name_of(device_), allocated()));
     }
-    if (made == nullptr) {
-      Status status(Code::memory_limit, "");
-      for (const std::size_t wish : {std::max(size, kSegment), size}) {
-        if (!possible || !(status.code() == Code::memory_limit)) break;
-        Result<std::unique_ptr<OwnMemory>> memory = OwnMemory::make(device_, round_up(wish, kSegmentUnit));
-        status = memory.status();
-        if (!status.ok()) continue;
-        Segment segment;
-        segment.memory = memory.take();
-        segment.free.emplace(0, segment.memory->bytes());
-        made = *take_from(segment, size);
-        all_.push_back(std::move(segment));
-        count_.store(all_.size(), std::memory_order_release);
-        break;
-      }
-      if (made == nullptr && status.code() != Code::memory_limit) return status;
-    }
-    if (made == nullptr) {
-      return Status(
-          Code::memory_limit,
-          fmt::format("allocate({}) finds no room in the memory of {}, of which {} bytes are in use by allocate()",
-                      bytes, device::name_of(device_), allocated_));
-    }
-    allocated_ += size;
+    TUTTI_TRY(grown.status());
+    made = grown.value();
   }
   const Status zeroed = zero(made, size);
   if (!zeroed.ok()) {

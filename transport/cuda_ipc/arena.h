@@ -57,10 +57,13 @@ class DeviceArena {
  private:
   explicit DeviceArena(int device) : device_(device) {}
   static std::optional<std::byte*> take_from(Segment& segment, std::size_t bytes);
+  std::byte* take(std::size_t bytes);  // null: no segment has room
+  Result<std::byte*> grow(std::size_t bytes);
   Status zero(std::byte* from, std::size_t bytes) const;
   bool release(void* pointer);
 
   const int device_;
+  std::mutex growth_mutex_;  // held while the driver makes a segment, which may wait for kernels: nobody else needs it
   mutable std::mutex mutex_;
   std::vector<Segment> all_;           // guarded by mutex_
   std::size_t allocated_ = 0;          // likewise

@@ -126,6 +126,8 @@ class CudaIpc {
   bool is_carried_out(std::uint64_t note) const;
   bool is_known(Region& region, std::size_t number);
   void withdraw(std::size_t number);
+  /// Takes back what its owner has freed: as long as peers have it mapped, the memory is not really free.
+  void withdraw_if_freed(std::size_t number);
   Status announce_segments();
   Status carry_out(int owner);
   Status open_region(int owner, const Note& note, std::uint64_t number);
@@ -153,6 +155,7 @@ class CudaIpc {
   std::vector<std::optional<std::size_t>> segments_;  // of the arena: their regions
   std::vector<Region> own_;
   std::map<CUdeviceptr, std::size_t> by_base_;
+  std::uint64_t polls_ = 0;
   std::vector<std::uint64_t> seen_;                                           // peers' notes that are carried out
   std::vector<std::map<std::uint32_t, std::unique_ptr<PeerMemory>>> opened_;  // by rank and region
 };

@@ -21,8 +21,8 @@ constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_
 
 std::string where(int device) { return fmt::format("GPU {}", device); }
 
-/// Lets all GPUs that can reach `device`'s memory use a mapping of it; the given one must be able to.
-Status open_to_all(const Driver& cuda, CUdeviceptr address, std::size_t bytes, int device) {
+/// Lets `device` use a mapping, and (of its own memory) all GPUs that can reach it.
+Status give_access(const Driver& cuda, CUdeviceptr address, std::size_t bytes, int device, bool own) {
   TUTTI_ASSIGN(const int devices, device::device_count());
   const auto grant = [&](int to) {
     CUmemAccessDesc access{};
@@ -31,22 +31,23 @@ Status open_to_all(const Driver& cuda, CUdeviceptr address, std::size_t bytes, i
     return cuda.MemSetAccess(address, bytes, &access, 1);
   };
   TUTTI_TRY(check(grant(device), "cuMemSetAccess", where(device)));
-  for (int other = 0; other < devices; ++other) {
-    if (other == device) continue;
-    TUTTI_ASSIGN(const bool reaches, device::enable_peer_access(other, device));
-    if (reaches) (void)grant(other);
+  for (int other = 0; own && other < devices; ++other) {
+    int reaches = 0;
+    if (other == device || cuda.DeviceCanAccessPeer(&reaches, other, device) != CUDA_SUCCESS) continue;
+    if (reaches != 0) (void)grant(other);
   }
   return {};
 }
 
 /// Physical memory at an address of its own. Takes the handle, and releases it: the mapping keeps the memory.
-Result<CUdeviceptr> map_handle(const Driver& cuda, CUmemGenericAllocationHandle handle, std::size_t bytes, int device) {
+Result<CUdeviceptr> map_handle(const Driver& cuda, CUmemGenericAllocationHandle handle, std::size_t bytes, int device,
+                               bool own) {
   CUdeviceptr address = 0;
   Status status = check(cuda.MemAddressReserve(&address, bytes, 0, 0, 0), "cuMemAddressReserve", where(device));
   if (status.ok()) {
     status = check(cuda.MemMap(address, bytes, 0, handle, 0), "cuMemMap", where(device));
     if (status.ok()) {
-      status = open_to_all(cuda, address, bytes, device);
+      status = give_access(cuda, address, bytes, device, own);
       if (!status.ok()) (void)cuda.MemUnmap(address, bytes);
     }
     if (!status.ok()) (void)cuda.MemAddressFree(address, bytes);
@@ -111,7 +112,7 @@ Status OwnMemory::map_physical() {
     return exported;
   }
   descriptor_ = bootstrap::Fd(file);
-  const Result<CUdeviceptr> mapped = map_handle(*cuda, handle, bytes, device_);
+  const Result<CUdeviceptr> mapped = map_handle(*cuda, handle, bytes, device_, true);
   if (!mapped.ok()) {
     descriptor_.reset();
     return mapped.status();
@@ -205,7 +206,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, const Export& h
   TUTTI_TRY(check(cuda->MemImportFromShareableHandle(
                       &handle, reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor.get())), kDescriptor),
                   "cuMemImportFromShareableHandle", where(device)));
-  TUTTI_ASSIGN(made->address_, map_handle(*cuda, handle, how.bytes, device));
+  TUTTI_ASSIGN(made->address_, map_handle(*cuda, handle, how.bytes, device, false));
   return made;
 }
 

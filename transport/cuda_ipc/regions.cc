@@ -60,6 +60,14 @@ void CudaIpc::withdraw(std::size_t number) {
   region.note = own().announced.load(std::memory_order_relaxed);
 }
 
+void CudaIpc::withdraw_if_freed(std::size_t number) {
+  const Region& region = own_[number];
+  const auto known = by_base_.find(region.base);
+  if (region.id == 0 || known == by_base_.end() || known->second != number) return;
+  const Result<Allocation> now = find_allocation(reinterpret_cast<const void*>(region.base));
+  if (!now.ok() || now.value().id != region.id) withdraw(number);
+}
+
 bool CudaIpc::is_known(Region& region, std::size_t number) {
   if (region.known_by_all) return true;
   if (!is_carried_out(region.note)) return false;
@@ -93,6 +101,9 @@ Status CudaIpc::announce_segments() {
 }
 
 Status CudaIpc::poll() {
+  // One look in a while at one region, in turn.
+  constexpr std::uint64_t kLookEvery = 16;
+  if (++polls_ % kLookEvery == 0 && !own_.empty()) withdraw_if_freed(polls_ / kLookEvery % own_.size());
   if (segments_.size() < arena_->segments()) TUTTI_TRY(announce_segments());
   for (std::size_t r = 0; r < ranks(); ++r) {
     if (config_.notes[r]->announced.load(std::memory_order_relaxed) != seen_[r]) {
@@ -182,6 +193,8 @@ Result<CudaIpc::Reach> CudaIpc::handle_of(const void* pointer, std::size_t bytes
     }
     withdraw(known->second);  // freed since, and allocated anew
   }
+  // Memory comes from what was freed: that goes first, so that no peer maps an address range twice.
+  for (std::size_t number = 0; number < own_.size(); ++number) withdraw_if_freed(number);
   TUTTI_ASSIGN(const Exported exported, export_allocation(found));
   if (exported.how.kind == ExportKind::none) return plain;
   const std::optional<std::size_t> number =
