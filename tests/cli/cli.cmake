@@ -23,7 +23,7 @@ tutti_cli_test(info_without_cross_memory "off .TUTTI_CROSS_MEMORY is off" ${with
 tutti_cli_test(info_of_a_file "two_small_hosts.json.*1.25 GB/s.*rank 3: host 1" ${with}
   TUTTI_TOPOLOGY=${machines}/two_small_hosts.json $<TARGET_FILE:tutti> info)
 tutti_cli_test(topology_of_a_file "\"name\": \"large\"" ${with}
-  TUTTI_TOPOLOGY=${machines}/two_socket_64_cores.json $<TARGET_FILE:tutti> info --topology)
+  TUTTI_TOPOLOGY=${machines}/two_socket_64_cores.json $<TARGET_FILE:tutti> topology --json -)
 tutti_cli_test(topology_missing "tutti info: TUTTI_TOPOLOGY: '/none.json' is not a file" ${with}
   TUTTI_TOPOLOGY=/none.json $<TARGET_FILE:tutti> info)
 tutti_cli_test(options "\\* TUTTI_SPIN +duration +100us +time +7us" ${with} TUTTI_SPIN=7us $<TARGET_FILE:tutti> options)
