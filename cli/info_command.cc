@@ -13,6 +13,7 @@
 #include "collectives/baseline/baseline.h"
 #include "collectives/reduce/reduce.h"
 #include "topology/discover.h"
+#include "topology/gpus.h"
 #include "topology/text.h"
 #include "transport/shm/arena.h"
 #include "tutti/tutti.hpp"
@@ -53,6 +54,39 @@ Json shm_json() {
   return json;
 }
 
+Json gpus_json() {
+  Json json;
+  const Result<topology::Gpus> found = topology::discover_gpus();
+  json["available"] = found.ok();
+  if (!found.ok()) {
+    json["why_not"] = found.status().message();
+    return json;
+  }
+  const topology::Gpus& gpus = found.value();
+  if (!gpus.without_nvml.empty()) json["without_nvml"] = gpus.without_nvml;
+  for (const topology::Gpu& gpu : gpus.gpus) {
+    json["gpus"].push_back({{"name", gpu.name},
+                            {"pci", gpu.pci},
+                            {"uuid", gpu.uuid},
+                            {"capability", gpu.capability},
+                            {"multiprocessors", gpu.multiprocessors},
+                            {"bytes", gpu.bytes},
+                            {"numa_node", gpu.numa_node},
+                            {"nvlinks", gpu.nvlinks},
+                            {"links_to_switches", gpu.links_to_switches}});
+  }
+  json["pairs"] = Json::array();
+  for (const topology::GpuPair& pair : gpus.pairs) {
+    json["pairs"].push_back({{"a", pair.a},
+                             {"b", pair.b},
+                             {"peer_access", pair.peer_access},
+                             {"nvlinks", pair.nvlinks},
+                             {"nvswitch", pair.nvswitch},
+                             {"pcie", topology::name_of(pair.path)}});
+  }
+  return json;
+}
+
 Json memory_json() {
   return {{"huge_pages", chosen_word("/sys/kernel/mm/transparent_hugepage/enabled")},
           {"huge_pages_of_shared_memory", chosen_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled")}};
@@ -68,10 +102,41 @@ Json all_json(const topology::Topology& topology) {
   json["transports"]["shm"] = shm_json();
   for (const char* name : {"openmpi", "mpich", "gloo"}) json["baselines"][name] = baseline_is_installed(name);
   json["memory"] = memory_json();
+  json["gpus"] = gpus_json();
   json["usable_cpus"] = topology::usable_cpus({});
   json["cpu_quota"] = topology::cpu_quota();
   json["topology"] = Json::parse(topology::print(topology));
   return json;
+}
+
+void print_gpus(const Json& all) {
+  if (!all["available"].get<bool>()) {
+    fmt::print("\nGPUs: none ({})\n", all["why_not"].get<std::string>());
+    return;
+  }
+  fmt::print("\nGPUs\n");
+  int number = 0;
+  for (const Json& gpu : all["gpus"]) {
+    const int node = gpu["numa_node"].get<int>();
+    const int links = gpu["nvlinks"].get<int>();
+    const int switched = gpu["links_to_switches"].get<int>();
+    fmt::print("  {}: {} at {}, sm_{}, {} multiprocessors, {:.1f} GiB{}{}{}\n", number++,
+               gpu["name"].get<std::string>(), gpu["pci"].get<std::string>(), gpu["capability"].get<int>(),
+               gpu["multiprocessors"].get<int>(), static_cast<double>(gpu["bytes"].get<std::uint64_t>()) / (1 << 30),
+               node < 0 ? "" : fmt::format(", NUMA node {}", node),
+               links == 0 ? "" : fmt::format(", {} NVLinks", links),
+               switched == 0 ? "" : fmt::format(", {} of them to switches", switched));
+  }
+  for (const Json& pair : all["pairs"]) {
+    const int links = pair["nvlinks"].get<int>();
+    fmt::print("  {} and {}: {}{}{}, PCIe over {}\n", pair["a"].get<int>(), pair["b"].get<int>(),
+               pair["peer_access"].get<bool>() ? "peer access" : "no peer access",
+               links == 0 ? "" : fmt::format(", {} NVLinks", links), pair["nvswitch"].get<bool>() ? ", NVSwitch" : "",
+               pair["pcie"].get<std::string>());
+  }
+  if (all.contains("without_nvml")) {
+    fmt::print("  NVLinks and PCIe paths are not known: {}\n", all["without_nvml"].get<std::string>());
+  }
 }
 
 void print_text(const Json& all, const topology::Topology& topology) {
@@ -98,8 +163,9 @@ void print_text(const Json& all, const topology::Topology& topology) {
   };
   fmt::print("\nhuge pages: {}, of shared memory: {}\n", shown(all["memory"]["huge_pages"]),
              shown(all["memory"]["huge_pages_of_shared_memory"]));
+  print_gpus(all["gpus"]);
   const double quota = topology::cpu_quota();
-  fmt::print("CPUs that this process may use: {}{}\n\ntopology{}\n", topology::usable_cpus({}),
+  fmt::print("\nCPUs that this process may use: {}{}\n\ntopology{}\n", topology::usable_cpus({}),
              quota > 0 ? fmt::format(" (its control group pays for {:.2f})", quota) : "",
              options::text(Option::topology).empty() ? "" : " (from " + options::text(Option::topology) + ")");
   print_topology(topology);

@@ -76,7 +76,7 @@ class Drawing {
   std::string text() {
     out_ =
         "graph topology {\n"
-        "  graph [rankdir=TB, splines=line, nodesep=0.18, ranksep=0.55, newrank=true, fontname=\"Helvetica\", "
+        "  graph [rankdir=TB, splines=true, nodesep=0.18, ranksep=0.55, newrank=true, fontname=\"Helvetica\", "
         "fontsize=13, bgcolor=white, pad=0.3];\n"
         "  node [fontname=\"Helvetica\", fontsize=10, style=\"filled,rounded\", color=\"#546e7a\", penwidth=0.8, "
         "height=0.32, margin=\"0.09,0.05\"];\n"
@@ -201,14 +201,16 @@ class Drawing {
       if (!is_drawn(a) || !is_drawn(b)) continue;
       const VertexKind kind_a = graph_.vertices()[at(a)].kind;
       const VertexKind kind_b = graph_.vertices()[at(b)].kind;
-      if (stands_above(kind_b, kind_a)) std::swap(a, b);
+      // Of two switches the later one is the spine.
+      const bool to_spine = kind_a == VertexKind::network && kind_b == kind_a && a < b;
+      if (stands_above(kind_b, kind_a) || to_spine) std::swap(a, b);
       const Edge& edge = graph_.edges()[e];
       const bool is_rank = kind_a == VertexKind::rank || kind_b == VertexKind::rank;
       const double width = std::clamp(0.6 + 0.9 * std::log2(1 + edge.gb_per_s / 8), 0.6, 7.0);
       out_ += fmt::format("  v{} -- v{} [penwidth={:.2f}, tooltip=\"{} GB/s, {} us\"{}{}];\n", a, b,
                           is_rank ? 0.6 : width, number(edge.gb_per_s), number(edge.latency_us),
                           is_rank ? ", style=dashed" : fmt::format(", label=\" {} \"", number(edge.gb_per_s)),
-                          kind_a == kind_b ? ", constraint=false" : "");
+                          kind_a == kind_b && kind_a != VertexKind::network ? ", constraint=false" : "");
     }
   }
 

@@ -21,6 +21,7 @@ class AloneCommunicator final : public CommunicatorInterface {
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
   Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
+  Status status() const override { return failure(); }
 
   Explanation explain_last_call() const override { return {"alone", 1, 1, "one rank"}; }
   MemoryReport memory() const override { return {}; }

@@ -7,6 +7,8 @@
 #include "collectives/call.h"
 #include "collectives/communicator_interface.h"
 #include "collectives/create.h"
+#include "device/memory_kind.h"
+#include "transport/cuda_ipc/device_memory.h"
 #include "transport/shm/arena.h"
 #include "tutti/tutti.hpp"
 
@@ -64,6 +66,7 @@ Call make_call(Collective collective, const void* send, void* recv, std::size_t 
   call.deterministic = options.deterministic;
   call.factor = options.factor;
   call.algorithm = options.algorithm;
+  call.stream = options.stream;
   return call;
 }
 
@@ -91,12 +94,12 @@ Call uneven(const void* send, const std::size_t* send_counts, const std::size_t*
   return call;
 }
 
-Transfer sending(const void* buffer, std::size_t count, DataType type, int peer, int tag) {
-  return {true, peer, const_cast<void*>(buffer), count, type, tag};
+Transfer sending(const void* buffer, std::size_t count, DataType type, int peer, int tag, Stream stream) {
+  return {true, peer, const_cast<void*>(buffer), count, type, tag, nullptr, stream};
 }
 
-Transfer receiving(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source) {
-  return {false, peer, buffer, count, type, tag, source};
+Transfer receiving(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source, Stream stream) {
+  return {false, peer, buffer, count, type, tag, source, stream};
 }
 
 /// Ends a group; its messages, unless it lies inside another one, which has them then.
@@ -214,13 +217,13 @@ void Communicator::scatter(const void* send, void* recv, std::size_t count, Data
 
 void Communicator::barrier() { check(use(impl_).run(Call{})); }
 
-void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag) {
-  const Transfer transfer = sending(buffer, count, type, peer, tag);
+void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag, Stream stream) {
+  const Transfer transfer = sending(buffer, count, type, peer, tag, stream);
   if (!grouped(use(impl_), transfer)) check(impl_->run_group({&transfer, 1}));
 }
 
-void Communicator::recv(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source) {
-  const Transfer transfer = receiving(buffer, count, type, peer, tag, source);
+void Communicator::recv(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source, Stream stream) {
+  const Transfer transfer = receiving(buffer, count, type, peer, tag, source, stream);
   if (!grouped(use(impl_), transfer)) check(impl_->run_group({&transfer, 1}));
 }
 
@@ -296,13 +299,14 @@ Work Communicator::scatter_async(const void* send, void* recv, std::size_t count
 
 Work Communicator::barrier_async() { return Work(check(use(impl_).start(Call{}))); }
 
-Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag) {
-  const Transfer transfer = sending(buffer, count, type, peer, tag);
+Work Communicator::send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag, Stream stream) {
+  const Transfer transfer = sending(buffer, count, type, peer, tag, stream);
   return Work(check(use(impl_).start_group({&transfer, 1})));
 }
 
-Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source) {
-  const Transfer transfer = receiving(buffer, count, type, peer, tag, source);
+Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag, int* source,
+                              Stream stream) {
+  const Transfer transfer = receiving(buffer, count, type, peer, tag, source, stream);
   return Work(check(use(impl_).start_group({&transfer, 1})));
 }
 
@@ -314,16 +318,28 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) { check(use(im
 
 void Communicator::abort(const std::string& reason) { use(impl_).abort(reason); }
 
+Code Communicator::status(std::string* text) const {
+  const Status status = use(impl_).status();
+  if (text != nullptr) *text = status.message();
+  return status.code();
+}
+
 Explanation Communicator::explain_last_call() const { return use(impl_).explain_last_call(); }
 MemoryReport Communicator::memory() const { return use(impl_).memory(); }
 Traffic Communicator::traffic() const { return use(impl_).traffic(); }
 std::string Communicator::flight_recorder_text() const { return use(impl_).flight_recorder_text(); }
 std::string Communicator::flight_recorder_json() const { return use(impl_).flight_recorder_json(); }
 
-void* allocate(std::size_t bytes) { return check(check(transport::Arena::process())->allocate(bytes)); }
+bool supports(Memory memory) noexcept { return memory == Memory::host || device::available().ok(); }
+
+void* allocate(std::size_t bytes, Memory memory) {
+  if (memory == Memory::device) return check(transport::allocate_device(bytes));
+  return check(check(transport::Arena::process())->allocate(bytes));
+}
 
 void deallocate(void* pointer) noexcept {
-  if (pointer != nullptr) transport::Arena::deallocate(static_cast<std::byte*>(pointer));
+  if (pointer == nullptr || transport::deallocate_device(pointer)) return;
+  transport::Arena::deallocate(static_cast<std::byte*>(pointer));
 }
 
 const char* version() { return TUTTI_VERSION; }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/c_api_words.h"
 #include "collectives/call.h"
 #include "collectives/communicator_interface.h"
 #include "tutti/tutti.h"
@@ -32,32 +33,9 @@ using tutti::Collective;
 using tutti::Communicator;
 using tutti::DataType;
 using tutti::Error;
+using tutti::Memory;
 using tutti::ReduceOp;
 using tutti::Status;
-
-static_assert(TUTTI_OK == static_cast<int>(Code::ok));
-static_assert(TUTTI_INVALID_ARGUMENT == static_cast<int>(Code::invalid_argument));
-static_assert(TUTTI_UNSUPPORTED == static_cast<int>(Code::unsupported));
-static_assert(TUTTI_MISMATCH == static_cast<int>(Code::mismatch));
-static_assert(TUTTI_TIMEOUT == static_cast<int>(Code::timeout));
-static_assert(TUTTI_PEER_DIED == static_cast<int>(Code::peer_died));
-static_assert(TUTTI_ABORTED == static_cast<int>(Code::aborted));
-static_assert(TUTTI_SYSTEM == static_cast<int>(Code::system));
-static_assert(TUTTI_MEMORY_LIMIT == static_cast<int>(Code::memory_limit));
-static_assert(TUTTI_I8 == static_cast<int>(DataType::i8) && TUTTI_U8 == static_cast<int>(DataType::u8));
-static_assert(TUTTI_I32 == static_cast<int>(DataType::i32) && TUTTI_U32 == static_cast<int>(DataType::u32));
-static_assert(TUTTI_I64 == static_cast<int>(DataType::i64) && TUTTI_U64 == static_cast<int>(DataType::u64));
-static_assert(TUTTI_F16 == static_cast<int>(DataType::f16) && TUTTI_BF16 == static_cast<int>(DataType::bf16));
-static_assert(TUTTI_F32 == static_cast<int>(DataType::f32) && TUTTI_F64 == static_cast<int>(DataType::f64));
-static_assert(TUTTI_F8E4M3 == static_cast<int>(DataType::f8e4m3) && TUTTI_F8E5M2 == static_cast<int>(DataType::f8e5m2));
-static_assert(TUTTI_SUM == static_cast<int>(ReduceOp::sum) && TUTTI_PROD == static_cast<int>(ReduceOp::prod));
-static_assert(TUTTI_MIN == static_cast<int>(ReduceOp::min) && TUTTI_MAX == static_cast<int>(ReduceOp::max));
-static_assert(TUTTI_AVG == static_cast<int>(ReduceOp::avg));
-static_assert(TUTTI_PREMUL_SUM == static_cast<int>(ReduceOp::premul_sum));
-static_assert(TUTTI_BAND == static_cast<int>(ReduceOp::band) && TUTTI_BOR == static_cast<int>(ReduceOp::bor));
-static_assert(TUTTI_BXOR == static_cast<int>(ReduceOp::bxor));
-static_assert(TUTTI_ANY_SOURCE == tutti::kAnySource);
-static_assert(sizeof(tutti_unique_id_t) == sizeof(tutti::UniqueId));
 
 // A plain array, so that keeping the text of a failure can not itself fail.
 thread_local char last_error[2048] = "";
@@ -114,11 +92,21 @@ tutti::Options options_from(const tutti_options_t* given) {
 /// REQUIRES: the strings that `call` points to outlive the call; options->algorithm does, it is the caller's.
 void add_options(const tutti_call_options_t* given, Call& call) {
   if (given == nullptr) return;
-  expect(given->size == sizeof(tutti_call_options_t),
+  // The first version of the struct ended before `stream`.
+  expect(given->size == sizeof(tutti_call_options_t) || given->size == offsetof(tutti_call_options_t, stream),
          "tutti: options.size of a call is not sizeof(tutti_call_options_t); initialise with TUTTI_CALL_OPTIONS_INIT");
   call.deterministic = given->deterministic != 0;
   call.factor = given->factor;
   if (given->algorithm != nullptr) call.algorithm = given->algorithm;
+  if (given->size == sizeof(tutti_call_options_t)) call.stream = given->stream;
+}
+
+tutti_status_t allocate(size_t bytes, Memory memory, void** pointer) noexcept {
+  return guarded([&] {
+    expect(pointer != nullptr, "tutti: the place for the pointer is null");
+    *pointer = tutti::allocate(bytes, memory);
+    return TUTTI_OK;
+  });
 }
 
 DataType type_from(tutti_type_t type) {
@@ -306,6 +294,14 @@ tutti_status_t tutti_comm_abort(tutti_comm_t comm, const char* reason) {
   });
 }
 
+tutti_status_t tutti_comm_status(tutti_comm_t comm) {
+  return guarded([&] {
+    std::string text;
+    const Code code = communicator_of(comm).status(&text);
+    return code == Code::ok ? TUTTI_OK : fail(code, text);
+  });
+}
+
 tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count, tutti_type_t type,
                                 tutti_op_t op, const tutti_call_options_t* options) {
   return run(comm, {Collective::all_reduce, send, recv, count, type, op, 0, options});
@@ -377,6 +373,21 @@ tutti_status_t tutti_recv_tagged(tutti_comm_t comm, void* buffer, size_t count, 
                                  int* source) {
   return guarded([&] {
     communicator_of(comm).recv(buffer, count, type_from(type), peer, tag, source);
+    return TUTTI_OK;
+  });
+}
+
+tutti_status_t tutti_send_on(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
+                             void* stream) {
+  return guarded([&] {
+    communicator_of(comm).send(buffer, count, type_from(type), peer, 0, stream);
+    return TUTTI_OK;
+  });
+}
+
+tutti_status_t tutti_recv_on(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer, void* stream) {
+  return guarded([&] {
+    communicator_of(comm).recv(buffer, count, type_from(type), peer, 0, nullptr, stream);
     return TUTTI_OK;
   });
 }
@@ -516,13 +527,9 @@ void tutti_work_free(tutti_work_t work) {
   });
 }
 
-tutti_status_t tutti_allocate(size_t bytes, void** pointer) {
-  return guarded([&] {
-    expect(pointer != nullptr, "tutti: the place for the pointer is null");
-    *pointer = tutti::allocate(bytes);
-    return TUTTI_OK;
-  });
-}
+tutti_status_t tutti_allocate(size_t bytes, void** pointer) { return allocate(bytes, Memory::host, pointer); }
+
+tutti_status_t tutti_allocate_device(size_t bytes, void** pointer) { return allocate(bytes, Memory::device, pointer); }
 
 void tutti_free(void* pointer) { tutti::deallocate(pointer); }
 

@@ -34,6 +34,7 @@ struct Call {
 
   bool deterministic = false;  // this call only; a communicator may ask for it for all its calls
   std::string_view algorithm;  // a row of the algorithm table, or empty: the planner chooses
+  Stream stream = nullptr;     // of a call on device memory
 };
 
 /// One message of a group of sends and receives.
@@ -43,8 +44,9 @@ struct Transfer {
   void* buffer = nullptr;  // read only when sending
   std::size_t count = 0;
   DataType type = DataType::u8;
-  int tag = 0;            // not negative
-  int* source = nullptr;  // receiving: who has sent it, when it is done; null: not asked for
+  int tag = 0;              // not negative
+  int* source = nullptr;    // receiving: who has sent it, when it is done; null: not asked for
+  Stream stream = nullptr;  // of device memory
 };
 
 }  // namespace tutti

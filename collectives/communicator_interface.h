@@ -42,6 +42,8 @@ class CommunicatorInterface {
   virtual Result<std::shared_ptr<CommunicatorInterface>> shrink() = 0;
   virtual Status set_timeout(std::chrono::milliseconds timeout) = 0;
   virtual void abort(const std::string& reason) = 0;
+  /// The failure that has ended it; any thread.
+  virtual Status status() const = 0;
 
   virtual Explanation explain_last_call() const = 0;
   virtual MemoryReport memory() const = 0;

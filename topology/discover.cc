@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -21,6 +22,7 @@
 #include "base/parse.h"
 #include "topology/cpu_list.h"
 #include "topology/discover_devices.h"
+#include "topology/gpus.h"
 #include "topology/text.h"
 
 namespace tutti::topology {
@@ -249,10 +251,20 @@ Result<Topology> read_file(const std::string& path) {
 
 Result<Topology> topology_of_process() {
   const std::string& path = options::text(Option::topology);
-  if (path.empty()) return discover();
+  if (path.empty()) {
+    TUTTI_ASSIGN(Topology topology, discover());
+    if (const Result<Gpus> gpus = discover_gpus(); gpus.ok()) add_gpus(gpus.value(), 0, topology);
+    return topology;
+  }
   Result<Topology> topology = read_file(path);
   if (topology.ok()) return topology;
   return Status(topology.status().code(), "TUTTI_TOPOLOGY: " + topology.status().message());
+}
+
+int numa_node_of_pci(const std::string& bus_id, const std::string& root) {
+  std::string name = bus_id;  // the driver writes capitals, the kernel small letters
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return static_cast<int>(number_of(root + "/sys/bus/pci/devices/" + name + "/numa_node").value_or(-1));
 }
 
 double cpu_quota(const std::string& root) {

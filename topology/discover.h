@@ -29,7 +29,8 @@ Result<Topology> discover(const std::string& root = "");
 /// A topology from a file. Errors: as parse(), with the file's name; system when the file cannot be read.
 Result<Topology> read_file(const std::string& path);
 
-/// What this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as discovered.
+/// What this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as discovered with what
+/// the CUDA driver and NVML tell of its GPUs (gpus.h; where there is a driver, that initialises it).
 /// Errors: as read_file() and discover().
 Result<Topology> topology_of_process();
 
@@ -39,6 +40,9 @@ Result<Topology> topology_of_process();
 /// All of them together, because launchers often bind each rank to a core of its own: then each sees one CPU, and yet
 /// there is one for each.
 int usable_cpus(std::span<const pid_t> processes, const std::string& root = "");
+
+/// The NUMA node of a PCI device ("0000:10:00.0"); -1: the system does not tell.
+int numa_node_of_pci(const std::string& bus_id, const std::string& root = "");
 
 /// CPUs that the control groups of this process pay for (versions 1 and 2); 0: no limit.
 double cpu_quota(const std::string& root = "");

@@ -40,7 +40,7 @@ enum class CallState : std::uint32_t { entered, done, failed };
 /// (release), after it was zeroed; a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
 /// call runs; the second is for the flight recorder alone. All fields are atomic, since a dump may read a record that
 /// its owner is just writing again: a reader that finds another sequence afterwards drops what it read (a seqlock; the
-/// orders are in executor/host/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
+/// orders are in executor/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
 struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> sequence{0};     // call number, from 1
   std::atomic<std::uint64_t> fingerprint{0};  // of all that must be equal on all ranks, in this call and before
@@ -119,6 +119,7 @@ struct Board {
   Leavers leavers;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
   CallRecord groups[kCallRing];                     // groups of sends and receives, each rank counting its own
+  CallRecord launches[kCallRing];                   // collectives on device memory; for the flight recorder alone
 };
 
 /// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.

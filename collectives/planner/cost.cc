@@ -207,7 +207,7 @@ class Simulation {
   Estimate result_;
 };
 
-/// As the executor does it (executor/host/prepared.cc).
+/// As the executor does it (executor/prepared.cc).
 int rounds_of(const Plan& plan, double piece_bytes, const CostOptions& options) {
   int rounds = 1;
   for (const int slots : {plan.slots, plan.published}) {

@@ -124,9 +124,10 @@ typedef struct tutti_call_options {
   int deterministic;     /* 1: as in tutti_options_t, for this call */
   double factor;         /* TUTTI_PREMUL_SUM: what this rank's contribution is multiplied by */
   const char* algorithm; /* a row of the algorithm table; null: the planner chooses */
+  void* stream;          /* of a call on device memory: a cudaStream_t; null: the legacy default stream */
 } tutti_call_options_t;
 #define TUTTI_CALL_OPTIONS_INIT \
-  { sizeof(tutti_call_options_t), 0, 1.0, NULL }
+  { sizeof(tutti_call_options_t), 0, 1.0, NULL, NULL }
 
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
 
@@ -151,13 +152,17 @@ TUTTI_API tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key,
 TUTTI_API tutti_status_t tutti_comm_shrink(tutti_comm_t comm, tutti_comm_t* result);
 /* Ends all pending and future calls of this communicator on every rank; returns at once. Any thread. */
 TUTTI_API tutti_status_t tutti_comm_abort(tutti_comm_t comm, const char* reason);
+/* TUTTI_OK, or the failure that has ended this communicator, in a started or a stream's call too; tutti_last_error() then
+ * holds its sentence. Any thread. */
+TUTTI_API tutti_status_t tutti_comm_status(tutti_comm_t comm);
 
 /* ---- Collectives ------------------------------------------------------------------------------------------------ */
 
 /* `count` is in elements: of the vector (all_reduce, reduce, broadcast), of what each rank gives (all_gather, gather),
  * gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv; for all_gather and gather
  * send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count (in elements). Any pointer
- * works; memory from tutti_allocate() is reached by the peers without a staging copy. */
+ * works; memory from tutti_allocate() is reached by the peers without a staging copy. A call on device memory is ordered
+ * by the stream of its options and returns when it is enqueued; all its buffers are on one device. */
 TUTTI_API tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                           tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_reduce_scatter(tutti_comm_t comm, const void* send, void* recv, size_t count,
@@ -194,6 +199,13 @@ TUTTI_API tutti_status_t tutti_send_tagged(tutti_comm_t comm, const void* buffer
                                            int peer, int tag);
 TUTTI_API tutti_status_t tutti_recv_tagged(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                            int tag, int* source);
+
+/* The same of device memory, without a tag, in the order of a stream (a cudaStream_t; null: the legacy default stream).
+ * They return when they are enqueued. Host memory does not look at the stream. */
+TUTTI_API tutti_status_t tutti_send_on(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
+                                       void* stream);
+TUTTI_API tutti_status_t tutti_recv_on(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
+                                       void* stream);
 
 /* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. */
 TUTTI_API tutti_status_t tutti_group_start(tutti_comm_t comm);
@@ -261,7 +273,9 @@ TUTTI_API void tutti_work_free(tutti_work_t work);
 
 /* Memory that peers reach directly: 64-byte aligned, page-aligned for large sizes, zero-filled. Any thread. */
 TUTTI_API tutti_status_t tutti_allocate(size_t bytes, void** pointer);
-TUTTI_API void tutti_free(void* pointer); /* null is allowed */
+/* Likewise of the calling thread's current device. */
+TUTTI_API tutti_status_t tutti_allocate_device(size_t bytes, void** pointer);
+TUTTI_API void tutti_free(void* pointer); /* of either; null is allowed */
 
 /* ---- Looking inside --------------------------------------------------------------------------------------------- */
 

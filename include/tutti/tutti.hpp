@@ -9,7 +9,12 @@
 //   thread, any time). Different communicators are independent of each other.
 // Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
 //   named on every rank.
-// Memory: any pointer works; memory from allocate() (or Buffer) is reached by the peers without a staging copy.
+// Memory: any pointer works; memory from allocate() (or Buffer) is reached by the peers without a staging copy. Device
+//   memory too: where a pointer points is asked of the driver, never guessed, and the buffers of one call are of one
+//   kind and on one device.
+// Streams: a call on device memory is ordered by its stream, as a kernel is. It returns when it has been enqueued (and
+//   so does the Work of an ..._async form end); the buffers are the stream's until then. What goes wrong later is told
+//   by status(), by the calls that follow, and by what the stream waits for.
 #pragma once
 
 #include <chrono>
@@ -51,7 +56,7 @@ struct TUTTI_API Options {
   bool deterministic;                 // same bits for every algorithm, lane count, placement and kind of memory
   std::size_t memory_limit;           // bytes that one communicator may take per rank; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
-  std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo"
+  std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo", "nccl"
   /// Asked some twenty times a second by a thread that waits inside a call of its own (not by that of started ones).
   /// True ends the call, and with it the communicator, on all ranks (Code::aborted): for a language's signals. Empty:
   /// never.
@@ -85,11 +90,15 @@ class TUTTI_API Work {
   std::shared_ptr<PendingWork> state_;
 };
 
+/// A cudaStream_t (CUstream); null: the legacy default stream.
+using Stream = void*;
+
 /// What a call may ask for, beside its arguments.
 struct CallOptions {
   bool deterministic = false;
-  double factor = 1.0;    // premul_sum
-  std::string algorithm;  // a row of the algorithm table
+  double factor = 1.0;      // premul_sum
+  std::string algorithm;    // a row of the algorithm table
+  Stream stream = nullptr;  // of a call on device memory
 };
 
 /// Why a call ran as it did.
@@ -155,13 +164,15 @@ class TUTTI_API Communicator {
 
   /// A message to `peer`, with a tag of the caller's choice (not negative). Returns when the buffer may be used again:
   /// a small message may be on its way then.
-  void send(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0);
+  void send(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0, Stream stream = nullptr);
   /// The first message with this tag from `peer`, or from anyone (kAnySource); `*source` becomes its sender (null: not
   /// asked for). Messages of a pair with the same tag keep their order, and of several receives that want the same
   /// message the first gets it; whoever sends to receivers from any source has his turn. Count and type are those that
   /// were sent, else mismatch. A message of another tag that came before is taken aside into memory of this rank's own
   /// (MemoryReport::messages), as long as memory_limit leaves room; else this one waits until that has been received.
-  void recv(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr);
+  /// On device memory: not from any source, and without tags (0).
+  void recv(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr,
+            Stream stream = nullptr);
 
   /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order.
   void group_start();
@@ -192,8 +203,9 @@ class TUTTI_API Communicator {
   Work scatter_async(const void* send, void* recv, std::size_t count, DataType type, int root,
                      const CallOptions& options = {});
   Work barrier_async();
-  Work send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0);
-  Work recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr);
+  Work send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0, Stream stream = nullptr);
+  Work recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr,
+                  Stream stream = nullptr);
   /// In place of group_end(): all messages of the group are one work.
   Work group_end_async();
 
@@ -205,6 +217,9 @@ class TUTTI_API Communicator {
   void set_timeout(std::chrono::milliseconds timeout);
   /// Ends all pending and future calls of this communicator on every rank; returns at once. Any thread.
   void abort(const std::string& reason);
+  /// Code::ok, or the failure that has ended this communicator, in a started or a stream's call too; `text`, unless
+  /// null, becomes its sentence. Any thread.
+  Code status(std::string* text = nullptr) const;
 
   Explanation explain_last_call() const;
   MemoryReport memory() const;
@@ -219,9 +234,14 @@ class TUTTI_API Communicator {
   std::shared_ptr<CommunicatorInterface> impl_;
 };
 
-/// Memory that peers reach directly. Page-aligned for large sizes, 64-byte aligned always; zero-filled. Any thread.
-/// Errors: memory_limit.
-TUTTI_API void* allocate(std::size_t bytes);
+/// Whether this build, on this machine, communicates in memory of that kind. Any thread.
+TUTTI_API bool supports(Memory memory) noexcept;
+
+/// Memory that peers reach directly: the host's, or the calling thread's current device's. Page-aligned for large
+/// sizes, 64-byte aligned always (256 on a device); zero-filled. Any thread. Errors: memory_limit; unsupported: no
+/// device.
+TUTTI_API void* allocate(std::size_t bytes, Memory memory = Memory::host);
+/// Either kind; null is allowed.
 TUTTI_API void deallocate(void* pointer) noexcept;
 
 /// Owns registered memory for `size` elements.

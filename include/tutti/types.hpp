@@ -16,6 +16,12 @@ inline constexpr int kDataTypes = 12;
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, premul_sum, band, bor, bxor };
 inline constexpr int kReduceOps = 9;
 
+/// Where memory lies. CUDA's managed and pinned host memory count as host.
+enum class Memory : std::uint8_t { host, device };
+
+/// A CUDA stream: a cudaStream_t or CUstream. Null: the legacy default stream. Calls on host memory do not look at it.
+using Stream = void*;
+
 /// In place of the peer of a receive: whoever has sent a message with the tag.
 inline constexpr int kAnySource = -1;
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include "base/launch_local.h"
 #include "perf/driver/collective.h"
+#include "perf/driver/gpu.h"
 #include "perf/driver/measure.h"
 #include "perf/driver/report.h"
 #include "perf/driver/settings.h"
@@ -34,13 +36,24 @@ Exit exit_of(Code code) {
   return Exit::collective;
 }
 
-std::vector<Member> exchange_members(Communicator& comm) {
+/// How many ranks of the same host come before this one.
+int place_of(const std::vector<Member>& members, int rank) {
+  const Member& mine = members[static_cast<std::size_t>(rank)];
+  return static_cast<int>(std::count_if(members.begin(), members.begin() + rank,
+                                        [&](const Member& other) { return std::strcmp(other.host, mine.host) == 0; }));
+}
+
+std::vector<Member> exchange_members(Communicator& comm, bool on_gpus) {
   Member mine;
   mine.rank = comm.rank();
   mine.pid = static_cast<int>(getpid());
   gethostname(mine.host, sizeof(mine.host) - 1);
   std::vector<Member> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(&mine, all.data(), sizeof(Member), DataType::u8);
+  for (Member& member : all) {
+    // Every host has the GPUs of this one, as far as the head of the table is concerned.
+    if (on_gpus) std::strncpy(member.gpu, gpu_name(place_of(all, member.rank)).c_str(), sizeof(member.gpu) - 1);
+  }
   return all;
 }
 
@@ -86,8 +99,9 @@ Exit run_rank(const Settings& settings, const PerfCollective& collective, Commun
     }
     return Exit::usage;
   }
-  Report report(settings, collective, exchange_members(comm), command);
-  Bench bench(settings, collective, comm);
+  const std::vector<Member> members = exchange_members(comm, settings.memory == MemoryKind::device);
+  Report report(settings, collective, members, command);
+  Bench bench(settings, collective, comm, place_of(members, comm.rank()));
   if (comm.rank() == 0) report.print_head();
   for (int cycle = 0; settings.run_cycles == 0 || cycle < settings.run_cycles; ++cycle) {
     run_rows(settings, collective, comm, bench, report);

@@ -72,13 +72,14 @@ struct Bench::Loop {
   }
 };
 
-Bench::Bench(const Settings& settings, const PerfCollective& collective, Communicator& comm)
+Bench::Bench(const Settings& settings, const PerfCollective& collective, Communicator& comm, int place)
     : settings_(settings), collective_(collective), comm_(comm) {
+  if (settings.memory == MemoryKind::device) gpu_ = std::make_unique<Gpu>(place, settings.null_stream);
   // Every row's shares are rounded down, so the largest row bounds all.
   buffer_bytes_ = settings.max_bytes;
   const std::size_t extra = settings.unalign * sizeof(double);
-  send_ = Memory(buffer_bytes_ + extra, settings.registered);
-  recv_ = Memory(buffer_bytes_ + extra, settings.registered);
+  send_ = Memory(buffer_bytes_ + extra, settings.memory);
+  recv_ = Memory(buffer_bytes_ + extra, settings.memory);
   // Ranks that have waited for each other until now often share a core; the system spreads them once all are busy. With
   // more ranks than cores it looks but a few times a second whether they are spread evenly.
   const bool crowded = comm_.size() > static_cast<int>(std::thread::hardware_concurrency());
@@ -88,6 +89,21 @@ Bench::Bench(const Settings& settings, const PerfCollective& collective, Communi
 }
 
 double Bench::clock_us() const { return static_cast<double>(settings_.cpu_time ? thread_cpu_ns() : now_ns()) * 1e-3; }
+
+void Bench::finish() {
+  if (!gpu_) return;
+  gpu_->synchronize();
+  std::string text;
+  if (const Code code = comm_.status(&text); code != Code::ok) throw Error(code, text);
+}
+
+void Bench::fill(char* to, unsigned char value, std::size_t bytes) {
+  if (gpu_) {
+    gpu_->fill(to, value, bytes);
+  } else if (bytes > 0) {
+    std::memset(to, value, bytes);
+  }
+}
 
 std::vector<double> Bench::gather(double mine) {
   std::vector<double> all(static_cast<std::size_t>(comm_.size()));
@@ -103,6 +119,7 @@ int Bench::choose_iterations(Loop& loop) {
     comm_.barrier();
     const std::int64_t start = now_ns();
     for (std::size_t i = 0; i < trial; ++i) loop.call(i);
+    finish();
     // Rank 0's word counts: all must run the same number.
     const double spent = gather(static_cast<double>(now_ns() - start) * 1e-9).front();
     seconds = spent / static_cast<double>(trial);
@@ -117,14 +134,28 @@ void Bench::check(Loop& loop, Half& half) {
   double wrong = 0;
   for (int i = 0; i < settings_.check; ++i) {
     loop.pattern.set_iteration(static_cast<std::size_t>(i));
-    std::memset(loop.recv, 0xa5, loop.elements.recv * width);  // what was right before must not pass again
+    fill(loop.recv, 0xa5, loop.elements.recv * width);  // what was right before must not pass again
     for (const Block& block : collective_.sent(loop.arguments.place, loop.elements.count)) {
-      loop.pattern.fill(loop.send + block.offset * width, block.count, block.source, block.phase);
+      char* send = loop.send + block.offset * width;
+      if (gpu_) staged_.resize(std::max(staged_.size(), block.count * width));
+      loop.pattern.fill(gpu_ ? staged_.data() : send, block.count, block.source, block.phase);
+      if (gpu_) gpu_->upload(send, staged_.data(), block.count * width);
     }
-    loop.call(0);
+    if (settings_.graph_launches > 0) {
+      gpu_->capture([&] { loop.call(0); });
+      gpu_->replay();
+    } else {
+      loop.call(0);
+    }
+    finish();
     for (const Block& block : collective_.received(loop.arguments.place, loop.elements.count)) {
-      wrong += static_cast<double>(
-          loop.pattern.count_wrong(loop.recv + block.offset * width, block.count, block.source, block.phase));
+      const char* recv = loop.recv + block.offset * width;
+      if (gpu_) {
+        staged_.resize(std::max(staged_.size(), block.count * width));
+        gpu_->download(staged_.data(), recv, block.count * width);
+        recv = staged_.data();
+      }
+      wrong += static_cast<double>(loop.pattern.count_wrong(recv, block.count, block.source, block.phase));
     }
   }
   const std::vector<double> all = gather(wrong);
@@ -134,7 +165,12 @@ void Bench::check(Loop& loop, Half& half) {
 
 void Bench::time(Loop& loop, Half& half) {
   for (int i = 0; i < settings_.warmup_iters; ++i) loop.call(static_cast<std::size_t>(i));
+  finish();
   half.iterations = choose_iterations(loop);
+  if (settings_.graph_launches > 0) {
+    time_graph(loop, half);
+    return;
+  }
   const bool each = settings_.per_iter || settings_.percentiles;
   std::vector<double> times;
   if (each) times.reserve(static_cast<std::size_t>(half.iterations));
@@ -144,21 +180,54 @@ void Bench::time(Loop& loop, Half& half) {
   for (int i = 0; i < half.iterations; ++i) {
     for (int j = 0; j < settings_.agg_iters; ++j) loop.call(static_cast<std::size_t>(i));
     if (each) {
+      finish();
       const double now = clock_us();
       times.push_back((now - last) / settings_.agg_iters);
       last = now;
     }
   }
+  finish();
   const double mine = (clock_us() - start) / (static_cast<double>(half.iterations) * settings_.agg_iters);
+  take(half, mine, std::move(times));
+}
+
+void Bench::time_graph(Loop& loop, Half& half) {
+  gpu_->capture([&] {
+    for (int i = 0; i < half.iterations; ++i) {
+      for (int j = 0; j < settings_.agg_iters; ++j) loop.call(static_cast<std::size_t>(i));
+    }
+  });
+  // The first launch takes the graph to the device.
+  gpu_->replay();
+  finish();
+  const double calls = static_cast<double>(half.iterations) * settings_.agg_iters;
+  const bool each = settings_.per_iter || settings_.percentiles;
+  std::vector<double> times;
+  comm_.barrier();
+  const double start = clock_us();
+  double last = start;
+  for (int i = 0; i < settings_.graph_launches; ++i) {
+    gpu_->replay();
+    if (each) {
+      finish();
+      const double now = clock_us();
+      times.push_back((now - last) / calls);
+      last = now;
+    }
+  }
+  finish();
+  take(half, (clock_us() - start) / (calls * settings_.graph_launches), std::move(times));
+}
+
+void Bench::take(Half& half, double mine, std::vector<double> times) {
   half.measured = true;
   half.algorithm = comm_.explain_last_call().algorithm;
   half.time_us = combine(gather(mine), settings_.average);
-  if (each) {
-    times.erase(times.begin(), times.begin() + std::min(settings_.per_iter_skip, half.iterations));
-    std::vector<double> slowest(times.size());
-    comm_.all_reduce(times.data(), slowest.data(), times.size(), DataType::f64, ReduceOp::max);
-    half.spread = spread_of(std::move(slowest));
-  }
+  if (times.empty()) return;
+  times.erase(times.begin(), times.begin() + std::min<std::ptrdiff_t>(settings_.per_iter_skip, std::ssize(times)));
+  std::vector<double> slowest(times.size());
+  comm_.all_reduce(times.data(), slowest.data(), times.size(), DataType::f64, ReduceOp::max);
+  half.spread = spread_of(std::move(slowest));
 }
 
 void Bench::run_half(const RowKey& key, const Elements& elements, bool in_place, Half& half) {
@@ -172,7 +241,8 @@ void Bench::run_half(const RowKey& key, const Elements& elements, bool in_place,
   loop.arguments = {.count = elements.count, .type = key.type, .op = key.op, .place = place};
   loop.arguments.options = {.deterministic = settings_.deterministic,
                             .factor = loop.pattern.factor(place.rank),
-                            .algorithm = settings_.algorithm};
+                            .algorithm = settings_.algorithm,
+                            .stream = gpu_ ? gpu_->stream() : nullptr};
   char* recv = recv_.data() + settings_.unalign * width;
   char* send = in_place ? recv : send_.data() + settings_.unalign * width;
   loop.send = send + (in_place ? collective_.in_place_send(place, elements.count) * width : 0);
@@ -183,8 +253,8 @@ void Bench::run_half(const RowKey& key, const Elements& elements, bool in_place,
     loop.places = std::max<std::size_t>(buffer_bytes_ / loop.stride, 1);
   }
   // Products of what earlier rows left behind would run into numbers that cores compute slowly.
-  std::memset(send_.data(), 0, buffer_bytes_);
-  std::memset(recv_.data(), 0, buffer_bytes_);
+  fill(send_.data(), 0, buffer_bytes_);
+  fill(recv_.data(), 0, buffer_bytes_);
 
   time(loop, half);
   half.algorithm_bandwidth = half.time_us > 0 ? static_cast<double>(bytes) / (half.time_us * 1e3) : 0;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "perf/driver/collective.h"
+#include "perf/driver/gpu.h"
 #include "perf/driver/memory.h"
 #include "perf/driver/settings.h"
 
@@ -51,7 +53,8 @@ struct Row {
 /// The ranks' buffers and the loop around the call. Every rank makes the same calls in the same order.
 class Bench {
  public:
-  Bench(const Settings& settings, const PerfCollective& collective, Communicator& comm);
+  /// `place`: of this rank among those of its host; device memory is on a GPU of that number.
+  Bench(const Settings& settings, const PerfCollective& collective, Communicator& comm, int place = 0);
 
   /// The row is the same on all ranks. Throws tutti::Error.
   Row measure(const RowKey& key);
@@ -62,13 +65,20 @@ class Bench {
   void run_half(const RowKey& key, const Elements& elements, bool in_place, Half& half);
   void check(Loop& loop, Half& half);
   int choose_iterations(Loop& loop);
+  void finish();  // what is in the stream
+  void time_graph(Loop& loop, Half& half);
+  void take(Half& half, double mine, std::vector<double> times);
+  void fill(char* to, unsigned char value, std::size_t bytes);
+
   double clock_us() const;
   std::vector<double> gather(double mine);
 
   const Settings& settings_;
   const PerfCollective& collective_;
   Communicator& comm_;
+  std::unique_ptr<Gpu> gpu_;  // device memory only; before the memory, which is its
   std::size_t buffer_bytes_ = 0;
+  std::vector<char> staged_;  // what is made or looked at on the host
   Memory send_;
   Memory recv_;
 };

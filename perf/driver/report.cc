@@ -108,17 +108,19 @@ Report::Report(const Settings& settings, const PerfCollective& collective, std::
 void Report::print_head() const {
   const Settings& s = settings_;
   fmt::print("# tutti-perf version {} collective={} backend={} memory={}{}\n", version(), collective_.name(), s.backend,
-             s.registered ? "registered" : "plain", s.deterministic ? " deterministic" : "");
+             name_of(s.memory), s.deterministic ? " deterministic" : "");
   fmt::print("# Collective test starting: {}\n", start_time_);
   fmt::print(
-      "# nThread {} nGpus 0 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: "
-      "{} graph: 0 unalign: {}\n#\n",
-      s.threads, s.min_bytes, s.max_bytes, s.step_factor > 1 ? static_cast<std::size_t>(s.step_factor) : s.step_bytes,
-      s.step_factor > 1 ? "factor" : "bytes", s.warmup_iters, s.iters, s.agg_iters, s.check, s.unalign);
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: "
+      "{} graph: {} unalign: {}\n#\n",
+      s.threads, s.memory == MemoryKind::device ? 1 : 0, s.min_bytes, s.max_bytes,
+      s.step_factor > 1 ? static_cast<std::size_t>(s.step_factor) : s.step_bytes,
+      s.step_factor > 1 ? "factor" : "bytes", s.warmup_iters, s.iters, s.agg_iters, s.check, s.graph_launches,
+      s.unalign);
   fmt::print("# Using devices\n");
   for (const Member& member : members_) {
-    fmt::print("#  Rank {:2d} Group {:2d} Pid {:6d} on {:>10s} device {:2d} [cpu] {}\n", member.rank, 0, member.pid,
-               member.host, member.rank, s.backend);
+    fmt::print("#  Rank {:2d} Group {:2d} Pid {:6d} on {:>10s} device {:2d} [{}] {}\n", member.rank, 0, member.pid,
+               member.host, member.rank, member.gpu[0] == 0 ? "cpu" : member.gpu, s.backend);
   }
   std::string names, units, blanks;
   for (int half = 0; half < 2; ++half) {
@@ -207,13 +209,13 @@ bool Report::write_json(const Summary& summary, const std::string& experiment) c
                  {"iterations", s.iters},
                  {"aggregated_iterations", s.agg_iters},
                  {"validation", s.check},
-                 {"graph", 0},
+                 {"graph", s.graph_launches},
                  {"blocking_collectives", true},
                  {"per_iter_timing", s.per_iter || s.percentiles},
                  {"per_iter_skip", s.per_iter_skip},
                  {"parallel_init", s.parallel_init != 0},
                  {"backend", s.backend},
-                 {"memory", s.registered ? "registered" : "plain"},
+                 {"memory", name_of(s.memory)},
                  {"algorithm", s.algorithm},
                  {"deterministic", s.deterministic},
                  {"cold", s.cold},

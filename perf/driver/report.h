@@ -16,6 +16,7 @@ struct Member {
   int rank = 0;
   int pid = 0;
   char host[64] = {};
+  char gpu[64] = {};  // empty: it works on host memory
 };
 
 struct Summary {

@@ -31,13 +31,13 @@ struct Raw {
   int report_memory = 0;
   int cpu_time = 0, timestamps = 0, per_iter = 0;
   // GPUs only.
-  int gpus = 1, stream_null = 0, cuda_graph = 0, cta_policy = 0, device_implementation = 0, device_cta_count = 16;
+  int gpus = 1, stream_null = 0, cta_policy = 0, device_implementation = 0, device_cta_count = 16;
 };
 
 void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.set_help_flag("-h,--help", "print this and end");
   app.add_option("-t,--nthreads", s.threads, "ranks as threads of this process [1]")->check(CLI::PositiveNumber);
-  app.add_option("-g,--ngpus", raw.gpus, "GPUs per thread; ranks here have none, so only 1 is allowed [1]");
+  app.add_option("-g,--ngpus", raw.gpus, "GPUs per thread; a rank here has one at most, so only 1 is allowed [1]");
   app.add_option("-b,--minbytes", raw.min_bytes, "smallest size; K, M and G are powers of 1024 [8]");
   app.add_option("-e,--maxbytes", raw.max_bytes, "largest size [4M]");
   app.add_option("-i,--stepbytes", raw.step_bytes, "fixed step between sizes, instead of a factor [1M]");
@@ -58,10 +58,12 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
                  "also by the short names i8 ... f32 [float]");
   app.add_option("-r,--root", s.root, "root rank; -1: every rank in turn [0]")->check(CLI::Range(-1, 1 << 30));
   app.add_option("-z,--blocking", s.blocking, "accepted; calls always block [0]")->check(CLI::Range(0, 3));
-  app.add_option("-y,--stream_null", raw.stream_null, "accepted; there are no streams [0]");
+  app.add_option("-y,--stream_null", raw.stream_null, "device memory: 1 is the legacy default stream [0]");
   app.add_option("-T,--timeout", raw.timeout_seconds, "deadline of every wait in seconds; 0: the default [0]")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("-G,--cudagraph", raw.cuda_graph, "CUDA graphs; only 0 is allowed [0]");
+  app.add_option("-G,--cudagraph", s.graph_launches,
+                 "device memory: capture the iterations as a CUDA graph and launch it so often; 0: no graph [0]")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("-C,--report_cputime", raw.cpu_time, "report CPU time instead of latency [0]");
   app.add_option("-S,--report_timestamps", raw.timestamps, "add the time of day to each row [0]");
   app.add_option("-J,--output_file", s.json_file, "write the results as JSON to this file");
@@ -80,10 +82,11 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
 
   app.add_option("--ranks", s.ranks, "start this many processes here; under mpirun or torchrun their ranks are taken")
       ->check(CLI::PositiveNumber);
-  app.add_option("--backend", s.backend, "tutti, openmpi, mpich or gloo [tutti]")
-      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo"}));
-  app.add_option("--memory", raw.memory, "registered or plain [registered]")
-      ->check(CLI::IsMember({"registered", "plain", "0", "1"}));
+  app.add_option("--backend", s.backend, "tutti, openmpi, mpich, gloo or nccl [tutti]")
+      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}));
+  app.add_option("--memory", raw.memory,
+                 "registered, plain or device: a GPU's, dealt out in turn to the ranks of a host [registered]")
+      ->check(CLI::IsMember({"registered", "plain", "device", "0", "1"}));
   app.add_option("--algorithm", s.algorithm, "use this row of the algorithm table");
   app.add_flag("--deterministic", s.deterministic, "same bits for every algorithm and placement");
   app.add_flag("--percentiles", s.percentiles, "add p50 and p99 columns: of the iterations, each by its slowest rank");
@@ -102,14 +105,23 @@ void settle_memory(Settings& s, Raw& raw, bool algorithm_of_memory_given) {
     raw.report_memory = raw.memory == "1";
     raw.memory = "registered";
   }
-  s.registered = raw.memory == "registered" || (raw.local_register != 0 && !algorithm_of_memory_given);
+  s.memory = raw.memory == "plain"    ? MemoryKind::plain
+             : raw.memory == "device" ? MemoryKind::device
+                                      : MemoryKind::registered;
+  if (raw.local_register != 0 && !algorithm_of_memory_given) s.memory = MemoryKind::registered;
   s.report_memory = raw.report_memory != 0;
 }
 
-std::optional<std::string> needs_gpu(const Raw& raw) {
-  if (raw.gpus != 1) return fmt::format("-g {}: ranks have no GPUs here; expected 1", raw.gpus);
-  if (raw.cuda_graph != 0) return fmt::format("-G {}: there are no CUDA graphs here; expected 0", raw.cuda_graph);
-  if (raw.cta_policy != 0) return fmt::format("-x {}: there are no GPU kernels here; expected 0", raw.cta_policy);
+/// Why something cannot be had that concerns GPUs.
+std::optional<std::string> no_gpu(const Settings& s, const Raw& raw) {
+  if (raw.gpus != 1) return fmt::format("-g {}: a rank has one GPU at most; expected 1", raw.gpus);
+  if (s.graph_launches != 0 && s.memory != MemoryKind::device) {
+    return fmt::format("-G {}: a CUDA graph needs --memory device; expected 0", s.graph_launches);
+  }
+  if (s.graph_launches != 0 && raw.stream_null != 0) {
+    return fmt::format("-G {}: the legacy default stream (-y 1) cannot be captured", s.graph_launches);
+  }
+  if (raw.cta_policy != 0) return fmt::format("-x {}: kernels have no such policy here; expected 0", raw.cta_policy);
   if (raw.device_implementation != 0) {
     return fmt::format("-D {}: there is no device-side API here; expected 0", raw.device_implementation);
   }
@@ -153,8 +165,9 @@ Parsed parse_settings(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return refuse(Exit::usage, error.what());
   }
-  if (auto message = needs_gpu(raw)) return refuse(Exit::unsupported, *message);
   settle_memory(s, raw, app.count("--memory") > 0);
+  if (auto message = no_gpu(s, raw)) return refuse(Exit::unsupported, *message);
+  s.null_stream = raw.stream_null != 0;
 
   for (const auto& [option, text, value] :
        {std::tuple{"-b", &raw.min_bytes, &s.min_bytes}, std::tuple{"-e", &raw.max_bytes, &s.max_bytes},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/driver/memory.h"
 #include "tutti/types.hpp"
 
 namespace tutti::perf {
@@ -52,7 +53,9 @@ struct Settings {
   int per_iter_skip = 0;
 
   std::string backend = "tutti";
-  bool registered = true;
+  MemoryKind memory = MemoryKind::registered;
+  int graph_launches = 0;    // more than 0: the iterations are captured as a graph, which is launched so often
+  bool null_stream = false;  // device memory: the legacy default stream
   std::string algorithm;
   bool deterministic = false;
   bool percentiles = false;

@@ -76,6 +76,7 @@ class ThrottledCommunicator final : public CommunicatorInterface {
   Result<Inside> shrink() override { return wrapped(inside_->shrink()); }
   Status set_timeout(std::chrono::milliseconds timeout) override { return inside_->set_timeout(timeout); }
   void abort(const std::string& reason) override { inside_->abort(reason); }
+  Status status() const override { return inside_->status(); }
 
   Explanation explain_last_call() const override { return inside_->explain_last_call(); }
   MemoryReport memory() const override { return inside_->memory(); }

@@ -360,7 +360,9 @@ TEST(CApi, AbortEndsEveryRankAndShrinkGoesOn) {
   on_ranks(2, [](tutti_comm_t comm, int rank) {
     int32_t value = 1;
     if (rank == 0) {
+      EXPECT_DONE(tutti_comm_status(comm));
       EXPECT_DONE(tutti_comm_abort(comm, "the test says so"));
+      EXPECT_EQ(tutti_comm_status(comm), TUTTI_ABORTED);
     }
     EXPECT_EQ(tutti_recv(comm, &value, 1, TUTTI_I32, 1 - rank), TUTTI_ABORTED);
     EXPECT_NE(std::string(tutti_last_error()).find("the test says so"), std::string::npos) << tutti_last_error();

@@ -11,27 +11,31 @@ WORDS = {"types"}
 CONTRACTS = WORDS | {"base", "transport"}
 COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
                "collectives/executor", "call"}
-TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm"}
-LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "api", "interface"}
+TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc"}
+LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "api", "interface"}
 ANYTHING = None
 ROOMS = {
     "include/tutti/types.hpp": WORDS,
     "include/tutti": WORDS,
     "base": WORDS,
-    "topology": WORDS | {"base"},
+    "device": WORDS | {"base"},
+    "topology": WORDS | {"base", "device"},
     "transport": WORDS | {"base"},
     "transport/bootstrap": WORDS | {"base"},
     "transport/inproc": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
+    "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
     "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},
     "collectives/reduce": WORDS | {"base"},
-    "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call"},
+    "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call", "device"},
     "collectives/call.h": WORDS,
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
-    "collectives/baseline": WORDS | {"base", "api", "interface", "call"},
+    "collectives/baseline": WORDS | {"base", "device", "api", "interface", "call", "nccl_abi"},
     "collectives": LIBRARY | {"collectives/baseline"},
+    "nccl/abi.h": set(),
+    "nccl": WORDS | {"base", "api", "nccl_abi"},
     "training": WORDS | {"base", "api"},
     "training/torch_backend": WORDS | {"api"},
     "perf": LIBRARY | {"collectives/baseline"},
@@ -42,15 +46,16 @@ ROOMS = {
     "tests": ANYTHING,
 }
 NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collectives/call.h": "call",
-         "collectives/communicator_interface.h": "interface"}
+         "collectives/communicator_interface.h": "interface", "nccl/abi.h": "nccl_abi"}
 
 # Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and
 # the kernel's headers are free.
 THIRD_PARTIES = {
-    r"fmt/": ["base", "topology", "transport", "collectives", "training", "perf", "cli"],
+    r"fmt/": ["base", "device", "topology", "transport", "collectives", "nccl", "training", "perf", "cli"],
     r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],
+    r"cuda": ["device", "transport/cuda_ipc", "collectives/executor/cuda", "perf"],
     r"hwy/": ["collectives/reduce"],
     r"(torch|ATen|c10)/": ["training", "examples", "perf/training"],
     r"pybind11/": ["training/torch_backend"],

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "perf/driver/gpu.h"
 #include "tests/perf/run_program.h"
 
 namespace tutti::perf {
@@ -51,6 +52,11 @@ TEST(Programs, ExitStatus) {
   EXPECT_EQ(run_program("reduce_perf", "-b 5x").status, 255);
   EXPECT_EQ(run_program("reduce_perf", "--unknown").status, 6);
   EXPECT_EQ(run_program("reduce_perf", "-G 1").status, 5);
+  if (gpu_name(0) == "no GPU") {
+    const Outcome run = run_program("reduce_perf", "-t 2 --memory device");
+    EXPECT_EQ(run.status, 5);
+    EXPECT_NE(run.text.find("reduce_perf: device memory: "), std::string::npos) << run.text;
+  }
   EXPECT_EQ(run_program("reduce_perf", "--ranks 2 -r 2").status, 6);
   EXPECT_EQ(run_program("reduce_perf", "--ranks 2 -b 8 -e 8 -J /no/such/folder/out.json").status, 2);
   setenv("NCCL_TESTS_MIN_BW", "1e6", 1);

@@ -35,7 +35,7 @@ TEST(Settings, DefaultsAreNcclTests) {
   EXPECT_EQ(s.average, Average::mean);
   EXPECT_EQ(s.ops, std::vector{ReduceOp::sum});
   EXPECT_EQ(s.types, std::vector{DataType::f32});
-  EXPECT_TRUE(s.registered);
+  EXPECT_EQ(s.memory, MemoryKind::registered);
   EXPECT_EQ(s.backend, "tutti");
 }
 
@@ -79,9 +79,13 @@ TEST(Settings, LongOptions) {
 }
 
 TEST(Settings, MemoryIsOursOrAReport) {
-  EXPECT_FALSE(accepted({"--memory", "plain"}).registered);
-  EXPECT_TRUE(accepted({"--memory", "registered"}).registered);
-  EXPECT_TRUE(accepted({"-R", "1"}).registered);
+  EXPECT_EQ(accepted({"--memory", "plain"}).memory, MemoryKind::plain);
+  EXPECT_EQ(accepted({"--memory", "registered"}).memory, MemoryKind::registered);
+  EXPECT_EQ(accepted({"-R", "1"}).memory, MemoryKind::registered);
+  EXPECT_EQ(accepted({"--memory", "device"}).memory, MemoryKind::device);
+  EXPECT_EQ(accepted({"--memory", "device", "-G", "5"}).graph_launches, 5);
+  EXPECT_TRUE(accepted({"--memory", "device", "-y", "1"}).null_stream);
+  EXPECT_EQ(refused({"--memory", "device", "-y", "1", "-G", "5"}), Exit::unsupported);
   EXPECT_TRUE(accepted({"--memory", "1"}).report_memory);
   EXPECT_FALSE(accepted({"--memory", "0"}).report_memory);
 }

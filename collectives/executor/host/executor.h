@@ -20,9 +20,9 @@
 
 #include "base/status.h"
 #include "collectives/executor/host/health.h"
-#include "collectives/executor/host/prepared.h"
-#include "collectives/executor/host/record.h"
-#include "collectives/executor/host/uneven.h"
+#include "collectives/executor/prepared.h"
+#include "collectives/executor/record.h"
+#include "collectives/executor/uneven.h"
 #include "collectives/executor/host/wait.h"
 #include "transport/transport.h"
 

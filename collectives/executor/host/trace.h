@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/executor/host/record.h"
+#include "collectives/executor/record.h"
 #include "collectives/plan/plan.h"
 
 namespace tutti::executor {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/executor/host/record.h"
+#include "collectives/executor/record.h"
 
 namespace tutti::executor {
 

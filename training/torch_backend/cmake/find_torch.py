@@ -6,15 +6,19 @@ It is looked for on disk and not imported: in a build in isolation the environme
 import importlib.util
 import pathlib
 import re
+import site
 import sys
-import sysconfig
 
 
 def folders() -> list[pathlib.Path]:
     """Where torch may be, the likeliest first."""
     spec = importlib.util.find_spec("torch")
     found = [] if spec is None or spec.origin is None else [pathlib.Path(spec.origin).parent]
-    return found + [pathlib.Path(sysconfig.get_path(name)) / "torch" for name in ("platlib", "purelib")]
+    packages = site.getsitepackages([sys.prefix])
+    settings = pathlib.Path(sys.prefix) / "pyvenv.cfg"  # of a virtual environment
+    if not settings.is_file() or re.search(r"(?i)include-system-site-packages *= *true", settings.read_text()):
+        packages += [site.getusersitepackages(), *site.getsitepackages([sys.base_prefix])]
+    return found + [pathlib.Path(path) / "torch" for path in dict.fromkeys(packages)]
 
 
 for folder in folders():

@@ -77,7 +77,7 @@ TuttiBackend::WorkPtr TuttiBackend::alltoall_base(at::Tensor& output, at::Tensor
     add(call, {.kind = Collective::all_to_allv, .splits = splits_of(std::move(sent), std::move(received))}, elements,
         input, output);
   }
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::alltoall(TensorList& outputs, TensorList& inputs,
@@ -99,7 +99,7 @@ TuttiBackend::WorkPtr TuttiBackend::alltoall(TensorList& outputs, TensorList& in
        .splits = splits_of(counts_of(inputs, elements.per_element), counts_of(outputs, elements.per_element))},
       elements, {}, {});
   keep(call, out, outputs);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 }  // namespace tutti_torch

@@ -5,9 +5,8 @@
 //
 // Contents: whatever was there before. Alignment: 64 bytes; pages where it is large.
 // Used again: a block that was released waits for the next request that it fits (at most twice as large as asked),
-// since
-//   a fresh one costs page faults here and in every peer. What is live and what waits are together at most twice the
-//   most that was live at once; past that, the block that has waited longest is given back.
+//   since a fresh one costs page faults here and in every peer. What is live and what waits are together at most twice
+//   the most that was live at once; past that, the block that has waited longest is given back.
 // Sharing: registered memory is shared with the peers, and with a child that forks while it lives: what either writes
 //   the other sees. A forked child begins with no blocks of its own, and does not give back those that it inherited.
 // Threads: any. Errors: tutti::Error memory_limit becomes torch's OutOfMemoryError.

@@ -22,21 +22,21 @@ std::shared_ptr<c10::Allocator> TuttiBackend::getMemAllocator() {
 at::Tensor TuttiBackend::allocateTensor(long size, at::TensorOptions options) {
   const Caller caller{rank_, "allocate_tensor"};
   TORCH_CHECK_NOT_IMPLEMENTED(options.device().is_cpu(), caller.text(), " on ", options.device(),
-                              "; this build of backend tutti has CPU tensors only");
+                              "; expected the CPU: peers reach the memory of CUDA tensors as it is");
   TUTTI_TORCH_EXPECT(size >= 0, caller, "size is ", size, "; expected 0 or more");
   return registered_empty({size}, c10::typeMetaToScalarType(options.dtype()));
 }
 
 TuttiBackend::WorkPtr TuttiBackend::send(TensorList& tensors, int peer, int tag) {
-  return transfers_.send(only(tensors, {rank_, "send"}), peer, tag, ++sequence_);
+  return transfers_.send(only(tensors, {rank_, "send"}), peer, tag, ++messages_);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::recv(TensorList& tensors, int peer, int tag) {
-  return transfers_.receive(only(tensors, {rank_, "recv"}), peer, tag, ++sequence_);
+  return transfers_.receive(only(tensors, {rank_, "recv"}), peer, tag, ++messages_);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::recvAnysource(TensorList& tensors, int tag) {
-  return transfers_.receive_from_any(only(tensors, {rank_, "recv from any source"}), tag, ++sequence_);
+  return transfers_.receive_from_any(only(tensors, {rank_, "recv from any source"}), tag, ++messages_);
 }
 
 TuttiBackend::Job TuttiBackend::job(c10d::OpType type, const char* title) const {
@@ -50,14 +50,14 @@ void TuttiBackend::add(Job& job, Operation operation, const Elements& elements, 
   at::Tensor in = input;
   at::Tensor out = output;
   if (input.defined()) {
-    expect_served(input, job.caller);
+    place(job, input);
     in = converted ? converted_input(input, through) : contiguous_input(input);
     operation.send = in.const_data_ptr();
     job.held.push_back(in);
   }
   if (output.defined()) {
-    expect_served(output, job.caller);
-    out = in_place ? in : converted ? registered_empty(output.sizes(), through) : contiguous_output(output);
+    place(job, output);
+    out = in_place ? in : converted ? empty_on(output.device(), output.sizes(), through) : contiguous_output(output);
     operation.recv = out.mutable_data_ptr();
     job.outputs.push_back(output);
     if (!out.is_same(output)) {
@@ -77,7 +77,15 @@ void TuttiBackend::add_reduction(Job& job, tutti::Collective kind, const c10d::R
       reduction.elements, input, output, reduction.through);
 }
 
+void TuttiBackend::place(Job& job, const at::Tensor& tensor) {
+  expect_served(tensor, job.caller);
+  if (!job.device) job.device = tensor.device();
+  TUTTI_TORCH_EXPECT(*job.device == tensor.device(), job.caller, "one tensor is on ", *job.device, ", another on ",
+                     tensor.device(), "; expected one device");
+}
+
 void TuttiBackend::hold(Job& job, const FlatInput& flat, const TensorList& inputs) {
+  for (const at::Tensor& input : inputs) place(job, input);
   if (flat.copy().defined()) {
     job.held.push_back(flat.copy());
   } else {
@@ -86,19 +94,26 @@ void TuttiBackend::hold(Job& job, const FlatInput& flat, const TensorList& input
 }
 
 void TuttiBackend::keep(Job& job, FlatOutput& flat, const TensorList& outputs) {
+  for (const at::Tensor& output : outputs) place(job, output);
   job.outputs.append(outputs.begin(), outputs.end());
   if (flat.copy().defined()) job.held.push_back(flat.copy());
   for (CopyBack& back : flat.copy_back()) job.copies.push_back(std::move(back));
 }
 
-TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
+TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous, std::chrono::milliseconds timeout) {
+  if (job.device && !job.device->is_cpu()) return launch_on_device(std::move(job), asynchronous);
+  const bool limited = timeout > kNoTimeout;
   auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, std::move(job.outputs),
                                              collectives_);
   work->keep(std::move(job.held), std::move(job.copies));
   if (!asynchronous && collectives_->idle()) {
     std::exception_ptr error;
     try {
-      collectives_->run(job.operations);
+      if (limited) {
+        collectives_->run(job.operations, timeout, options_->timeout);
+      } else {
+        collectives_->run(job.operations);
+      }
     } catch (const tutti::Error& failure) {
       error = torch_error(failure);
     }
@@ -106,6 +121,7 @@ TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
     if (error) std::rethrow_exception(error);
     return work;
   }
+  if (limited) work->limit(timeout);
   translated([&] {
     collectives_->start(job.operations, [work](std::exception_ptr error) { work->complete(std::move(error)); });
   });
@@ -113,6 +129,25 @@ TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous) {
   // Behind what is still under way: waited for here, where signals are seen.
   if (!asynchronous) work->wait();
   return work;
+}
+
+TuttiBackend::WorkPtr TuttiBackend::launch_on_device(Job job, bool asynchronous) {
+  auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, job.outputs, collectives_);
+  const StreamTurn turn(asynchronous ? collectives_stream(*job.device) : current_stream(*job.device));
+  for (Operation& operation : job.operations) operation.stream = turn.stream().native_handle();
+  translated([&] { collectives_->run(job.operations); });
+  for (const CopyBack& back : job.copies) copy_into(back.to, back.from);
+  for (const Tensors* tensors : {&job.outputs, &job.held}) {
+    for (const at::Tensor& tensor : *tensors) turn.uses(tensor);
+  }
+  work->complete_on_device(turn.end());
+  transfers_.add_to_batch(work);
+  return work;
+}
+
+c10::Stream TuttiBackend::collectives_stream(c10::Device device) {
+  const std::lock_guard lock(streams_mutex_);
+  return streams_.try_emplace(device, side_stream(device)).first->second;
 }
 
 }  // namespace tutti_torch

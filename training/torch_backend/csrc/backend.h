@@ -4,21 +4,26 @@
 //   backend->allreduce(tensors)->wait();
 //
 // Synchronous calls (opts.asyncOp is false, as for dist.all_reduce(x)) run on the caller's thread; the Work is done
-// when
-//   they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the order
-//   of the calls; their errors are thrown by wait().
+//   when they return, and errors are thrown by the call. Others run on the thread of the group's communicator, in the
+//   order of the calls; their errors are thrown by wait().
 // Two communicators per group: collectives, and sends and receives (point_to_point.h), so that neither waits for the
 //   other.
-// Tensors: dense, on the host; any strides, any size, 0 dimensions too. Memory that tutti::allocate gave
-// (allocateTensor)
-//   is reached by the peers without a copy; any other works as well.
+// Devices: what is in device memory goes into a stream, the caller's current one, or for calls that are not synchronous
+//   one of the group's own behind it (streams.h). Its Work is done when the stream has come there.
+// Tensors: dense, all of a call on one device; any strides, any size, 0 dimensions too. Memory of allocateTensor, which
+//   tutti::allocate gave, is reached by the peers without a copy; any other works as well.
+// Timeouts: of the group, or of one call (opts.timeout, as dist.barrier(timeout=...) gives it). A call that is late
+//   ends the group on all ranks, with a sentence that says so; one in the background when it is waited for. Sums of
+//   sparse tensors, and calls in a stream, have the group's.
+// Sequence numbers: of collectives, so that they are the same on all ranks; messages are counted apart.
 // Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown()
-// first
-//   waits for it. Copies in a forked child refuse every call.
+//   first waits for it. Copies in a forked child refuse every call.
 // Errors: errors.h.
 #pragma once
 
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <unordered_map>
 
 #include "channel.h"
 #include "point_to_point.h"
@@ -73,7 +78,7 @@ class TuttiBackend final : public c10d::Backend {
   WorkPtr send(TensorList& tensors, int peer, int tag) override;
   WorkPtr recv(TensorList& tensors, int peer, int tag) override;
   WorkPtr recvAnysource(TensorList& tensors, int tag) override;
-  void startCoalescing() override { transfers_.start_batch(++sequence_); }
+  void startCoalescing() override { transfers_.start_batch(++messages_); }
   WorkPtr endCoalescing() override { return transfers_.finish_batch(); }
 
   // collectives.cc
@@ -115,15 +120,25 @@ class TuttiBackend final : public c10d::Backend {
     Caller caller;
     c10::SmallVector<Operation, 1> operations;
     Tensors outputs;
-    Tensors held;                  // alive until done; outputs are anyway
-    std::vector<CopyBack> copies;  // once done, before it shows
+    Tensors held;                       // alive until done; outputs are anyway
+    std::vector<CopyBack> copies;       // once done, before it shows
+    std::optional<c10::Device> device;  // where all of it is; none: there are no tensors
   };
   Job job(c10d::OpType type, const char* title) const;
   /// sparse.cc
   WorkPtr allreduce_of_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op);
   /// Until no collective is under way, seeing signals.
   void wait_for_collectives() { (void)collectives_->wait_idle(Clock::time_point::max()); }
-  WorkPtr launch(Job job, bool asynchronous);
+  /// As the caller's options say: on this thread or in the background, within a timeout of its own or the group's.
+  template <class CallOptions>
+  WorkPtr launch(Job job, const CallOptions& options) {
+    return launch(std::move(job), options.asyncOp, options.timeout);
+  }
+  WorkPtr launch(Job job, bool asynchronous, std::chrono::milliseconds timeout);
+  /// Puts it into a stream: the current one, or one beside it.
+  WorkPtr launch_on_device(Job job, bool asynchronous);
+  /// That `tensor` is served, and on the device of the job's others.
+  static void place(Job& job, const at::Tensor& tensor);
 
   /// Adds to `job` one call over whole tensors, by way of temporaries where one is not contiguous (or `through` is a
   /// type). `operation` says all but the memory and the elements; its count is of torch's. Either tensor may be
@@ -144,7 +159,13 @@ class TuttiBackend final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Channel> collectives_;
   PointToPoint transfers_;
+  /// What asynchronous collectives on the device run in, beside the caller's stream.
+  c10::Stream collectives_stream(c10::Device device);
+
+  std::mutex streams_mutex_;
+  std::unordered_map<c10::Device, c10::Stream> streams_;  // guarded by streams_mutex_
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> messages_{0};
   std::atomic<std::uint64_t> monitored_barriers_{0};
 };
 

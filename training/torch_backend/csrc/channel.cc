@@ -1,5 +1,7 @@
 #include "channel.h"
 
+#include <pthread.h>
+
 #include "errors.h"
 
 namespace tutti_torch {
@@ -11,10 +13,18 @@ struct List {
   std::vector<std::weak_ptr<Channel>> channels;  // guarded by mutex; those that are gone leave with the next to come
 };
 
-// Never destroyed: groups may be destroyed after main().
+// Never destroyed: groups may be destroyed after main(). A forked child has no channel to close: its parent's may be in
+// the middle of a call, with locks that nobody gives back here.
+List* g_list = nullptr;
+
 List& list() {
-  static auto* const list = new List;
-  return *list;
+  static const bool once = [] {
+    g_list = new List;
+    pthread_atfork(nullptr, nullptr, [] { g_list = new List; });
+    return true;
+  }();
+  (void)once;
+  return *g_list;
 }
 
 }  // namespace
@@ -75,7 +85,24 @@ tutti::Communicator Channel::communicator() const {
 
 void Channel::run(std::span<const Operation> operations) {
   const std::lock_guard lock(mutex_);
+  run(open_communicator(), operations);
+}
+
+void Channel::run(std::span<const Operation> operations, std::chrono::milliseconds timeout,
+                  std::chrono::milliseconds usual) {
+  const std::lock_guard lock(mutex_);
   tutti::Communicator& communicator = open_communicator();
+  communicator.set_timeout(timeout);
+  try {
+    run(communicator, operations);
+  } catch (const tutti::Error&) {
+    communicator.set_timeout(usual);
+    throw;
+  }
+  communicator.set_timeout(usual);
+}
+
+void Channel::run(tutti::Communicator& communicator, std::span<const Operation> operations) {
   try {
     for (const Operation& operation : operations) tutti_torch::run(communicator, operation);
   } catch (const tutti::Error& error) {
@@ -134,6 +161,15 @@ void Channel::abort(const std::string& reason) {
     state_->failed(tutti::Code::aborted);
     communicator.abort(reason);
   }
+}
+
+void Channel::expect_well() const {
+  const tutti::Communicator communicator = this->communicator();
+  std::string text;
+  const tutti::Code code = communicator ? communicator.status(&text) : tutti::Code::ok;
+  if (code == tutti::Code::ok) return;
+  state_->failed(code);
+  std::rethrow_exception(torch_error(tutti::Error(code, text)));
 }
 
 void Channel::close() {

@@ -5,8 +5,7 @@
 //   channel->start(operations, [work](std::exception_ptr error) { work->complete(error); });
 //
 // Order: that of the calls. Collectives of one group must be called in the same order on all ranks, so threads that
-// share
-//   a group order themselves, as with any backend of torch.
+//   share a group order themselves, as with any backend of torch.
 // Locks: run() holds the lock until the operation is done, start() only while it hands over. abort() takes none.
 #pragma once
 
@@ -30,8 +29,8 @@ class Channel {
   static std::shared_ptr<Channel> make(tutti::Communicator communicator);
   /// Ends what is under way with an error on all ranks: nobody is left who could wait for it.
   ~Channel();
-  /// Closes all channels of this process, before it ends: waits for what is under way for at most `limit` together,
-  /// then ends it. To be called without the GIL.
+  /// Closes all channels that this process has made, before it ends: waits for what is under way for at most `limit`
+  /// together, then ends it. To be called without the GIL.
   static void close_all(std::chrono::milliseconds limit);
 
   /// Nothing that was started is still under way.
@@ -42,6 +41,8 @@ class Channel {
 
   /// Throws tutti::Error.
   void run(std::span<const Operation> operations);
+  /// Likewise, with another timeout than the group's, which is `usual`.
+  void run(std::span<const Operation> operations, std::chrono::milliseconds timeout, std::chrono::milliseconds usual);
 
   /// `done` is called once, when all are done or one has failed: by the thread that finishes the last one, or by this
   /// one. Throws tutti::Error, and does not call `done`, when nothing was started.
@@ -56,6 +57,9 @@ class Channel {
 
   /// Of the first operation that failed, or of an abort(); ok: none.
   tutti::Code failure() const { return state_->failure.load(std::memory_order_relaxed); }
+
+  /// Throws what has ended the group, in a call that is in a stream too.
+  void expect_well() const;
 
   /// Calls `body(communicator)` under the lock. Throws tutti::Error after close().
   template <class Body>
@@ -80,6 +84,7 @@ class Channel {
   };
 
   tutti::Communicator& open_communicator();
+  void run(tutti::Communicator& communicator, std::span<const Operation> operations);
 
   const pid_t process_ = getpid();
   const std::shared_ptr<State> state_;

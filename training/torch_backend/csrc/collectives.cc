@@ -14,7 +14,7 @@ TuttiBackend::WorkPtr TuttiBackend::broadcast(TensorList& tensors, const c10d::B
   const int root = root_of(options.rootRank + options.rootTensor, size_, call.caller);
   add(call, {.kind = Collective::broadcast, .count = elements_in(tensor), .root = root},
       elements_for_moving(tensor.scalar_type()), tensor, tensor);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
@@ -22,7 +22,7 @@ TuttiBackend::WorkPtr TuttiBackend::allreduce(TensorList& tensors, const c10d::A
   const at::Tensor& tensor = only(tensors, call.caller);
   if (tensor.layout() != c10::kStrided) return allreduce_of_sparse(tensor, options.reduceOp);
   add_reduction(call, Collective::all_reduce, options.reduceOp, tensor, tensor, elements_in(tensor));
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::allreduce_coalesced(TensorList& tensors,
@@ -31,7 +31,7 @@ TuttiBackend::WorkPtr TuttiBackend::allreduce_coalesced(TensorList& tensors,
   for (const at::Tensor& tensor : tensors) {
     add_reduction(call, Collective::all_reduce, options.reduceOp, tensor, tensor, elements_in(tensor));
   }
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::reduce(TensorList& tensors, const c10d::ReduceOptions& options) {
@@ -42,13 +42,15 @@ TuttiBackend::WorkPtr TuttiBackend::reduce(TensorList& tensors, const c10d::Redu
   add_reduction(call, Collective::reduce, options.reduceOp, tensor, rank_ == root ? tensor : at::Tensor(),
                 elements_in(tensor), root);
   if (rank_ != root) call.outputs.push_back(tensor);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::barrier(const c10d::BarrierOptions& options) {
   Job call = job(c10d::OpType::BARRIER, "tutti:barrier");
+  // Whoever comes is done with what is in the stream, as with NCCL's.
+  if (options.device && !options.device->is_cpu()) synchronize_current_stream(*options.device);
   call.operations.push_back({.kind = Collective::barrier});
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 }  // namespace tutti_torch

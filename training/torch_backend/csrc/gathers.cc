@@ -30,7 +30,7 @@ TuttiBackend::WorkPtr TuttiBackend::allgather(std::vector<TensorList>& outputs, 
                                               const c10d::AllgatherOptions& options) {
   Job call = job(c10d::OpType::ALLGATHER, "tutti:all_gather");
   add_all_gather(call, only(outputs, call.caller), only(inputs, call.caller));
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::allgather_coalesced(std::vector<TensorList>& outputs, TensorList& inputs,
@@ -47,7 +47,7 @@ TuttiBackend::WorkPtr TuttiBackend::allgather_coalesced(std::vector<TensorList>&
     }
     add_all_gather(call, of_input, inputs[i]);
   }
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 void TuttiBackend::add_all_gather_single(Job& job, const at::Tensor& output, const at::Tensor& input) const {
@@ -60,7 +60,7 @@ TuttiBackend::WorkPtr TuttiBackend::_allgather_base(at::Tensor& output, at::Tens
                                                     const c10d::AllgatherOptions& options) {
   Job call = job(c10d::OpType::_ALLGATHER_BASE, "tutti:all_gather_into_tensor");
   add_all_gather_single(call, output, input);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::allgather_into_tensor_coalesced(TensorList& outputs, TensorList& inputs,
@@ -68,7 +68,7 @@ TuttiBackend::WorkPtr TuttiBackend::allgather_into_tensor_coalesced(TensorList& 
   Job call = job(c10d::OpType::COALESCED, "tutti:all_gather_into_tensor_coalesced");
   expect_as_many(outputs, inputs, call.caller);
   for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather_single(call, outputs[i], inputs[i]);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::gather(std::vector<TensorList>& outputs, TensorList& inputs,
@@ -81,7 +81,7 @@ TuttiBackend::WorkPtr TuttiBackend::gather(std::vector<TensorList>& outputs, Ten
   if (rank_ != root) {
     TUTTI_TORCH_EXPECT(outputs.empty(), call.caller, "it was given an output; expected none, as the root is ", root);
     add(call, std::move(operation), elements, input, {});
-    return launch(std::move(call), options.asyncOp);
+    return launch(std::move(call), options);
   }
   const TensorList& list = only(outputs, call.caller);
   expect_one_per_rank(list, size_, input.scalar_type(), "output", call.caller);
@@ -90,7 +90,7 @@ TuttiBackend::WorkPtr TuttiBackend::gather(std::vector<TensorList>& outputs, Ten
   operation.recv = flat.data();
   add(call, std::move(operation), elements, input, {});
   keep(call, flat, list);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::scatter(TensorList& outputs, std::vector<TensorList>& inputs,
@@ -111,7 +111,7 @@ TuttiBackend::WorkPtr TuttiBackend::scatter(TensorList& outputs, std::vector<Ten
     hold(call, flat, list);
   }
   add(call, std::move(operation), elements, {}, output);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 }  // namespace tutti_torch

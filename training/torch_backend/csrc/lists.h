@@ -48,8 +48,8 @@ inline void expect_as_many(at::TensorList outputs, at::TensorList inputs, const 
 /// `whole` holds one `block` per rank.
 inline void expect_blocks(const at::Tensor& whole, const at::Tensor& block, int size, const char* name,
                           const Caller& caller) {
-  TUTTI_TORCH_EXPECT(whole.scalar_type() == block.scalar_type(), caller, "input and output are of different types, ",
-                     whole.scalar_type(), " and ", block.scalar_type());
+  TUTTI_TORCH_EXPECT(whole.scalar_type() == block.scalar_type(), caller, "the ", name, " is of ", whole.scalar_type(),
+                     ", and what is a rank's part of it of ", block.scalar_type(), "; expected one type");
   TUTTI_TORCH_EXPECT(whole.numel() == block.numel() * size, caller, "the ", name, " has ", whole.numel(),
                      " elements; expected ", block.numel() * size, ", ", block.numel(), " for each of ", size,
                      " ranks");

@@ -7,6 +7,7 @@
 #include "backend.h"
 #include "callbacks.h"
 #include "creation.h"
+#include "signals.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti_torch {
@@ -65,14 +66,17 @@ void end_process(std::chrono::milliseconds limit) {
 
 PYBIND11_MODULE(_C, m) {
   using namespace tutti_torch;
+  find_main_thread();
   m.attr("version") = TUTTI_TORCH_VERSION;
   m.attr("tutti_version") = tutti::version();
+  m.attr("serves_cuda") = tutti::supports(tutti::Memory::device);
   m.def("create_backend", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
         py::arg("name"), py::arg("global_ranks"), NoGil());
   m.def("is_tutti", [](const BackendPtr& b) { return dynamic_cast<TuttiBackend*>(b.get()) != nullptr; });
   m.def("flight_recorder", &flight_recorder, py::arg("backend"), py::arg("json"), NoGil());
   m.def(
       "abort", [](const BackendPtr& b, const std::string& reason) { tutti_backend(b).abort_because(reason); }, NoGil());
+  m.def("error_state", [](const BackendPtr& b) { return static_cast<int>(tutti_backend(b).getError()); });
   m.def("explain", [](const BackendPtr& b) {
     tutti::Explanation e;
     {

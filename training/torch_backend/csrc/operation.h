@@ -29,6 +29,7 @@ struct Operation {
   double factor = 1.0;
   int root = 0;
   std::shared_ptr<const Splits> splits;
+  tutti::Stream stream = nullptr;  // of device memory
 };
 
 /// Carries it out on this thread. Throws tutti::Error.

@@ -32,6 +32,8 @@ class Join {
 PointToPoint::Message PointToPoint::message(bool sending, const at::Tensor& tensor, int peer, int tag,
                                             const Caller& caller) const {
   expect_served(tensor, caller);
+  TUTTI_TORCH_EXPECT(tensor.is_cpu() || (tag == 0 && peer != tutti::kAnySource), caller,
+                     "the tensor is on a device; expected tag 0, and the rank of the sender");
   TUTTI_TORCH_EXPECT(tag >= 0, caller, "tag is ", tag, "; expected 0 or more");
   TUTTI_TORCH_EXPECT((peer >= 0 && peer < size_) || (!sending && peer == tutti::kAnySource), caller, "the peer is ",
                      peer, "; expected a rank of the group, 0 to ", size_ - 1);
@@ -58,11 +60,34 @@ PointToPoint::WorkPtr PointToPoint::launch(Message message, c10d::OpType type, c
   auto work = c10::make_intrusive<TuttiWork>(type, title, caller, sequence, Tensors{message.tensor}, channel_);
   int* const source = work->source();
   *source = message.sending ? rank_ : message.peer;
+  if (!message.memory.is_cpu()) {
+    launch_on_device({&message, 1}, *work);
+    return work;
+  }
   const tutti::Work started =
       translated([&] { return channel_->use([&](tutti::Communicator& c) { return start(c, message, source); }); });
   work->keep({message.memory}, copies_of({&message, 1}));
   channel_->watch(started, [work](std::exception_ptr error) { work->complete(std::move(error)); });
   return work;
+}
+
+void PointToPoint::launch_on_device(std::span<const Message> messages, TuttiWork& work) {
+  const c10::Device device = messages.front().memory.device();
+  const c10::Stream stream = [&] {
+    const std::lock_guard lock(mutex_);
+    return streams_.try_emplace(device, side_stream(device)).first->second;
+  }();
+  const StreamTurn turn(stream);
+  translated([&] {
+    channel_->use([&](tutti::Communicator& c) {
+      c.group_start();
+      for (const Message& m : messages) note(c, m, stream.native_handle());
+      c.group_end();
+    });
+  });
+  for (const Message& m : messages) turn.uses(m.memory);
+  for (const CopyBack& back : copies_of(messages)) copy_into(back.to, back.from);
+  work.complete_on_device(turn.end());
 }
 
 std::vector<CopyBack> PointToPoint::copies_of(std::span<const Message> messages) {
@@ -120,6 +145,14 @@ PointToPoint::WorkPtr PointToPoint::finish_batch() {
     open_batches_.fetch_sub(1, std::memory_order_relaxed);
   }
   const WorkPtr work = batch.work;
+  const auto on_host = [](const Message& m) { return m.memory.is_cpu(); };
+  if (!batch.messages.empty() && std::none_of(batch.messages.begin(), batch.messages.end(), on_host)) {
+    TUTTI_TORCH_EXPECT(batch.others.empty(), caller, "it has messages of device memory beside collectives");
+    launch_on_device(batch.messages, *work);
+    return work;
+  }
+  TUTTI_TORCH_EXPECT(std::all_of(batch.messages.begin(), batch.messages.end(), on_host), caller,
+                     "it has messages of several kinds of memory; expected one");
   const auto join = std::make_shared<Join>(work, 1 + static_cast<int>(batch.others.size()));
   Tensors held;
   for (const Message& m : batch.messages) held.push_back(m.memory);
@@ -143,12 +176,12 @@ PointToPoint::WorkPtr PointToPoint::finish_batch() {
   return work;
 }
 
-void PointToPoint::note(tutti::Communicator& communicator, const Message& m) {
+void PointToPoint::note(tutti::Communicator& communicator, const Message& m, tutti::Stream stream) {
   const std::size_t count = elements_in(m.memory) * m.elements.per_element;
   if (m.sending) {
-    communicator.send(m.memory.const_data_ptr(), count, m.elements.type, m.peer, m.tag);
+    communicator.send(m.memory.const_data_ptr(), count, m.elements.type, m.peer, m.tag, stream);
   } else {
-    communicator.recv(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer, m.tag);
+    communicator.recv(m.memory.mutable_data_ptr(), count, m.elements.type, m.peer, m.tag, nullptr, stream);
   }
 }
 

@@ -8,6 +8,8 @@
 //   transfers.send(y, 1, 0, sequence);
 //   transfers.finish_batch()->wait();             // all of them together, in any order
 //
+// Devices: messages of device memory go into a stream of the group's own, in the order of the calls, and pair up by
+//   that order: without tags, and not from any source. Two ranks that send to each other do so in a batch.
 // Matching: by sender and tag; messages of a pair with one tag keep their order. Count and type must be those that were
 //   sent.
 // Threads: any. Errors: ValueError for tensor, peer or tag; what fails later is thrown by wait().
@@ -57,11 +59,13 @@ class PointToPoint {
   };
 
   Message message(bool sending, const at::Tensor& tensor, int peer, int tag, const Caller& caller) const;
+  /// Puts them into a stream, all together.
+  void launch_on_device(std::span<const Message> messages, TuttiWork& work);
   /// Starts it, or notes it where this thread has a batch open.
   WorkPtr launch(Message message, c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence);
   static tutti::Work start(tutti::Communicator& communicator, const Message& message, int* source);
   /// Between group_start and group_end.
-  static void note(tutti::Communicator& communicator, const Message& message);
+  static void note(tutti::Communicator& communicator, const Message& message, tutti::Stream stream = nullptr);
   static std::vector<CopyBack> copies_of(std::span<const Message> messages);
   /// Of this thread; null: none.
   Batch* batch();
@@ -71,7 +75,8 @@ class PointToPoint {
   const int size_;
   std::atomic<int> open_batches_{0};
   std::mutex mutex_;
-  std::unordered_map<std::thread::id, Batch> batches_;  // guarded by mutex_; of a thread, used by it alone
+  std::unordered_map<c10::Device, c10::Stream> streams_;  // guarded by mutex_
+  std::unordered_map<std::thread::id, Batch> batches_;    // guarded by mutex_; of a thread, used by it alone
 };
 
 }  // namespace tutti_torch

@@ -23,7 +23,7 @@ TuttiBackend::WorkPtr TuttiBackend::reduce_scatter(TensorList& outputs, std::vec
       add_reduction(call, Collective::reduce, options.reduceOp, input, root == rank_ ? output : at::Tensor(),
                     elements_in(input), root);
     }
-    return launch(std::move(call), options.asyncOp);
+    return launch(std::move(call), options);
   }
   const FlatInput flat(list);
   hold(call, flat, list);
@@ -34,7 +34,7 @@ TuttiBackend::WorkPtr TuttiBackend::reduce_scatter(TensorList& outputs, std::vec
        .op = reduction.op,
        .factor = reduction.factor},
       reduction.elements, {}, output);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 void TuttiBackend::add_reduce_scatter_single(Job& job, const c10d::ReduceOp& op, const at::Tensor& output,
@@ -47,7 +47,7 @@ TuttiBackend::WorkPtr TuttiBackend::_reduce_scatter_base(at::Tensor& output, at:
                                                          const c10d::ReduceScatterOptions& options) {
   Job call = job(c10d::OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_tensor");
   add_reduce_scatter_single(call, options.reduceOp, output, input);
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 TuttiBackend::WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(TensorList& outputs, TensorList& inputs,
@@ -57,7 +57,7 @@ TuttiBackend::WorkPtr TuttiBackend::reduce_scatter_tensor_coalesced(TensorList& 
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     add_reduce_scatter_single(call, options.reduceOp, outputs[i], inputs[i]);
   }
-  return launch(std::move(call), options.asyncOp);
+  return launch(std::move(call), options);
 }
 
 }  // namespace tutti_torch

@@ -9,15 +9,8 @@ namespace tutti_torch {
 
 namespace {
 
-// Python has it as the thread that imported its first module; a fork makes the forking thread the main one, with the
-// same id.
-unsigned long main_thread() {
-  static const unsigned long id = [] {
-    const py::gil_scoped_acquire gil;
-    return py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  }();
-  return id;
-}
+// Written before any wait. A fork makes the forking thread the main one, with the same id.
+unsigned long g_main_thread = 0;
 
 bool python_is_ending() {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -30,7 +23,7 @@ bool python_is_ending() {
 // Null: none.
 std::exception_ptr raised_by_handlers() {
   if (!Py_IsInitialized() || python_is_ending()) return nullptr;
-  if (static_cast<unsigned long>(pthread_self()) != main_thread()) return nullptr;
+  if (static_cast<unsigned long>(pthread_self()) != g_main_thread) return nullptr;
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() == 0) return nullptr;
   return std::make_exception_ptr(py::error_already_set());
@@ -39,6 +32,10 @@ std::exception_ptr raised_by_handlers() {
 thread_local std::exception_ptr t_interrupt;
 
 }  // namespace
+
+void find_main_thread() {
+  g_main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+}
 
 void check_signals() {
   if (const std::exception_ptr raised = raised_by_handlers()) std::rethrow_exception(raised);

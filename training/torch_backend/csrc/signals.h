@@ -15,6 +15,10 @@ namespace tutti_torch {
 
 using Clock = std::chrono::steady_clock;
 
+/// Which thread is Python's main one. To be called once, with the GIL, when the module is imported: a wait that asked
+/// for it could wait for the GIL while another thread holds the GIL and waits for the answer.
+void find_main_thread();
+
 /// Runs the handlers of signals that have come. Throws what one of them raised, KeyboardInterrupt as a rule.
 void check_signals();
 

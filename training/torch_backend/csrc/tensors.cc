@@ -4,6 +4,7 @@
 #include <c10/util/ParallelGuard.h>
 
 #include "allocator.h"
+#include "tutti/tutti.hpp"
 
 namespace tutti_torch {
 
@@ -46,8 +47,14 @@ void expect_served(const at::Tensor& tensor, const Caller& caller) {
     return;
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, caller.text(), " with a tensor of layout ",
                               tensor.layout(), "; backend tutti has dense tensors only");
-  TORCH_CHECK_NOT_IMPLEMENTED(false, caller.text(), " with a tensor on ", tensor.device(),
-                              "; this build of backend tutti has CPU tensors only");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cuda(), caller.text(), " with a tensor on ", tensor.device(),
+                              "; backend tutti has tensors on CPU and CUDA");
+  TORCH_CHECK_NOT_IMPLEMENTED(tutti::supports(tutti::Memory::device), caller.text(), " with a tensor on ",
+                              tensor.device(), "; this build of backend tutti has CPU tensors only");
+}
+
+at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType type) {
+  return device.is_cpu() ? registered_empty(sizes, type) : at::empty(sizes, at::TensorOptions(device).dtype(type));
 }
 
 void expect_served(at::TensorList tensors, at::ScalarType type, const Caller& caller) {
@@ -67,7 +74,7 @@ void copy_into(const at::Tensor& to, const at::Tensor& from) {
 at::Tensor contiguous_output(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) [[likely]]
     return tensor;
-  return registered_empty(tensor.sizes(), tensor.scalar_type());
+  return empty_on(tensor.device(), tensor.sizes(), tensor.scalar_type());
 }
 
 at::Tensor contiguous_input(const at::Tensor& tensor) {
@@ -79,7 +86,7 @@ at::Tensor contiguous_input(const at::Tensor& tensor) {
 }
 
 at::Tensor converted_input(const at::Tensor& tensor, at::ScalarType type) {
-  at::Tensor other = registered_empty(tensor.sizes(), type);
+  at::Tensor other = empty_on(tensor.device(), tensor.sizes(), type);
   copy_into(other, tensor);
   return other;
 }
@@ -89,7 +96,7 @@ FlatInput::FlatInput(at::TensorList tensors) {
     data_ = memory_of(tensors);
     return;
   }
-  copy_ = registered_empty({elements_of(tensors)}, tensors.front().scalar_type());
+  copy_ = empty_on(tensors.front().device(), {elements_of(tensors)}, tensors.front().scalar_type());
   data_ = copy_.data_ptr();
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors) {
@@ -103,7 +110,7 @@ FlatOutput::FlatOutput(at::TensorList tensors) {
     data_ = memory_of(tensors);
     return;
   }
-  copy_ = registered_empty({elements_of(tensors)}, tensors.front().scalar_type());
+  copy_ = empty_on(tensors.front().device(), {elements_of(tensors)}, tensors.front().scalar_type());
   data_ = copy_.data_ptr();
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors) {

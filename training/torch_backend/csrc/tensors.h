@@ -16,12 +16,15 @@
 
 namespace tutti_torch {
 
-/// The devices that this build serves: host memory. The one place to change for others.
-/// Errors: NotImplementedError for another device or for a sparse tensor.
+/// Errors: NotImplementedError for memory that Tutti does not serve here (host memory always, a CUDA device's where the
+/// build has CUDA), and for a sparse tensor.
 void expect_served(const at::Tensor& tensor, const Caller& caller);
 
 /// All of one type, and each one served. Errors: ValueError, NotImplementedError.
 void expect_served(at::TensorList tensors, at::ScalarType type, const Caller& caller);
+
+/// Contiguous memory on a device: registered memory on the host's, torch's own on another.
+at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType type);
 
 /// The same elements in contiguous memory: `tensor` itself where it is contiguous.
 at::Tensor contiguous_input(const at::Tensor& tensor);

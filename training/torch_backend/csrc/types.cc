@@ -104,6 +104,7 @@ Reduction reduction_for(ScalarType type, const c10d::ReduceOp& op, const Caller&
     found = std::nullopt;
   }
   if (found && tutti::is_bitwise(*found) && at::isFloatingType(type)) found = std::nullopt;
+  if (op.op_ == Op::PREMUL_SUM && at::isIntegralType(type, /*includeBool=*/true)) found = std::nullopt;
   TUTTI_TORCH_EXPECT(found.has_value(), caller, name_of(op.op_), " of ", c10::toString(type),
                      " is none of the reductions that backend tutti has");
   reduction.op = *found;

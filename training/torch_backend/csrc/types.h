@@ -4,11 +4,11 @@
 //   const Reduction r = reduction_for(tensor.scalar_type(), op, {rank, "all_reduce"});
 //
 // Moving (broadcast, gathers, scatters, all-to-all, send): every type. What Tutti has no type for goes as bytes,
-// complex
-//   numbers as pairs.
+//   complex numbers as pairs.
 // Reducing, beside the types that are the same in both:
 //   bool             as u8 that is 0 or 1: sum, max and bor are "or"; prod, min and band are "and"; bxor is itself
 //   complex          as pairs: sum, avg and premul_sum by a real factor
+//   integers         all but premul_sum, for which Tutti would round the factor to the type
 //   int16, uint16    through int32 (Reduction::through): sum and prod are exact modulo 2^16, as in a 16-bit type
 //   other fp8 types, quantised and packed types: cannot be reduced
 // Errors: ValueError, one sentence that names the caller, for a reduction that a type does not have.

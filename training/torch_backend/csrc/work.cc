@@ -2,6 +2,8 @@
 
 #include <ATen/record_function.h>
 
+#include <thread>
+
 #include "callbacks.h"
 #include "signals.h"
 
@@ -12,6 +14,11 @@ namespace {
 // The base class allocates for a title, which only a profiler looks at.
 const char* if_profiled(const char* title) {
   return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value() ? title : nullptr;
+}
+
+// A timeout of a year is none: some callers say so, and the clock's range ends.
+Clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+  return timeout < std::chrono::hours(24 * 365) ? Clock::now() + timeout : Clock::time_point::max();
 }
 
 std::optional<std::vector<at::Tensor>> shapes_of(const char* title, const Tensors& tensors) {
@@ -32,6 +39,11 @@ TuttiWork::TuttiWork(c10d::OpType type, const char* title, const Caller& caller,
 void TuttiWork::keep(Tensors held, std::vector<CopyBack> copies) {
   held_ = std::move(held);
   copies_ = std::move(copies);
+}
+
+void TuttiWork::limit(std::chrono::milliseconds timeout) {
+  limit_ = timeout;
+  deadline_ = deadline_after(timeout);
 }
 
 void TuttiWork::complete(std::exception_ptr error) {
@@ -55,35 +67,62 @@ void TuttiWork::complete(std::exception_ptr error) {
       [self = c10::intrusive_ptr<TuttiWork>::reclaim_copy(this), future = std::move(future)] { self->fill(*future); });
 }
 
+void TuttiWork::complete_on_device(std::shared_ptr<const DeviceEnd> end) {
+  end_ = std::move(end);
+  complete(nullptr);
+}
+
+bool TuttiWork::isCompleted() { return Work::isCompleted() && (end_ == nullptr || end_->reached()); }
+
 void TuttiWork::fill(c10::ivalue::Future& future) {
-  if (const std::exception_ptr error = exception()) {
-    future.setError(error);
-  } else {
+  if (const std::exception_ptr error = exception()) return future.setError(error);
+  const auto mark = [&] {
     future.markCompleted(c10::IValue(std::vector<at::Tensor>(outputs_.begin(), outputs_.end())));
-  }
+  };
+  // A future notes down where the current stream is.
+  end_ == nullptr ? mark() : end_->in_stream(mark);
 }
 
 bool TuttiWork::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  const bool limited = timeout > kNoTimeout && timeout < std::chrono::hours(24 * 365);
-  const Clock::time_point deadline = limited ? Clock::now() + timeout : Clock::time_point::max();
+  const Clock::time_point deadline = timeout > kNoTimeout ? deadline_after(timeout) : Clock::time_point::max();
   bool done = false;
   try {
-    done = wait_with_signals(cv_, lock, deadline, [this] { return completed_; });
+    done = wait_with_signals(cv_, lock, std::min(deadline, deadline_), [this] { return completed_; });
   } catch (...) {
     if (const auto channel = channel_.lock()) channel->abort(caller_.text() + " and was interrupted while it waited");
     throw;
   }
+  if (!done && deadline_ <= deadline) {
+    lock.unlock();
+    const std::string why = c10::str(caller_.text(), " and it was not done within ", limit_.count(),
+                                     " ms, the timeout that the call was given");
+    if (const auto channel = channel_.lock()) channel->abort(why);
+    TORCH_CHECK_WITH(DistBackendError, false, why);
+  }
   TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and waited for it for ", timeout.count(),
                    " ms, the limit that it gave to wait(); the call goes on");
   if (exception_) std::rethrow_exception(exception_);
+  if (end_ == nullptr) return true;
+  lock.unlock();
+  if (const auto channel = channel_.lock()) channel->expect_well();
+  end_->block_current_stream();
+  for (auto pause = std::chrono::microseconds(10); deadline != Clock::time_point::max() && !end_->reached();
+       pause = std::min<std::chrono::microseconds>(pause * 2, kSignalSlice)) {
+    TORCH_CHECK_WITH(DistBackendError, Clock::now() < deadline, caller_.text(), " and waited for the device for ",
+                     timeout.count(), " ms, the limit that it gave to wait(); the call goes on");
+    check_signals();
+    std::this_thread::sleep_for(pause);
+  }
   return true;
 }
 
 std::vector<at::Tensor> TuttiWork::result() { return {outputs_.begin(), outputs_.end()}; }
 
 c10::intrusive_ptr<c10::ivalue::Future> TuttiWork::getFuture() {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+  std::vector<c10::Device> devices;
+  if (!outputs_.empty() && !outputs_.front().is_cpu()) devices.push_back(outputs_.front().device());
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), std::move(devices));
   {
     const std::lock_guard lock(mutex_);
     if (!completed_) {

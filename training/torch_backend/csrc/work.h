@@ -2,12 +2,14 @@
 //
 // Who ends it: complete(), called by the thread that did the work. What is to be done with the result before the caller
 //   may see it (copies into tensors that are not contiguous) is done there, so that "completed" means all of it.
+// On a device it is complete when it is in a stream; wait() puts the current stream behind it, and blocks the caller
+//   only when it has a limit. isCompleted() asks the device.
 // Future: made when asked for, completed after the call is and never before, by a thread that may run Python
 //   (callbacks.h). Its value is the list of the outputs.
 // Memory: holds inputs and temporaries until it is complete, and the outputs as long as it lives.
 // wait(): sees signals (signals.h). What a handler raises is thrown, and the group ends on all ranks, as it does when a
 //   blocking call is interrupted: this rank will not take part in what is under way as the others expect. With a limit
-//   that passes, DistBackendError; the call goes on all the same.
+//   that passes, DistBackendError; the call goes on all the same, unless it is past a timeout of its own: see limit().
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -16,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "channel.h"
+#include "streams.h"
 #include "tensors.h"
 
 namespace tutti_torch {
@@ -30,11 +33,16 @@ class TuttiWork final : public c10d::Work {
 
   /// What is needed until it is complete: `held` is kept alive, `copies` are made then (when it went well).
   void keep(Tensors held, std::vector<CopyBack> copies);
+  /// A timeout of its own, from now on: whoever waits for it longer ends the group, on all ranks. Before it is started.
+  void limit(std::chrono::milliseconds timeout);
   /// Where the rank goes from which a receive got its message; before complete().
   int* source() { return &source_; }
   /// Null: done well.
   void complete(std::exception_ptr error);
+  /// It is in a stream: done when `end` is reached.
+  void complete_on_device(std::shared_ptr<const DeviceEnd> end);
 
+  bool isCompleted() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override;
   int sourceRank() const override { return source_; }
@@ -48,10 +56,13 @@ class TuttiWork final : public c10d::Work {
   const std::uint64_t sequence_;
   const Tensors outputs_;
   const std::weak_ptr<Channel> channel_;
-  Tensors held_;                                    // of the thread that completes, after keep()
-  std::vector<CopyBack> copies_;                    // likewise
-  int source_ = -1;                                 // likewise
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_
+  std::chrono::milliseconds limit_ = kNoTimeout;           // before it is started
+  Clock::time_point deadline_ = Clock::time_point::max();  // likewise
+  Tensors held_;                                           // of the thread that completes, after keep()
+  std::vector<CopyBack> copies_;                           // likewise
+  int source_ = -1;                                        // likewise
+  std::shared_ptr<const DeviceEnd> end_;                   // before it is complete; null: on the host
+  c10::intrusive_ptr<c10::ivalue::Future> future_;         // guarded by mutex_
 };
 
 }  // namespace tutti_torch

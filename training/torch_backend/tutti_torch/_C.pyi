@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
-from torch.distributed import Backend, Store
+# torch.distributed.Backend is another thing: the name of a backend.
+from torch._C._distributed_c10d import Backend, Store
 
 version: str
 tutti_version: str
+serves_cuda: bool  # this build, on this machine
 
 def create_backend(
     store: Store, rank: int, size: int, timeout: timedelta, name: str, global_ranks: list[int]
@@ -13,6 +15,7 @@ def create_backend(
 def is_tutti(backend: Backend) -> bool: ...
 def flight_recorder(backend: Backend, json: bool) -> str: ...
 def abort(backend: Backend, reason: str) -> None: ...
+def error_state(backend: Backend) -> int: ...  # c10d::ErrorType, which PyTorch does not bind for all backends
 def explain(backend: Backend) -> tuple[str, int, int, str]: ...
 def memory(backend: Backend) -> tuple[int, int, int]: ...
 def registered_memory() -> tuple[int, int, int]: ...

@@ -3,7 +3,7 @@
     import torch.distributed as dist
     import tutti_torch                    # registers the backend
 
-    dist.init_process_group("tutti")      # or "cpu:tutti,cuda:nccl"
+    dist.init_process_group("tutti")      # or "cpu:tutti,cuda:tutti", "cpu:tutti,cuda:nccl"
 
 Everything above torch.distributed works as with any other backend. What is here beside that: what ran and why
 (explain), what was called last on all ranks (flight_recorder), and the end of a group from one rank (abort).
@@ -17,8 +17,15 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Backend  # dist.Backend is the name of one
 
-from tutti_torch._built_for import BUILT_FOR_TORCH
+try:
+    from tutti_torch._built_for import BUILT_FOR_TORCH
+except ModuleNotFoundError:
+    raise ImportError(
+        f"{os.path.dirname(__file__)} is tutti_torch's source, not the installed package, and comes before it on the "
+        "path: run Python from another folder"
+    ) from None
 
 if torch.__version__ != BUILT_FOR_TORCH:
     raise ImportError(
@@ -31,7 +38,7 @@ from tutti_torch import _C  # noqa: E402  (only loads with the torch that it was
 __all__ = ["Explanation", "abort", "explain", "flight_recorder", "info", "memory", "monitored_barrier"]
 __version__: str = _C.version
 
-_DEVICES = ["cpu"]  # whose tensors this build serves
+_DEVICES = ["cpu", "cuda"] if _C.serves_cuda else ["cpu"]  # whose tensors are served here
 _LAST_CHANCE = timedelta(seconds=1)  # for what is still under way when the process ends
 
 _prepared_pid = 0  # of the process whose end is prepared: a fork has an end of its own
@@ -97,18 +104,20 @@ def monitored_barrier(
     _C.monitored_barrier(_backend(group), limit, wait_all_ranks)
 
 
-def _backend(group: dist.ProcessGroup | None) -> Any:
+def _backend(group: dist.ProcessGroup | None) -> Backend:
     """The Tutti backend of a group, out of the wrapper that TORCH_DISTRIBUTED_DEBUG=DETAIL puts around it."""
     group = dist.distributed_c10d._get_default_group() if group is None else group
+    if not isinstance(group, dist.ProcessGroup):  # new_group() gives a number to the ranks that are not in it
+        raise ValueError(f"the group is {group!r}; expected a group of which this rank is a member")
     for device in group._device_types:
-        backend = group._get_backend(device)
-        backend = getattr(backend, "wrapped_pg", backend)
+        wrapped = group._get_backend(device)
+        backend: Backend = getattr(wrapped, "wrapped_pg", wrapped)
         if _C.is_tutti(backend):
             return backend
     raise ValueError(f"group {group.group_name} has no device whose backend is tutti")
 
 
-def _create(options: Any, _backend_options: Any) -> dist.Backend:
+def _create(options: Any, _backend_options: Any) -> Backend:
     _prepare_end()
     return _C.create_backend(
         options.store,

@@ -59,6 +59,10 @@ def test_wrong_groups_are_refused(world: World) -> None:
         with pytest.raises((TypeError, ValueError)) as error:
             function(pair.gloo)
         assert "tutti" in str(error.value)
+    others = dist.new_group([0], backend=BACKEND)
+    if world.rank != 0:
+        with pytest.raises(ValueError, match="expected a group of which this rank is a member"):
+            tutti_torch.memory(others)
     dist.all_reduce(torch.ones(1), group=pair.tutti)
 
 

@@ -10,7 +10,8 @@ from support import calls
 from support.calls import Case
 from support.groups import Pair, World
 from support.launch import BACKEND
-from support.values import ARITHMETIC, DTYPES, FLOATS, LAYOUTS, Op, gloo_takes, make, ops_of, reduced, same
+from support.values import (ARITHMETIC, COMPLEX, DTYPES, FLOATS, FP8, LAYOUTS, Op, gloo_takes, make, ops_of, reduced,
+                            same)
 
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (4, 3, 2), (1025,)]
 NUMBERS = [dtype for dtype in DTYPES if ops_of(dtype)]
@@ -24,7 +25,7 @@ def check(pair: Pair, name: str, case: Case, oracle: bool) -> None:
     """The call on the group under test; then, if Gloo has it, the same on Gloo."""
     if BACKEND == "gloo" and (not oracle or case.dtype is torch.bool):
         return  # these tests tried on Gloo itself
-    call = {**calls.REDUCING, **calls.MOVING, "all_gather_uneven": calls.all_gather_uneven}[name]
+    call = {**calls.REDUCING, **calls.MOVING}[name]
     got, expected = call(case)
     exact = case.op != Op.AVG
     same(got, expected, exact=exact, what=f"{name}: {case}")
@@ -59,7 +60,7 @@ def test_reducing(world: World, name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
-@pytest.mark.parametrize("name", [*calls.MOVING, "all_gather_uneven"])
+@pytest.mark.parametrize("name", calls.MOVING)
 def test_moving(world: World, name: str, dtype: torch.dtype) -> None:
     pair = world.pair()
     for number, (shape, layout) in enumerate(itertools.product(SHAPES, LAYOUTS)):
@@ -119,16 +120,25 @@ def test_not_a_number_and_infinity(world: World, dtype: torch.dtype) -> None:
     assert x[0] == float("inf") and x[1] == float("-inf") and x[5] == pair.size
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
+@pytest.mark.parametrize("dtype", [*FLOATS, *FP8, *COMPLEX], ids=name_of)
 @pytest.mark.parametrize("how", ["number", "tensor"])
 def test_premul_sum(world: World, dtype: torch.dtype, how: str) -> None:
     """FSDP's division before the sum. A power of two, so that the product is exact."""
     pair = world.pair()
-    factor = 0.25 if how == "number" else torch.tensor([0.25], dtype=dtype)
-    inputs = [make("premul", rank, (33,), dtype, Op.SUM) for rank in range(pair.size)]
+    factor = 0.25 if how == "number" else torch.tensor([0.25], dtype=dtype if dtype in FLOATS else torch.float32)
+    op = dist._make_nccl_premul_sum(factor)
+    inputs = [make("premul", rank, (4 * pair.size,), dtype, Op.SUM) for rank in range(pair.size)]
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    expected = [reduced([(part.to(wide) * 0.25).to(dtype) for part in inputs], Op.SUM)]
     x = inputs[pair.rank].clone()
-    dist.all_reduce(x, op=dist._make_nccl_premul_sum(factor), group=pair.tutti)
-    same([x], [reduced([part * 0.25 for part in inputs], Op.SUM)], exact=True, what="premul_sum")
+    dist.all_reduce(x, op=op, group=pair.tutti)
+    same([x], expected, exact=True, what="all_reduce")
+    x = inputs[pair.rank].clone()
+    dist.reduce(x, 0, op=op, group=pair.tutti)
+    same([x] if pair.rank == 0 else [], expected if pair.rank == 0 else [], exact=True, what="reduce")
+    x = inputs[pair.rank].new_empty(4)
+    dist.reduce_scatter_tensor(x, inputs[pair.rank], op=op, group=pair.tutti)
+    same([x], [expected[0].chunk(pair.size)[pair.rank]], exact=True, what="reduce_scatter_tensor")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=name_of)
@@ -151,7 +161,9 @@ def test_refusals_come_before_anything_is_done(world: World) -> None:
     pair = world.pair()
     refused: list[tuple[torch.dtype, Op]] = [
         (torch.float32, Op.BAND), (torch.bfloat16, Op.BXOR), (torch.complex64, Op.MAX), (torch.complex64, Op.PRODUCT),
-        (torch.float8_e4m3fnuz, Op.SUM), (torch.bool, Op.AVG), (torch.float8_e5m2, Op.BOR)]
+        (torch.float8_e4m3fnuz, Op.SUM), (torch.bool, Op.AVG), (torch.float8_e5m2, Op.BOR),
+        (torch.int32, dist._make_nccl_premul_sum(0.5)), (torch.int16, dist._make_nccl_premul_sum(0.5)),
+        (torch.bool, dist._make_nccl_premul_sum(0.5))]
     for dtype, op in refused:
         x = torch.ones(4).to(dtype)
         before = x.clone()

@@ -60,6 +60,32 @@ def test_fully_shard(world: World, reshard: bool) -> None:
     check(world.pair(), sharded(reshard_after_forward=reshard))
 
 
+def test_buffers_of_the_backend(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathered and reduced in registered memory, which FSDP2 asks the backend for."""
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has no memory of its own")
+    import tutti_torch
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import ProcessGroupAllocMixin
+    allocate, given = ProcessGroupAllocMixin.allocate, []
+
+    def noted(self: ProcessGroupAllocMixin, *size: object, **how: object) -> torch.Tensor:
+        given.append(allocate(self, *size, **how))  # type: ignore[arg-type]
+        return given[-1]
+
+    def wrap(model: nn.Module, group: dist.ProcessGroup) -> nn.Module:
+        model = sharded()(model, group)
+        for module in model.modules():
+            if isinstance(module, FSDPModule) and group is pair.tutti:
+                module.set_allocate_memory_from_process_group_for_comm(True)
+        return model
+
+    monkeypatch.setattr(ProcessGroupAllocMixin, "allocate", noted)
+    before = tutti_torch.info()["registered_memory"]["live"]
+    check(pair, wrap)
+    assert given and tutti_torch.info()["registered_memory"]["live"] - before >= sum(x.nbytes for x in given)
+
+
 def test_clipping(world: World) -> None:
     check(world.pair(), sharded(), clip=True)
 

@@ -25,6 +25,26 @@ def test_work(world: World) -> None:
     assert x.eq(expected(pair.size)).all()
 
 
+def test_a_wait_with_a_limit(world: World) -> None:
+    """It ends without the call, which goes on."""
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo gives up the group")
+    x = torch.full((1000,), pair.rank + 1.0)
+    if pair.rank == 0:
+        work = dist.all_reduce(x, group=pair.tutti, async_op=True)
+        assert work is not None
+        with pytest.raises(dist.DistBackendError, match="rank 0 called all_reduce.* 20 ms.* goes on"):
+            work.wait(timedelta(milliseconds=20))
+        assert not work.is_completed()
+    dist.barrier(group=pair.gloo)
+    if pair.rank != 0:
+        work = dist.all_reduce(x, group=pair.tutti, async_op=True)
+        assert work is not None
+    assert work.wait(timedelta(seconds=60))
+    assert x.eq(expected(pair.size)).all()
+
+
 def test_work_is_done_without_a_wait(world: World) -> None:
     """Somebody makes progress: nobody has to call wait()."""
     pair = world.pair()

@@ -2,6 +2,9 @@
 import gc
 import os
 import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 import torch
@@ -10,6 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from support.groups import TIMEOUT, World
 from support.launch import BACKEND
+
+SOON = timedelta(seconds=1)
+TIMED_OUT, COMMUNICATION_ERROR = 1, 2  # c10d::ErrorType
 
 
 def total(group: dist.ProcessGroup, value: float) -> float:
@@ -93,17 +99,30 @@ def test_destroy_and_init_again(world: World) -> None:
         assert not dist.is_initialized()
 
 
-def test_both_devices_in_one_group(world: World) -> None:
+@pytest.mark.parametrize("backends", [f"cpu:{BACKEND},cuda:{BACKEND}", f"cpu:{BACKEND},cuda:gloo",
+                                      f"cpu:gloo,cuda:{BACKEND}", f"cpu:{BACKEND},meta:gloo",
+                                      f"cuda:gloo,cpu:{BACKEND}"])
+def test_several_devices_in_one_group(world: World, backends: str) -> None:
+    """Each device's calls go to its backend; here only the CPU's can be made."""
     world.close()
-    for backend in (f"cpu:{BACKEND},cuda:{BACKEND}", f"cpu:{BACKEND},cuda:gloo"):
-        dist.init_process_group(backend, store=dist.PrefixStore(f"devices/{backend}", world._store), rank=world.rank,
-                                world_size=world.size)
-        assert dist.group.WORLD and total(dist.group.WORLD, 1) == world.size
-        got: list[object] = [None] * world.size
-        dist.all_gather_object(got, world.rank)
-        assert got == list(range(world.size))
-        dist.barrier()
-        dist.destroy_process_group()
+    dist.init_process_group(backends, store=dist.PrefixStore(f"devices/{backends}", world._store), rank=world.rank,
+                            world_size=world.size)
+    assert dist.group.WORLD and total(dist.group.WORLD, 1) == world.size
+    by_device = dict(pair.split(":") for pair in backends.split(","))
+    for device, backend in by_device.items():
+        assert dist.group.WORLD._get_backend(torch.device(device)).name() == backend
+    got: list[object] = [None] * world.size
+    dist.all_gather_object(got, world.rank)
+    assert got == list(range(world.size))
+    dist.barrier()
+    inner = dist.new_group([0, world.size - 1])  # of the same backends
+    if world.rank in (0, world.size - 1):
+        assert inner and total(inner, 1) == 2
+    if BACKEND == "tutti":
+        import tutti_torch
+        dist.all_reduce(torch.ones(1))
+        assert ("all_reduce" in tutti_torch.flight_recorder()) == (by_device["cpu"] == BACKEND)
+    dist.destroy_process_group()
 
 
 def test_mesh_of_two_dimensions(world: World) -> None:
@@ -168,8 +187,12 @@ def test_sequence_numbers(world: World) -> None:
         dist.all_reduce(torch.ones(1), group=pair.tutti)
     last = backend._get_sequence_number_for_group()
     assert last == first + 3
+    if pair.rank == 0:  # messages are not counted: only two ranks know of one
+        dist.send(torch.ones(1), 1, group=pair.tutti)
+    elif pair.rank == 1:
+        dist.recv(torch.ones(1), 0, group=pair.tutti)
     got: list[object] = [None] * world.size
-    dist.all_gather_object(got, last, group=pair.gloo)
+    dist.all_gather_object(got, backend._get_sequence_number_for_group(), group=pair.gloo)
     assert got == [last] * world.size
 
 
@@ -180,11 +203,105 @@ def test_monitored_barrier(world: World) -> None:
     pair.tutti.monitored_barrier(TIMEOUT)
 
 
-def test_timeout_can_be_changed(world: World) -> None:
-    """The group's timeout can be changed, and what follows uses it."""
+def refused(group: dist.ProcessGroup, call: Callable[[], object]) -> str:
+    """What the call says, which must fail long before the group's deadline."""
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as error:
+        call()
+    assert time.monotonic() - begin < TIMEOUT.total_seconds() / 2
+    return str(error.value)
+
+
+WAYS_TO_BE_LATE: dict[str, Callable[[dist.ProcessGroup], object]] = {
+    "changed": lambda group: (group.set_timeout(SOON), dist.all_reduce(torch.ones(1), group=group)),
+    "changed_for_messages": lambda group: (group.set_timeout(SOON), dist.recv(torch.ones(1), None, group=group)),
+    "changed_under_way": lambda group: (
+        work := dist.all_reduce(torch.ones(1), group=group, async_op=True), group.set_timeout(SOON), work.wait()),
+    "of_a_barrier": lambda group: dist.barrier(group, timeout=SOON),
+    "of_a_barrier_started": lambda group: dist.barrier(group, async_op=True, timeout=SOON).wait(),
+    "of_a_barrier_behind_another_call": lambda group: (
+        dist.all_reduce(torch.ones(1), group=group, async_op=True), dist.barrier(group, timeout=SOON)),
+    "of_an_all_reduce": lambda group: group.allreduce(torch.ones(1), dist.ReduceOp.SUM, SOON).wait(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_BE_LATE)
+def test_timeouts(world: World, way: str) -> None:
+    """A group's, changed later on, and those of single calls. All ranks but rank 0 do not come, and are told."""
     pair = world.pair()
-    group = dist.new_group(list(range(world.size)), backend=BACKEND)
-    assert group
-    dist.distributed_c10d._set_pg_timeout(TIMEOUT * 2, group)
-    assert total(group, 1) == pair.size
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has its own")
+    from tutti_torch import _C
+    group = dist.new_group(list(range(world.size)), backend=BACKEND, timeout=TIMEOUT)
+    assert group and total(group, 1) == pair.size
+    dist.barrier(group=pair.gloo)  # a rank may be done with a call before others are
+    if world.rank == 0:
+        refused(group, lambda: WAYS_TO_BE_LATE[way](group))
+        assert _C.error_state(group._get_backend(torch.device("cpu"))) in (TIMED_OUT, COMMUNICATION_ERROR)
+    dist.barrier(group=pair.gloo)
+    if world.rank != 0:
+        refused(group, lambda: (dist.recv(torch.ones(1), 0, group=group) if way == "changed_for_messages" else
+                                dist.all_reduce(torch.ones(1), group=group)))
     dist.destroy_process_group(group)
+
+
+def test_a_timeout_of_one_call_is_of_that_call(world: World) -> None:
+    """What follows has the group's, which is shorter."""
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has its own")
+    group = dist.new_group(list(range(world.size)), backend=BACKEND, timeout=TIMEOUT)
+    assert group
+    group.set_timeout(SOON)
+    for async_op in (False, True):
+        work = dist.barrier(group, async_op, timeout=TIMEOUT)
+        assert work is None or work.wait()
+    dist.barrier(group=pair.gloo)
+    if world.rank == 0:
+        refused(group, lambda: dist.barrier(group))
+    dist.barrier(group=pair.gloo)
+    dist.destroy_process_group(group)
+
+
+def test_abort_by_torch(world: World) -> None:
+    """As torch.distributed's own abort of a group calls it: all ranks' calls end, and the group says that it failed."""
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has no such abort")
+    from tutti_torch import _C
+    group = dist.new_group(list(range(world.size)), backend=BACKEND, timeout=TIMEOUT)
+    assert group and total(group, 1) == pair.size
+    dist.barrier(group=pair.gloo)
+    backend = group._get_backend(torch.device("cpu"))
+    assert _C.error_state(backend) == 0
+    if world.rank == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        assert work is not None
+        group.abort()
+        refused(group, work.wait)
+    else:
+        refused(group, lambda: dist.all_reduce(torch.ones(1), group=group))
+    refused(group, lambda: dist.all_reduce(torch.ones(1), group=group))
+    assert _C.error_state(backend) == COMMUNICATION_ERROR
+    dist.destroy_process_group(group)
+    assert total(pair.tutti, 1) == pair.size  # another group is as it was
+
+
+def test_a_group_may_go_while_calls_are_under_way(world: World) -> None:
+    """Aborted and dropped, with tensors that only the calls still hold: who takes the group down has Python's lock, and
+    whoever lets such a tensor go wants it."""
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has no such abort")
+    for _ in range(5):
+        group = dist.new_group(list(range(world.size)), backend=BACKEND, timeout=TIMEOUT)
+        assert group and total(group, 1) == pair.size
+        dist.barrier(group=pair.gloo)  # a rank may be done with a call before others are
+        if world.rank == 0:
+            for _ in range(20):
+                dist.all_reduce(torch.ones(100), group=group, async_op=True)
+                dist.irecv(torch.ones(100), 1, group=group, tag=3)
+        dist.distributed_c10d._abort_process_group(group)
+        del group
+        gc.collect()
+    assert total(pair.tutti, 1) == pair.size

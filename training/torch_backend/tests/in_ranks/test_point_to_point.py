@@ -1,4 +1,7 @@
 """Messages between two ranks: every type and layout, tags, any source, both directions at once, batches."""
+import threading
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -156,6 +159,66 @@ def test_batch_without_some_ranks(world: World) -> None:
     for work in works:
         work.wait()
     assert pair.rank != 0 or space.eq(3).all()
+
+
+def test_to_oneself(world: World) -> None:
+    pair = world.pair()
+    if BACKEND == "gloo":
+        pytest.skip("Gloo has no pair of a rank and itself")
+    for count in (1, 100_003):
+        x, space = torch.full((count,), pair.rank + 1.0), torch.empty(count)
+        send = dist.isend(x, pair.rank, group=pair.tutti, tag=3)
+        receive = dist.irecv(space, pair.rank, group=pair.tutti, tag=3)
+        assert send is not None and receive is not None
+        send.wait(), receive.wait()
+        assert space.eq(pair.rank + 1).all()
+
+
+def test_threads(world: World) -> None:
+    """Messages of several threads, each with a tag of its own, one by one and in batches, beside collectives."""
+    pair = world.pair()
+    after, before = neighbours(pair)
+    problems: list[BaseException] = []
+
+    def in_turn(tag: int) -> None:
+        for number in range(50):
+            space = torch.empty(1 + number)
+            send = dist.isend(torch.full((1 + number,), float(pair.rank + tag)), after, group=pair.tutti, tag=tag)
+            assert dist.recv(space, before, group=pair.tutti, tag=tag) == before
+            assert send is not None
+            send.wait()
+            assert space.eq(before + tag).all()
+
+    def in_batches(tag: int) -> None:
+        """Not by batch_isend_irecv, which keeps a group's open batch where the calls of all threads look for it."""
+        cpu = torch.device("cpu")
+        for _ in range(50):
+            space = torch.empty(100)
+            pair.tutti._start_coalescing(cpu)
+            pair.tutti.send([torch.full((100,), float(pair.rank + tag))], after, tag)
+            pair.tutti.recv([space], before, tag)
+            pair.tutti._end_coalescing(cpu).wait()
+            assert space.eq(before + tag).all()
+
+    def noted(what: Callable[[int], None], tag: int) -> None:
+        try:
+            what(tag)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=noted, args=(what, tag))
+               for tag, what in enumerate((in_turn, in_batches, in_turn, in_batches))]
+    for thread in threads:
+        thread.start()
+    for number in range(100):
+        x = torch.ones(10)
+        work = dist.all_reduce(x, group=pair.tutti, async_op=number % 2 == 0)
+        if work is not None:
+            work.wait()
+        assert x.eq(pair.size).all()
+    for thread in threads:
+        thread.join()
+    assert not problems
 
 
 def test_in_a_group(world: World) -> None:

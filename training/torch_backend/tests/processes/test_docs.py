@@ -7,7 +7,7 @@ import torch
 
 from support import calls
 from support.launch import BACKEND, TESTS, run, torchrun
-from support.values import DTYPES, ops_of
+from support.values import COMPLEX, DTYPES, FLOATS, FP8, ops_of
 
 DOCS = TESTS.parent.parent.parent / "docs" / "pytorch.md"
 DEADLINE = 60
@@ -57,7 +57,7 @@ def test_types() -> None:
     assert documented == {str(dtype).removeprefix("torch."): {str(op).split(".")[-1] for op in ops_of(dtype)}
                           for dtype in DTYPES}
     premul = {name for types, ops in tables()["types"] if "PREMUL_SUM" in ops for name in names_in(types)}
-    assert premul == {"float16", "bfloat16", "float32", "float64"}
+    assert premul == {str(dtype).removeprefix("torch.") for dtype in [*FLOATS, *FP8, *COMPLEX]}  # test_premul_sum
 
 
 def test_links() -> None:

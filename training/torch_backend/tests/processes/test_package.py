@@ -2,10 +2,12 @@
 import ast
 import pathlib
 import sys
+import tempfile
+import venv
 
 import pytest
 
-from support.launch import BACKEND, run
+from support.launch import BACKEND, TESTS, run
 
 pytestmark = pytest.mark.skipif(BACKEND != "tutti", reason="Tutti's package")
 DEADLINE = 60
@@ -50,6 +52,25 @@ def test_everything_public_is_typed() -> None:
                 arguments = [*node.args.args, *node.args.kwonlyargs]
                 untyped = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
                 assert node.returns is not None and not untyped, f"{source.name}: {node.name}"
+
+
+def test_the_source_folder_is_told() -> None:
+    """Whoever starts Python where the source is would import that, which has no extension."""
+    output = python(f"import sys; sys.path.insert(0, {str(TESTS.parent)!r})\n"
+                    "try:\n  import tutti_torch\nexcept ImportError as error:\n  print('told:', error)")
+    assert "told:" in output and "another folder" in output
+
+
+def test_the_build_finds_torch() -> None:
+    """Of the environment, without importing it; in one that has none it says where it looked."""
+    import torch
+    find = str(TESTS.parent / "cmake" / "find_torch.py")
+    found = run([sys.executable, find], DEADLINE)
+    assert found.output == f"{pathlib.Path(torch.__file__).parent};{torch.__version__}"
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, symlinks=True)
+        empty = run([f"{folder}/bin/python", find], DEADLINE, PYTHONPATH="")
+    assert empty.status == 1 and f"Looked in: {folder}" in empty.output, empty.output
 
 
 def test_no_import_of_the_extension_alone() -> None:

@@ -3,15 +3,15 @@ import sys
 
 import pytest
 
-from support.launch import BACKEND, PROGRAMS, TESTS, run, torchrun
+from support.launch import BACKEND, PROGRAMS, TESTS, Ended, Ranks, run, torchrun
 
 DEADLINE = 120
 
 
-def expect(ended: object, *lines: str) -> None:
-    assert ended.status == 0, f"{ended.status}: {ended.output}"  # type: ignore[attr-defined]
+def expect(ended: Ended, *lines: str) -> None:
+    assert ended.status == 0, f"{ended.status}: {ended.output}"
     for line in lines:
-        assert line in ended.output, f"no {line!r} in: {ended.output}"  # type: ignore[attr-defined]
+        assert line in ended.output, f"no {line!r} in: {ended.output}"
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
@@ -19,27 +19,32 @@ def test_multiprocessing(method: str) -> None:
     expect(run([sys.executable, str(PROGRAMS / "start_methods.py"), method], DEADLINE), "rank 0: good", "rank 1: good")
 
 
+def in_two_ranks(*words: str) -> str:
+    """What both said; each must have ended well."""
+    with Ranks("start_methods.py", 2, *words) as started:
+        ended = started.wait(DEADLINE)
+    for rank in range(2):
+        expect(ended[rank], f"rank {rank}: good")
+    return ended[0].output + ended[1].output
+
+
 def test_loader_with_forked_workers() -> None:
-    expect(run(torchrun(2, str(PROGRAMS / "start_methods.py"), "loader"), DEADLINE), "rank 0: good", "rank 1: good")
+    in_two_ranks("loader")
 
 
 def test_a_fork_of_a_rank_is_told() -> None:
     """The rank itself goes on."""
     if BACKEND == "gloo":
         pytest.skip("Gloo hangs")
-    ended = run(torchrun(2, str(PROGRAMS / "start_methods.py"), "child"), DEADLINE)
-    expect(ended, "rank 0: good", "rank 1: good", "the child was told")
-    assert "fork" in ended.output
+    output = in_two_ranks("child")
+    assert "the child was told" in output and "fork" in output
 
 
 def test_debug_detail() -> None:
-    ended = run(torchrun(3, str(PROGRAMS / "debug.py"), "right"), DEADLINE, TORCH_DISTRIBUTED_DEBUG="DETAIL")
-    expect(ended, *(f"rank {rank}: good" for rank in range(3)))
-
-
-def test_debug_detail_tells() -> None:
-    ended = run(torchrun(2, str(PROGRAMS / "debug.py"), "wrong"), DEADLINE, TORCH_DISTRIBUTED_DEBUG="DETAIL")
-    expect(ended, "rank 0 was told", "rank 1 was told", "mismatch")
+    """What is right goes through; what is wrong is told by PyTorch."""
+    ended = run(torchrun(3, str(PROGRAMS / "debug.py")), DEADLINE, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    expect(ended, *(f"rank {rank}: good" for rank in range(3)), *(f"rank {rank} was told" for rank in range(3)),
+           "mismatch")
 
 
 def test_debug_detail_over_the_suite() -> None:

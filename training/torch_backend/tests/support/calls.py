@@ -92,6 +92,15 @@ def reduce_scatter(c: Case) -> Outcome:
     return [output], [reduced(inputs[c.rank], c.op)]
 
 
+def reduce_scatter_uneven(c: Case) -> Outcome:
+    """reduce_scatter of parts of different lengths."""
+    lengths = [rank + 1 + elements(c.shape) % 5 for rank in range(c.size)]
+    inputs = [c.inputs(("uneven", part), (length,), c.op) for part, length in enumerate(lengths)]
+    output = c.space((lengths[c.rank],))
+    c.done(dist.reduce_scatter(output, [c.lay(x[c.rank]) for x in inputs], c.op, group=c.group, async_op=c.async_op))
+    return [output], [reduced(inputs[c.rank], c.op)]
+
+
 def reduce_scatter_tensor(c: Case) -> Outcome:
     """The stacked form, as NCCL has it too."""
     inputs = c.inputs(shape=(c.size, *c.shape), op=c.op)
@@ -120,6 +129,16 @@ def all_gather(c: Case) -> Outcome:
     outputs = [c.space() for _ in range(c.size)]
     c.done(dist.all_gather(outputs, c.lay(inputs[c.rank]), group=c.group, async_op=c.async_op))
     return outputs, inputs
+
+
+def all_gather_coalesced(c: Case) -> Outcome:
+    shapes = [c.shape, (3,), (*c.shape, 2)]
+    inputs = [c.inputs(salt, shape) for salt, shape in enumerate(shapes)]
+    outputs = [[c.space(shape) for shape in shapes] for _ in range(c.size)]
+    future = dist.all_gather_coalesced(outputs, [c.lay(x[c.rank]) for x in inputs], group=c.group, async_op=c.async_op)
+    if c.async_op:  # a Future, not a Work
+        future.wait()
+    return [x for of_rank in outputs for x in of_rank], [x[rank] for rank in range(c.size) for x in inputs]
 
 
 def all_gather_into_tensor(c: Case) -> Outcome:
@@ -199,11 +218,12 @@ def barrier(c: Case) -> Outcome:
 
 
 REDUCING: dict[str, Callable[[Case], Outcome]] = {f.__name__: f for f in (
-    all_reduce, all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_tensor,
+    all_reduce, all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_uneven, reduce_scatter_tensor,
     reduce_scatter_concatenated)}
 MOVING: dict[str, Callable[[Case], Outcome]] = {f.__name__: f for f in (
-    broadcast, all_gather, all_gather_into_tensor, all_gather_concatenated, gather, scatter, all_to_all,
-    all_to_all_single, all_to_all_uneven)}
+    broadcast, all_gather, all_gather_uneven, all_gather_coalesced, all_gather_into_tensor, all_gather_concatenated,
+    gather, scatter, all_to_all, all_to_all_single, all_to_all_uneven)}
 # Calls for which Gloo is no oracle, with the reason.
-NOT_IN_GLOO = {"all_gather_uneven": "wants equal sizes", "all_gather_into_tensor": "wants the concatenated form",
+NOT_IN_GLOO = {"all_gather_uneven": "wants equal sizes", "reduce_scatter_uneven": "wants equal sizes",
+               "all_gather_coalesced": "wants one shape", "all_gather_into_tensor": "wants the concatenated form",
                "reduce_scatter_tensor": "wants the concatenated form"}

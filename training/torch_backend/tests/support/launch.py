@@ -9,9 +9,12 @@ import subprocess
 import sys
 import time
 
+from support.forked import Rank
+
 BACKEND = os.environ.get("TUTTI_TORCH_TEST_BACKEND", "tutti")
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = TESTS / "processes" / "programs"
+SECONDS_FOR_A_LINE = 60
 
 
 def rank_environment(**more: str) -> dict[str, str]:
@@ -39,8 +42,8 @@ def torchrun(ranks: int, *words: str, options: tuple[str, ...] = ()) -> list[str
             "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1", *options, *words]
 
 
-def end_session(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
-    """Ends the process and all that it started (it was started with start_new_session)."""
+def end_session(process: "subprocess.Popen[str] | subprocess.Popen[bytes] | Rank") -> None:
+    """Ends the process and all that it started (it has a session of its own)."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -73,7 +76,7 @@ def run(command: list[str], deadline: float, **environment: str) -> Ended:
 
 
 class Ranks:
-    """Ranks started one by one, with no launcher that would end the others when one dies.
+    """Ranks started one by one, as forks (rank_server.py), with no launcher that would end the others when one dies.
 
       with Ranks("killed.py", 3) as ranks:
           ranks[1].send_signal(signal.SIGKILL)
@@ -87,9 +90,7 @@ class Ranks:
         for rank in range(ranks):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
                      "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            self.processes.append(subprocess.Popen(
-                [sys.executable, str(PROGRAMS / program), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, start_new_session=True, env=rank_environment(**{**place, **environment})))
+            self.processes.append(Rank([str(PROGRAMS / program), *words], rank_environment(**{**place, **environment})))
 
     def __enter__(self) -> "Ranks":
         return self
@@ -97,22 +98,14 @@ class Ranks:
     def __exit__(self, *error: object) -> None:
         for process in self.processes:
             end_session(process)
-            if process.stdout:
-                process.stdout.close()
 
-    def __getitem__(self, rank: int) -> "subprocess.Popen[str]":
+    def __getitem__(self, rank: int) -> Rank:
         return self.processes[rank]
 
     def wait_for_line(self, rank: int, text: str) -> None:
-        """Reads a rank's output until a line holds the text. Fails when the output ends before."""
-        lines = []
-        stdout = self.processes[rank].stdout
-        assert stdout
-        for line in stdout:
-            lines.append(line)
-            if text in line:
-                return
-        raise AssertionError(f"rank {rank} never said {text!r}; it said: {''.join(lines)}")
+        """Fails when the rank's output ends without a line that holds the text."""
+        said = self.processes[rank].wait_for_line(text, SECONDS_FOR_A_LINE)
+        assert said, f"rank {rank} never said {text!r}; it said: {self.processes[rank].output(0)}"
 
     def wait(self, deadline: float) -> list[Ended]:
         """All ranks, until they have ended or `deadline` seconds from now have passed."""
@@ -120,10 +113,9 @@ class Ranks:
         ended = []
         for process in self.processes:
             try:
-                output, _ = process.communicate(timeout=max(0.1, until - time.monotonic()))
-                ended.append(Ended(process.returncode, output, time.monotonic() - self.begin))
+                status: int | None = process.wait(max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
+                status = None
                 end_session(process)
-                output, _ = process.communicate()
-                ended.append(Ended(None, output, time.monotonic() - self.begin))
+            ended.append(Ended(status, process.output(), time.monotonic() - self.begin))
         return ended

@@ -16,16 +16,17 @@ Shape = tuple[int, ...]
 UNSIGNED = [torch.uint8, torch.uint16, torch.uint32, torch.uint64]
 SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-COMPLEX = [torch.complex64, torch.complex128]
+COMPLEX = [torch.complex32, torch.complex64, torch.complex128]
 FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]
-MOVED_ONLY = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+MOVED_ONLY = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 DTYPES = [torch.bool, *UNSIGNED, *SIGNED, *FLOATS, *COMPLEX, *FP8, *MOVED_ONLY]
 
 ARITHMETIC = [Op.SUM, Op.PRODUCT, Op.MIN, Op.MAX]
 BITWISE = [Op.BAND, Op.BOR, Op.BXOR]
 
 # What Gloo takes; the rest is checked by the formula alone.
-GLOO_DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS, *COMPLEX}
+GLOO_DTYPES = {torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, *FLOATS, torch.complex64,
+               torch.complex128}
 
 
 def ops_of(dtype: torch.dtype) -> list[Op]:
@@ -78,6 +79,8 @@ def reduced(inputs: Sequence[torch.Tensor], op: Op) -> torch.Tensor:
     wide_type = dtype if dtype.is_complex or dtype.is_floating_point else torch.int64
     if dtype.is_floating_point and dtype.itemsize < 4:
         wide_type = torch.float32
+    if dtype is torch.complex32:
+        wide_type = torch.complex64
     wide = [x.to(wide_type) for x in inputs]
     verbs = {str(Op.SUM): torch.add, str(Op.AVG): torch.add, str(Op.PRODUCT): torch.mul, str(Op.MIN): torch.minimum,
              str(Op.MAX): torch.maximum, str(Op.BAND): torch.bitwise_and, str(Op.BOR): torch.bitwise_or,

@@ -1,8 +1,8 @@
 """Ranks started by torch.multiprocessing, and processes forked off a rank.
 
   start_methods.py spawn|fork|forkserver     two ranks
-  start_methods.py loader                    under torchrun: a DataLoader whose workers are forks of the rank
-  start_methods.py child                     under torchrun: a fork of the rank that tries to use its group
+  start_methods.py loader                    in each rank: a DataLoader whose workers are forks of the rank
+  start_methods.py child                     in each rank: a fork of the rank that tries to use its group
 """
 import os
 import sys
@@ -42,8 +42,30 @@ def loader() -> None:
     dist.destroy_process_group()
 
 
+def end_in_a_fork() -> None:
+    """A fork that is made while a call is under way ends as any process does, and neither waits for it nor ends it."""
+    x = torch.ones(3)
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True)
+        assert work is not None
+        process = os.fork()
+        if process == 0:
+            sys.exit(7)
+        _, status = os.waitpid(process, 0)
+        assert os.waitstatus_to_exitcode(status) == 7
+        assert not work.is_completed()
+        store.set("forked", "")
+        work.wait()
+    else:
+        store.wait(["forked"])
+        dist.all_reduce(x)
+    assert x.eq(dist.get_world_size()).all()
+
+
 def child() -> None:
     dist.init_process_group(BACKEND)
+    end_in_a_fork()
     x = torch.ones(3)
     dist.all_reduce(x)
     process = os.fork()

@@ -1,4 +1,4 @@
-#include "collectives/executor/host/record.h"
+#include "collectives/executor/record.h"
 
 #include <fmt/format.h>
 
@@ -52,11 +52,6 @@ std::uint64_t CallIdentity::fingerprint() const {
          mix(algorithm_request * 2);
 }
 
-std::uint64_t history_of(std::uint64_t before, std::uint64_t fingerprint) {
-  // A multiplication keeps the order of the calls in it; the fingerprints are mixed well already.
-  return before * 0x9E3779B97F4A7C15ULL + fingerprint;
-}
-
 void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
               transport::Handle input, transport::Handle output, double factor) {
   write(board.calls[sequence % transport::kCallRing], sequence, announcement, history, input, output, factor);
@@ -78,6 +73,15 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
     tag = static_cast<transport::Handle>(only.tag);
   }
   write(board.groups[number % transport::kCallRing], number, group, 0, tag, 0, 1.0);
+}
+
+void announce_launch(transport::Board& board, std::uint64_t number, const Announcement& announcement) {
+  write(board.launches[number % transport::kCallRing], number, announcement, 0, 0, 0, 1.0);
+}
+
+void end_launch(transport::Board& board, std::uint64_t number) {
+  CallRecord& record = board.launches[number % transport::kCallRing];
+  if (record.sequence.load(std::memory_order_relaxed) == number) end(record, true);
 }
 
 void end(CallRecord& record, bool well) {

@@ -60,6 +60,26 @@ struct PreparedStep {
   std::uint32_t destinations = 0, destination_count = 0;  // likewise
 };
 
+/// What a rank's window has room for, and how the plan's lanes are carried out.
+struct Room {
+  std::size_t scratch_half = 0;
+  std::size_t published_half = 0;
+  std::size_t express_bytes = 0;                     // of one express cell; 0: there are none
+  std::size_t slice_bytes = std::size_t{128} << 10;  // the most of a piece that passes through a slot in a round. On a
+                                                     // host it should still be in the second-level cache when the peer
+                                                     // takes it
+  int strips = 1;                                    // so many walkers share the work of a lane, each with its own
+                                                     // part of every slot and of every cell (executor/cuda)
+};
+Room room_of(const transport::WindowSizes& sizes);
+
+/// How many bytes of a slot one strip needs, where all together need `bytes`. Strips begin at multiples of kStripUnit.
+inline constexpr std::size_t kStripUnit = 16;
+constexpr std::size_t strip_bytes(std::size_t bytes, int strips) {
+  const std::size_t units = largest_share(bytes, kStripUnit);
+  return round_up(largest_share(units, static_cast<std::size_t>(strips)) * kStripUnit, transport::kCacheLine);
+}
+
 /// The slots of one kind (scratch or published). Rounds take turns with as many sets of them as fit into the half.
 struct Slots {
   int count = 0;          // of a set: what the plan says
@@ -78,6 +98,7 @@ struct Prepared {
   int rank = 0;
   int ranks = 1;
   int rounds = 1;
+  int strips = 1;           // of each lane
   std::size_t element = 1;  // bytes
   Slots scratch;
   Slots published;
@@ -106,6 +127,11 @@ struct Prepared {
 /// `streaming_above`: bytes of the larger buffer. REQUIRES: the plan is for `rank`'s communicator size. Errors:
 /// memory_limit when scratch cannot hold a single element per slot.
 Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const plan::Plan>& plan, int rank, const Shape& shape,
-                                          const transport::WindowSizes& sizes, std::size_t streaming_above);
+                                          const Room& room, std::size_t streaming_above);
+inline Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const plan::Plan>& plan, int rank,
+                                                 const Shape& shape, const transport::WindowSizes& sizes,
+                                                 std::size_t streaming_above) {
+  return prepare(plan, rank, shape, room_of(sizes), streaming_above);
+}
 
 }  // namespace tutti::executor

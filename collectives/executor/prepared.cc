@@ -1,4 +1,4 @@
-#include "collectives/executor/host/prepared.h"
+#include "collectives/executor/prepared.h"
 
 #include <fmt/format.h>
 
@@ -21,9 +21,6 @@ using plan::Step;
 using plan::StepKind;
 
 namespace {
-
-// A slice that passes through scratch should still be in the second-level cache when the peer takes it.
-constexpr std::size_t kSliceBytes = std::size_t{128} << 10;
 
 struct Pieces {
   int first = -1;
@@ -82,22 +79,25 @@ class PieceFinder {
 
 // `many`: other slots need more than one round, so these have several sets too. Sets `rounds` to what the largest piece
 // takes to be pushed through.
-Result<Slots> plan_slots(std::size_t half, int count, std::size_t piece_bytes, std::size_t element, bool many,
-                         std::size_t& rounds) {
+Result<Slots> plan_slots(std::size_t half, const Room& room, int count, std::size_t piece_bytes, std::size_t element,
+                         bool many, std::size_t& rounds) {
   rounds = 1;
   if (count == 0 || piece_bytes == 0) return Slots{};
-  const std::size_t line = transport::kCacheLine;
   const auto slots = static_cast<std::size_t>(count);
-  if (!many && piece_bytes <= std::min(half / slots / line * line, kSliceBytes)) {
-    return Slots{count, round_up(piece_bytes, line), 1};
+  const auto strips = static_cast<std::size_t>(room.strips);
+  const auto slot_bytes = [&](std::size_t bytes) { return strips * strip_bytes(bytes, room.strips); };
+  if (!many && piece_bytes <= room.slice_bytes && slot_bytes(piece_bytes) <= half / slots) {
+    return Slots{count, slot_bytes(piece_bytes), 1};
   }
-  const std::size_t elements = std::min(half / (2 * slots) / line * line, kSliceBytes) / element;
+  const std::size_t line = transport::kCacheLine;
+  const std::size_t most = half / (2 * slots) / strips / line * line * strips;
+  const std::size_t elements = std::min(most, room.slice_bytes) / element;
   if (elements == 0) {
     return Status(Code::memory_limit,
                   fmt::format("{} bytes of scratch are too few for {} slots of at least one element", half, slots));
   }
   rounds = largest_share(piece_bytes / element, elements);
-  const std::size_t bytes = round_up(std::min(piece_bytes, elements * element), line);
+  const std::size_t bytes = slot_bytes(std::min(piece_bytes, elements * element));
   return Slots{count, bytes, static_cast<int>(half / (slots * bytes))};
 }
 
@@ -110,7 +110,7 @@ Result<Slots> plan_slots(std::size_t half, int count, std::size_t piece_bytes, s
 using SlotSenders = std::vector<std::vector<int>>;
 std::optional<SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes, std::size_t express_bytes) {
   const Plan& plan = *p.plan;
-  if (p.rounds != 1 || p.opens || (plan.slots != 0 && plan.published != 0) || plan.published > 1 ||
+  if (express_bytes == 0 || p.rounds != 1 || p.opens || (plan.slots != 0 && plan.published != 0) || plan.published > 1 ||
       (plan.slots + plan.published != 0 && piece_bytes > express_bytes) || p.shape.op == ReduceOp::premul_sum) {
     return std::nullopt;
   }
@@ -172,6 +172,12 @@ Placement Prepared::placement_of(Space space) const {
   return space == Space::input ? placements.input : placements.output;
 }
 
+Room room_of(const transport::WindowSizes& sizes) {
+  return {.scratch_half = sizes.scratch_half,
+          .published_half = sizes.published_half,
+          .express_bytes = sizes.express_bytes()};
+}
+
 std::size_t Prepared::memory() const {
   std::size_t bytes =
       sizeof(*this) + ranges.capacity() * sizeof(PreparedRange) + begins.capacity() * sizeof(std::size_t);
@@ -180,7 +186,7 @@ std::size_t Prepared::memory() const {
 }
 
 Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& plan, int rank, const Shape& shape,
-                                          const transport::WindowSizes& sizes, std::size_t streaming_above) {
+                                          const Room& room, std::size_t streaming_above) {
   static std::atomic<std::uint64_t> next_id{1};
   auto prepared = std::make_shared<Prepared>();
   Prepared& p = *prepared;
@@ -188,6 +194,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   p.shape = shape;
   p.rank = rank;
   p.ranks = plan->ranks;
+  p.strips = room.strips;
   p.element = size_of(shape.type);
   p.peers = plan::peers_of(*plan, rank);
   p.opens = plan::opens_peers(*plan);
@@ -203,9 +210,10 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   std::size_t scratch_rounds = 1;
   std::size_t published_rounds = 1;
   for (const bool many : {false, true}) {
-    TUTTI_ASSIGN(p.scratch, plan_slots(sizes.scratch_half, plan->slots, piece_bytes, p.element, many, scratch_rounds));
-    TUTTI_ASSIGN(p.published,
-                 plan_slots(sizes.published_half, plan->published, piece_bytes, p.element, many, published_rounds));
+    TUTTI_ASSIGN(p.scratch,
+                 plan_slots(room.scratch_half, room, plan->slots, piece_bytes, p.element, many, scratch_rounds));
+    TUTTI_ASSIGN(p.published, plan_slots(room.published_half, room, plan->published, piece_bytes, p.element, many,
+                                         published_rounds));
     if (scratch_rounds == 1 && published_rounds == 1) break;
   }
   p.rounds = static_cast<int>(std::max(scratch_rounds, published_rounds));
@@ -217,7 +225,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
           : 1;
   p.streaming = shape.count * p.element * blocks > streaming_above;
 
-  const std::optional<SlotSenders> senders = express_senders(p, piece_bytes, sizes.express_bytes());
+  const std::optional<SlotSenders> senders = express_senders(p, piece_bytes, room.express_bytes);
   p.express = senders.has_value();
   if (p.express) {
     p.express_bytes = plan->published != 0 ? piece_bytes : 0;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/call.h"
+#include "collectives/executor/history.h"
 #include "transport/transport.h"
 #include "tutti/types.hpp"
 
@@ -62,10 +63,6 @@ struct Announcement {
   std::uint64_t bytes = 0;
 };
 
-/// What a record's fingerprint holds: that of the call, and of all calls before it. So two ranks that ever made
-/// different calls differ from then on, and find out whenever they next hear from each other.
-std::uint64_t history_of(std::uint64_t before, std::uint64_t fingerprint);
-
 /// Writes the record of call `sequence`, so that peers see it whole. `history`: up to and with this call.
 void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
               transport::Handle input, transport::Handle output, double factor);
@@ -73,14 +70,13 @@ void announce(transport::Board& board, std::uint64_t sequence, const Announcemen
 /// Writes the record of group `number` of sends and receives: for the flight recorder alone, peers do not compare it.
 void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers);
 
+/// Writes the record of the `number`-th call on device memory, and that it has ended: for the flight recorder alone.
+void announce_launch(transport::Board& board, std::uint64_t number, const Announcement& announcement);
+void end_launch(transport::Board& board, std::uint64_t number);
+
 /// The call of this record has ended.
 void end(transport::CallRecord& record, bool well);
 /// As end(), for a group that others may have overtaken: nothing when its record was used again.
 void end_group(transport::Board& board, std::uint64_t number, bool well);
-
-/// The tag that signals of this call carry.
-inline std::uint64_t tag_of(std::uint64_t history, std::uint64_t sequence) {
-  return history ^ (sequence * 0x9E3779B97F4A7C15ULL);
-}
 
 }  // namespace tutti::executor

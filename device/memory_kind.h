@@ -1,0 +1,44 @@
+// What kind of memory a pointer means. Needs no CUDA header, and on a machine without a driver no more than a load and
+// a branch.
+//
+//   const device::MemoryKind kind = device::kind_of(pointer);
+//   if (kind.on_device()) ...kind.device...
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "base/status.h"
+
+namespace tutti::device {
+
+enum class MemoryPlace { host, pinned, managed, device };
+
+struct MemoryKind {
+  MemoryPlace place = MemoryPlace::host;
+  int device = -1;  // ordinal; -1 for plain host memory. For pinned and managed memory: whose context it belongs to
+
+  /// A GPU's own memory, or memory that moves to it: kernels work on it.
+  bool on_device() const { return place == MemoryPlace::device || place == MemoryPlace::managed; }
+  friend bool operator==(const MemoryKind&, const MemoryKind&) = default;
+};
+
+/// "memory of GPU 0", "host memory", "pinned host memory", "managed memory".
+std::string print(const MemoryKind& kind);
+
+namespace internal {
+enum class Presence : int { unknown, absent, present };
+extern std::atomic<Presence> presence;
+MemoryKind ask_kind_of(const void* pointer);
+}  // namespace internal
+
+/// A pointer that the driver does not know is the host's, null too. Thread-safe.
+inline MemoryKind kind_of(const void* pointer) {
+  if (internal::presence.load(std::memory_order_relaxed) == internal::Presence::absent) return {};
+  return internal::ask_kind_of(pointer);
+}
+
+/// Ok where device memory can be used; else the reason: "this build has no CUDA", or what driver() says.
+Status available();
+
+}  // namespace tutti::device

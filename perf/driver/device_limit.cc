@@ -1,0 +1,106 @@
+#include "perf/driver/device_limit.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "perf/driver/add_kernel.h"
+#if TUTTI_HAS_CUDA
+#include "device/driver.h"
+#endif
+
+namespace tutti::perf {
+
+#if TUTTI_HAS_CUDA
+
+namespace {
+
+constexpr unsigned kThreads = 512;
+constexpr unsigned kBlocksPerMultiprocessor = 4;
+constexpr std::size_t kVector = 16;  // bytes that a thread adds at a time
+
+void check(const Status& status) {
+  if (!status.ok()) throw Error(status.code(), status.message());
+}
+void check(CUresult result, const char* call) { check(device::check(result, call)); }
+
+}  // namespace
+
+struct DeviceLimit::Kernel {
+  const device::Driver* cuda = nullptr;
+  CUlibrary library = nullptr;
+  CUfunction function = nullptr;
+  unsigned blocks = 1;
+  ~Kernel() {
+    if (library != nullptr) (void)cuda->LibraryUnload(library);
+  }
+};
+
+DeviceLimit::DeviceLimit(std::size_t most, int ranks) : gpu_(0, false), kernel_(std::make_unique<Kernel>()) {
+  for (int r = 0; r < ranks; ++r) buffers_.emplace_back(most, MemoryKind::device);
+  other_ = Memory(most, MemoryKind::device);
+  Kernel& k = *kernel_;
+  k.cuda = device::driver().value();  // gpu_ has it
+  CUkernel kernel = nullptr;
+  check(k.cuda->LibraryLoadData(&k.library, kAddKernel, nullptr, nullptr, 0, nullptr, nullptr, 0), "cuLibraryLoadData");
+  check(k.cuda->LibraryGetKernel(&kernel, k.library, kAddKernelName), "cuLibraryGetKernel");
+  check(k.cuda->KernelGetFunction(&k.function, kernel), "cuKernelGetFunction");
+  const Result<int> multiprocessors = device::attribute(0, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  check(multiprocessors.status());
+  k.blocks = static_cast<unsigned>(multiprocessors.value()) * kBlocksPerMultiprocessor;
+}
+
+DeviceLimit::~DeviceLimit() = default;
+
+void DeviceLimit::copy(char* to, const char* from, std::size_t bytes) {
+  check(kernel_->cuda->MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from), bytes,
+                                   static_cast<CUstream>(gpu_.stream())),
+        "cuMemcpyAsync");
+}
+
+template <class Call>
+double DeviceLimit::time(double seconds, const Call& call) {
+  constexpr std::size_t kMostCalls = 100'000;
+  for (std::size_t calls = 4;; calls *= 4) {
+    gpu_.synchronize();
+    const std::int64_t start = now_ns();
+    for (std::size_t i = 0; i < calls; ++i) call();
+    gpu_.synchronize();
+    const double spent = static_cast<double>(now_ns() - start) * 1e-3;
+    if (spent > seconds * 1e6 || calls > kMostCalls) return spent / static_cast<double>(calls);
+  }
+}
+
+double DeviceLimit::copy_us(std::size_t bytes, double seconds) {
+  return time(seconds, [&] { copy(other_.data(), buffer(0), bytes); });
+}
+
+double DeviceLimit::loop_us(std::size_t bytes, double seconds) {
+  const int ranks = static_cast<int>(buffers_.size());
+  return time(seconds, [&] {
+    for (int r = 1; r < ranks; ++r) {
+      copy(other_.data(), buffer(r), bytes);
+      char* to = buffer(0);
+      char* from = other_.data();
+      unsigned long long count = bytes / kVector;
+      const auto wanted =
+          static_cast<unsigned>(std::min<unsigned long long>((count + kThreads - 1) / kThreads, kernel_->blocks));
+      void* parameters[] = {&to, &from, &count};
+      check(kernel_->cuda->LaunchKernel(kernel_->function, std::max(wanted, 1U), 1, 1, kThreads, 1, 1, 0,
+                                        static_cast<CUstream>(gpu_.stream()), parameters, nullptr),
+            "cuLaunchKernel");
+    }
+    for (int r = 1; r < ranks; ++r) copy(buffer(r), buffer(0), bytes);
+  });
+}
+
+#else
+
+struct DeviceLimit::Kernel {};
+DeviceLimit::DeviceLimit(std::size_t /*most*/, int /*ranks*/) : gpu_(0, false) {}
+DeviceLimit::~DeviceLimit() = default;
+double DeviceLimit::copy_us(std::size_t /*bytes*/, double /*seconds*/) { return 0; }
+double DeviceLimit::loop_us(std::size_t /*bytes*/, double /*seconds*/) { return 0; }
+
+#endif
+
+}  // namespace tutti::perf

@@ -1,0 +1,111 @@
+"""perf/gpu.py and its tables without a GPU: which runs are made, what they make of results.
+Usage: gpu_test.py PERF_FOLDER"""
+import contextlib
+import io
+import pathlib
+import stat
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, sys.argv.pop(1))
+import gpu  # noqa: E402
+import gpu_tables  # noqa: E402
+
+MIB = 1 << 20
+# Stands for every program: writes results as theirs, or fails where it is told to.
+PROGRAM = """#!/usr/bin/env python3
+import json, pathlib, sys
+words = sys.argv[1:]
+name = pathlib.Path(sys.argv[0]).name
+if name == "tutti":
+    print(json.dumps({"gpus": {"available": True, "gpus": [{"name": "NVIDIA H200"}]}}))
+    sys.exit()
+if "FAIL" in name:
+    print(name + ": rank 1 died", file=sys.stderr)
+    sys.exit(3)
+if "-J" in words:
+    ranks = int(words[words.index("--ranks") + 1]) if "--ranks" in words else int(words[words.index("-t") + 1])
+    row = {"size": 16 << 20}
+    if name == "device_limit":
+        rows = [{"size": size, "copy_us": size / 1e6, "gb_per_s": 2000.0, "loop_us": 99.0} for size in (16 << 20, 32 << 20, 64 << 20)]
+    else:
+        rows = [{"size": size, "out_of_place": {"time": 5.0 + size * ranks / 0.9e6}} for size in (8, 16 << 20)]
+    pathlib.Path(words[words.index("-J") + 1]).write_text(json.dumps({"results": rows}))
+"""
+
+
+def programs(folder, *broken):
+    for name in ["tutti", "device_limit", *[f"{program}_perf" for program in gpu.PROGRAMS]]:
+        path = pathlib.Path(folder, name)
+        path.write_text(PROGRAM.replace('"FAIL" in name', f"name in {broken!r}"))
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+class Runs(unittest.TestCase):
+    def test_checks_look_at_everything(self):
+        runs = gpu.checks()
+        for program in gpu.PROGRAMS:
+            mine = [options for _, at, options in runs if at == program]
+            self.assertTrue(any("--ranks" in options for options in mine))
+            self.assertTrue(any("-G" in options for options in mine))
+            for options in mine:
+                self.assertEqual(options[options.index("--memory") + 1], "device")
+                self.assertNotEqual(options[options.index("-c") + 1], "0")
+
+    def test_a_wrong_result_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs(folder, "gather_perf")
+            arguments = gpu.parse_arguments(["check", "--bin", folder])
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                failed = gpu.check(arguments)
+            expected = sum(program == "gather" for _, program, _ in gpu.checks())
+            self.assertEqual(failed, expected)
+            self.assertIn("WRONG gather graph: exit status 3: gather_perf: rank 1 died", said.getvalue())
+
+    def test_bench_writes_tables_and_says_what_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs(folder, "all_gather_perf")
+            out = pathlib.Path(folder, "out")
+            arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "2"])
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(gpu.bench(arguments), 0)
+            text = (out / "results.md").read_text()
+            self.assertIn("1 GPU(s): NVIDIA H200", text)
+            self.assertIn("| 16 MiB |", text)
+            self.assertIn("2 threads, graph", text)
+            self.assertIn("- all_gather_threads_2_graph: exit status 3: all_gather_perf: rank 1 died", text)
+            self.assertTrue((out / "raw" / "all_reduce_processes_2_launch.json").exists())
+            self.assertNotIn("nccl", text)  # one GPU
+
+    def test_time_that_is_over(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs(folder)
+            arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", folder + "/out", "--budget", "1e-9"])
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(gpu.bench(arguments), 1)
+            self.assertIn("was over", said.getvalue())
+
+
+class Tables(unittest.TestCase):
+    LIMITS = {2: {size: {"copy_us": size / 1e6, "gb_per_s": 2000, "loop_us": 1} for size in (16 * MIB, 32 * MIB)}}
+
+    def test_bytes_moved(self):
+        self.assertEqual(gpu_tables.moved_bytes("all_reduce", 100, 2), 400)
+        self.assertEqual(gpu_tables.moved_bytes("all_gather", 100, 4), 500)
+
+    def test_share_of_the_limit(self):
+        times = {("all_reduce", "threads", 2, "launch"): {16 * MIB: {"time": 2 * 16 * MIB / 1e6 / 0.9}}}
+        share = gpu_tables.share_of_limit(times, self.LIMITS, ("all_reduce", "threads", 2, "launch"), 16 * MIB)
+        self.assertAlmostEqual(share, 0.9)
+        self.assertIsNone(gpu_tables.limit_us(self.LIMITS, 2, "all_reduce", 64))  # no copy of about that size
+
+    def test_goals(self):
+        times = {("all_reduce", "threads", 2, "launch"): {8: {"time": 20.0}, 16 * MIB: {"time": 2 * 16 * MIB / 1e6 / 0.9}}}
+        lines = gpu_tables.goals(times, self.LIMITS)
+        self.assertIn("- NOT met: all_reduce, 2 threads, launch, up to 64 KiB: at most 15 us (20.00 to 20.00)", lines)
+        self.assertIn("- met: all_reduce, 2 threads, from 16 MiB: 0.85 or more of the copy limit (0.90 to 0.90)", lines)
+        self.assertIn("- not measured: all_gather, 4 threads, graph, up to 64 KiB: at most 8 us", lines)
+
+
+unittest.main()

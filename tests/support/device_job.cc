@@ -1,0 +1,148 @@
+#include "tests/support/device_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "collectives/executor/cuda/kernels.h"
+#include "collectives/executor/cuda/segments.h"
+
+namespace tutti::testing {
+
+using executor::cuda::HostPlace;
+using executor::cuda::LaunchArguments;
+using executor::cuda::Program;
+
+namespace {
+
+const Program& head(const std::vector<std::byte>& program) { return *reinterpret_cast<const Program*>(program.data()); }
+
+}  // namespace
+
+AlignedBytes::AlignedBytes(std::size_t bytes)
+    : data_(static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{256}))),
+      size_(bytes) {
+  std::memset(data_.get(), 0, bytes);
+}
+
+int blocks_of(const std::vector<std::byte>& program) { return head(program).lanes * head(program).strips; }
+
+int kernel_of(const std::vector<std::byte>& program) {
+  return executor::cuda::kernel_of(head(program).type, head(program).op, head(program).reduces);
+}
+
+DeviceJob::DeviceJob(int ranks, const transport::DeviceWindowSizes& sizes) : sizes_(sizes) {
+  ranks_.resize(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    windows_.emplace_back(sizes_.bytes());
+    host_.push_back(std::make_unique<transport::DeviceHostWords>());
+    host_.back()->limit_ns = 60'000'000'000;
+    peers_.push_back({.window = reinterpret_cast<std::uint64_t>(window(r)), .flags = transport::kSameAddresses});
+    ranks_[static_cast<std::size_t>(r)].job_ = this;
+    ranks_[static_cast<std::size_t>(r)].index_ = r;
+  }
+}
+
+void DeviceJob::run(const std::function<void(DeviceRank&)>& body) {
+  std::vector<std::thread> threads;
+  for (DeviceRank& rank : ranks_) threads.emplace_back([&body, &rank] { body(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+transport::DeviceHostWords& DeviceRank::host() { return *job_->host_[static_cast<std::size_t>(index_)]; }
+
+transport::DeviceState& DeviceRank::state() {
+  return *reinterpret_cast<transport::DeviceState*>(job_->window(index_));
+}
+
+LaunchArguments DeviceRank::arguments(const std::vector<std::byte>& program, const DeviceCallArguments& call) const {
+  const auto at = [](const std::vector<std::byte>* p) {
+    return p == nullptr ? nullptr : reinterpret_cast<const Program*>(p->data());
+  };
+  LaunchArguments a;
+  a.first = at(&program);
+  a.if_plain = at(call.if_plain);
+  a.if_in_place = at(call.if_in_place);
+  a.peers = job_->peers_.data();
+  a.host = job_->host_[static_cast<std::size_t>(index_)].get();
+  a.sizes = job_->sizes_;
+  a.rank = index_;
+  a.input = reinterpret_cast<std::uint64_t>(call.input);
+  a.output = reinterpret_cast<std::uint64_t>(call.output);
+  a.fingerprint = call.fingerprint;
+  a.announcement.input = a.input;
+  a.announcement.output = a.output;
+  std::memcpy(&a.announcement.factor, &call.factor, sizeof(double));
+  a.announcement.what = call.what;
+  a.announcement.count = call.count;
+  a.announcement.flags = call.flags;
+  return a;
+}
+
+bool DeviceRank::call(const std::vector<std::byte>& program, const DeviceCallArguments& call) {
+  int blocks = blocks_of(program);
+  for (const auto* other : {call.if_plain, call.if_in_place}) {
+    if (other != nullptr) blocks = std::max(blocks, blocks_of(*other));
+  }
+  return launch(kernel_of(program), blocks, arguments(program, call));
+}
+
+bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call) {
+  LaunchArguments arguments = this->arguments(program, call);
+  const transport::DeviceWindowSizes& sizes = job_->sizes_;
+  const std::uint64_t number = ++calls_;
+  const auto wait_for = [&](std::size_t offset, std::uint64_t value) {
+    auto& word = *reinterpret_cast<std::uint64_t*>(job_->window(index_) + offset);
+    while (std::atomic_ref<std::uint64_t>(word).load(std::memory_order_acquire) < value) std::this_thread::yield();
+  };
+  bool well = true;
+  for (const executor::cuda::Cut& cut : executor::cuda::cuts_of(head(program))) {
+    for (const auto& wait : cut.before) {
+      wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) * sizeof(transport::DeviceSignal),
+               ++seen_[{wait.peer, wait.channel}]);
+    }
+    arguments.segment = cut.segment;
+    well = launch(kernel_of(program), cut.segment.begins ? 1 : blocks_of(program), arguments) && well;
+    for (int peer = 0; cut.segment.begins && number > 1 && peer < sizes.ranks; ++peer) {
+      wait_for(sizes.call_offset(peer, number - 1), number - 1);
+    }
+  }
+  return well;
+}
+
+bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {
+  return run_blocks(blocks,
+                    [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
+}
+
+bool DeviceRank::carry(const std::vector<std::byte>& mail, int blocks) {
+  executor::cuda::MailArguments a;
+  a.mail = reinterpret_cast<const executor::cuda::Mail*>(mail.data());
+  a.peers = job_->peers_.data();
+  a.host = job_->host_[static_cast<std::size_t>(index_)].get();
+  a.sizes = job_->sizes_;
+  a.rank = index_;
+  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::carry_mail_on_host(a, place); });
+}
+
+bool DeviceRank::run_blocks(int blocks, const std::function<void(const HostPlace&)>& body) {
+  const auto block = [&](std::uint32_t index) {
+    HostPlace place{.index = index, .blocks = static_cast<std::uint32_t>(blocks)};
+    if (job_->fake_clock_) place.clock = [this] { return job_->clock_.load(); };
+    std::minstd_rand random(job_->disturbance_ + index * 7919 + static_cast<unsigned>(index_) * 104729 + 1);
+    if (job_->disturbance_ != 0) {
+      place.disturb = [&random] {
+        if (random() % 61 == 0) std::this_thread::yield();
+      };
+    }
+    body(place);
+  };
+  std::vector<std::thread> threads;
+  for (int b = 1; b < blocks; ++b) threads.emplace_back(block, static_cast<std::uint32_t>(b));
+  block(0);
+  for (std::thread& thread : threads) thread.join();
+  return std::atomic_ref<std::uint64_t>(state().failed).load() == 0;
+}
+
+}  // namespace tutti::testing

@@ -1,0 +1,280 @@
+#if TUTTI_HAS_CUDA
+#include "transport/cuda_ipc/cuda_ipc.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sodium.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace tutti::transport {
+
+using device::check;
+
+namespace {
+
+/// A number of this process's own; a fork's is another one.
+std::uint64_t process_number() {
+  static std::mutex mutex;
+  static std::pair<pid_t, std::uint64_t> made{-1, 0};
+  const std::lock_guard lock(mutex);
+  if (made.first != getpid()) {
+    made.first = getpid();
+    randombytes_buf(&made.second, sizeof(made.second));
+  }
+  return made.second;
+}
+
+template <std::size_t n>
+void put_text(char (&field)[n], const std::string& text) {
+  std::strncpy(field, text.c_str(), n - 1);
+}
+
+}  // namespace
+
+/// A window that peers may still use. It outlives its CudaIpc, and so does all that is in here.
+struct CudaIpc::Retired {
+  std::unique_ptr<OwnMemory> window;
+  Notes* notes = nullptr;
+  std::uint64_t generation = 0;
+  std::shared_ptr<const Watched> watched;
+  std::shared_ptr<const void> keep;
+};
+struct CudaIpc::Retirement {
+  std::mutex mutex;
+  std::vector<Retired> windows;  // guarded by mutex
+};
+
+// Never destroyed: a communicator may live as long as the process.
+CudaIpc::Retirement& CudaIpc::retirement() {
+  static Retirement& all = *new Retirement;
+  return all;
+}
+
+bool CudaIpc::has_ended(const bootstrap::Fd& process) {
+  pollfd watched{process.get(), POLLIN, 0};
+  return process && ::poll(&watched, 1, 0) != 0;
+}
+
+void CudaIpc::sweep() {
+  Retirement& all = retirement();
+  std::vector<Retired> gone;  // freed without the lock
+  const std::lock_guard lock(all.mutex);
+  std::vector<Retired> kept;
+  for (Retired& window : all.windows) {
+    const bool stale = window.generation != device::driver_generation();  // of a driver that is no more: tests only
+    const std::uint64_t left = stale ? 0 : window.notes->leavers.load(std::memory_order_acquire);
+    bool used = false;
+    for (std::size_t r = 0; !stale && r < window.watched->size(); ++r) {
+      used |= (left >> r & 1) == 0 && !has_ended((*window.watched)[r]);
+    }
+    if (stale) (void)window.window.release();
+    (used ? kept : gone).push_back(std::move(window));
+  }
+  all.windows = std::move(kept);
+}
+
+Result<std::unique_ptr<CudaIpc>> CudaIpc::connect(Config config) {
+  sweep();
+  std::unique_ptr<CudaIpc> made(new CudaIpc(std::move(config)));
+  TUTTI_CHECK_LE(made->ranks(), static_cast<std::size_t>(kMostDeviceRanks));
+  TUTTI_TRY(made->agree(made->prepare()));
+  TUTTI_TRY(made->agree(made->meet()));
+  // What all have announced by now, all know from the beginning.
+  TUTTI_TRY(made->agree(made->poll()));
+  return made;
+}
+
+Status CudaIpc::agree(const Status& mine) {
+  Card& card = own().card;
+  if (!mine.ok()) {
+    put_text(card.why, fmt::format("{}: {}", config_.name(config_.rank), mine.message()));
+    card.code = static_cast<std::int32_t>(mine.code());
+  }
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> fine, config_.exchange(mine.ok() ? 1 : 0));
+  for (std::size_t r = 0; r < fine.size(); ++r) {
+    if (fine[r] != 0) continue;
+    const Card& theirs = config_.notes[r]->card;
+    return {static_cast<Code>(theirs.code), std::string(theirs.why, strnlen(theirs.why, sizeof(theirs.why) - 1))};
+  }
+  return {};
+}
+
+Status CudaIpc::prepare() {
+  TUTTI_ASSIGN(cuda_, device::driver());
+  TUTTI_ASSIGN(const device::CurrentContext current, device::enter(config_.device));
+  const device::UncapturedCalls uncaptured(*cuda_);
+  TUTTI_ASSIGN(arena_, DeviceArena::of(config_.device));
+  TUTTI_ASSIGN(const CUuuid gpu, device::uuid_of(config_.device));
+  TUTTI_TRY(check(cuda_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority"));
+  TUTTI_ASSIGN(window_, OwnMemory::make(config_.device, config_.sizes.bytes()));
+  TUTTI_ASSIGN(table_,
+               OwnMemory::make(config_.device, ranks() * (sizeof(DevicePeer) + kRegions * sizeof(std::uint64_t))));
+  for (const auto& memory : {window_.get(), table_.get()}) {
+    TUTTI_TRY(check(cuda_->MemsetD8Async(memory->address(), 0, memory->bytes(), stream_), "cuMemsetD8Async"));
+  }
+  TUTTI_TRY(check(cuda_->StreamSynchronize(stream_), "cuStreamSynchronize", fmt::format("GPU {}", config_.device)));
+  TUTTI_ASSIGN(socket_, bootstrap::FdSocket::listen());
+  token_ = bootstrap::random_token();
+
+  Card& card = own().card;
+  card.pid = getpid();
+  card.process = process_number();
+  std::memcpy(card.gpu, gpu.bytes, sizeof(card.gpu));
+  card.device = config_.device;
+  card.window = window_->address();
+  card.how = window_->how();
+  put_text(card.socket, socket_->name());
+  std::memcpy(card.token, token_.data(), sizeof(card.token));
+  seen_.resize(ranks());
+  opened_.resize(ranks());
+  peers_.resize(ranks());
+  windows_.resize(ranks());
+  return {};
+}
+
+Status CudaIpc::meet() {
+  const Card& mine = own().card;
+  auto watched = std::make_shared<Watched>(ranks());
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    const Card& card = config_.notes[r]->card;
+    peers_[r].same_process = card.process == mine.process;
+    peers_[r].same_gpu = std::memcmp(card.gpu, mine.gpu, sizeof(card.gpu)) == 0;
+    all_in_process_ &= peers_[r].same_process;
+    all_on_gpu_ &= peers_[r].same_gpu;
+    if (peers_[r].same_process) continue;
+    (*watched)[r] = bootstrap::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0)));
+    if (!(*watched)[r] && errno == ESRCH) own().leavers.fetch_or(std::uint64_t{1} << r);  // has ended already
+  }
+  watched_ = std::move(watched);
+  // Descriptors are sent before any are waited for.
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    if (!peers_[r].same_process && window_->how().kind == ExportKind::descriptor) {
+      send_descriptor(static_cast<int>(r), 0, window_->descriptor());
+    }
+  }
+  TUTTI_TRY(announce_segments());
+  for (std::size_t r = 0; r < ranks(); ++r) TUTTI_TRY(map_window(static_cast<int>(r)));
+  return write_table();
+}
+
+Status CudaIpc::map_window(int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  const Card& card = config_.notes[r]->card;
+  Peer& peer = peers_[r];
+  if (peer.same_process) {
+    TUTTI_ASSIGN(const bool reaches, device::enable_peer_access(config_.device, card.device));
+    if (!reaches) {
+      return unsupported(fmt::format("{} cannot reach the memory of {}, which is that of {}",
+                                     device::name_of(config_.device), device::name_of(card.device),
+                                     config_.name(rank)));
+    }
+    peer.window = card.window;
+    return {};
+  }
+  bootstrap::Fd descriptor;
+  if (card.how.kind == ExportKind::descriptor) {
+    TUTTI_ASSIGN(descriptor, take_descriptor(rank, 0));
+  }
+  Result<std::unique_ptr<PeerMemory>> mapped = PeerMemory::open(config_.device, card.how, std::move(descriptor));
+  if (!mapped.ok()) {
+    if (!config_.alive(rank)) {
+      return {Code::peer_died, config_.name(rank) + " died while device memory was shared"};
+    }
+    return {mapped.status().code(),
+            fmt::format("the device memory of {} cannot be mapped: {}", config_.name(rank), mapped.status().message())};
+  }
+  windows_[r] = mapped.take();
+  peer.window = windows_[r]->address();
+  return {};
+}
+
+Status CudaIpc::write_table() {
+  std::vector<DevicePeer> table(ranks());
+  const std::uint64_t regions = table_->address() + ranks() * sizeof(DevicePeer);
+  for (std::size_t r = 0; r < ranks(); ++r) {
+    table[r].window = peers_[r].window;
+    table[r].regions = regions + r * kRegions * sizeof(std::uint64_t);
+    table[r].region_count = kRegions;
+    table[r].flags = peers_[r].same_process ? kSameAddresses : kAliased;
+  }
+  TUTTI_ASSIGN(const device::CurrentContext current, device::enter(config_.device));
+  const device::UncapturedCalls uncaptured(*cuda_);
+  TUTTI_TRY(check(cuda_->MemcpyAsync(table_->address(), reinterpret_cast<CUdeviceptr>(table.data()),
+                                     table.size() * sizeof(DevicePeer), stream_),
+                  "cuMemcpyAsync"));
+  return check(cuda_->StreamSynchronize(stream_), "cuStreamSynchronize");
+}
+
+CudaIpc::~CudaIpc() {
+  const Result<device::CurrentContext> current = device::enter(config_.device);
+  opened_.clear();
+  windows_.clear();
+  table_.reset();
+  if (stream_ != nullptr && current.ok()) {
+    const device::UncapturedCalls uncaptured(*cuda_);
+    (void)cuda_->StreamDestroy(stream_);
+  }
+  if (!watched_) return;  // nobody has mapped the window
+  const std::uint64_t bit = std::uint64_t{1} << config_.rank;
+  for (Notes* notes : config_.notes) notes->leavers.fetch_or(bit, std::memory_order_acq_rel);
+  if (window_) {
+    Retirement& all = retirement();
+    const std::lock_guard lock(all.mutex);
+    all.windows.push_back({.window = std::move(window_),
+                           .notes = &own(),
+                           .generation = device::driver_generation(),
+                           .watched = watched_,
+                           .keep = config_.keep});
+  }
+  sweep();
+}
+
+void CudaIpc::send_descriptor(int to, std::uint64_t parcel, int descriptor) {
+  const Card& card = config_.notes[static_cast<std::size_t>(to)]->card;
+  bootstrap::Token token;
+  std::memcpy(token.data(), card.token, token.size());
+  const int sender = static_cast<int>(parcel * ranks()) + config_.rank;
+  const Status sent = bootstrap::send_fds(card.socket, token, sender, {descriptor});
+  // Whoever cannot take it any more has gone, and is missed elsewhere.
+  if (!sent.ok()) log::debug("{}: {}", config_.name(to), sent.message());
+}
+
+Result<bootstrap::Fd> CudaIpc::take_descriptor(int from, std::uint64_t parcel) {
+  constexpr auto kLookEvery = std::chrono::milliseconds(20);
+  const int sender = static_cast<int>(parcel * ranks()) + from;
+  const auto until = std::chrono::steady_clock::now() + config_.deadline;
+  for (;;) {
+    if (const auto found = parcels_.find(sender); found != parcels_.end()) {
+      bootstrap::Fd fd = std::move(found->second);
+      parcels_.erase(found);
+      return fd;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    Result<bootstrap::FdSocket::Received> received = socket_->accept_fds(std::min(until, now + kLookEvery), token_);
+    if (received.ok()) {
+      bootstrap::FdSocket::Received parcel_of = received.take();
+      if (parcel_of.fds.size() == 1) parcels_[parcel_of.sender] = std::move(parcel_of.fds[0]);
+      continue;
+    }
+    if (received.status().code() != Code::timeout) return received.status();
+    if (!config_.alive(from)) {
+      return Status(Code::peer_died, config_.name(from) + " died while device memory was shared");
+    }
+    if (now >= until) {
+      return Status(Code::timeout, fmt::format("{} has not shared its device memory within {} ms", config_.name(from),
+                                               config_.deadline.count()));
+    }
+  }
+}
+
+}  // namespace tutti::transport
+#endif

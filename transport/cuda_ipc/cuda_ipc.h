@@ -1,0 +1,160 @@
+// The device memory of a communicator's ranks: threads of one process (plain pointers, peer access where the GPUs have
+// it) and processes of one host (memory that is mapped), on one GPU or several.
+//
+//   TUTTI_ASSIGN(auto links, CudaIpc::connect(std::move(config)));     // a collective call
+//   links->poll();                                                     // at the beginning of each call, on the host
+//   TUTTI_ASSIGN(CudaIpc::Reach reach, links->handle_of(pointer, bytes));
+//   ... a kernel that gets links->peers(), and reach.handle in its announcement ...
+//
+// A window lies in memory that is made for it and mapped by all for good. Callers' buffers are opened to peers by
+// allocation ("regions"), not by call: memory from DeviceArena, and whatever else the driver can export, at any offset.
+// It is announced when it is first used, and named to the peers' kernels as soon as all of them have mapped it (each
+// does so in poll()), which takes a call or two; until then, and for memory that cannot be exported, the buffer is
+// `plain`: out of peers' reach, and its owner copies it through its window. Memory that was freed and allocated anew at
+// the same address has another id and is announced again.
+//
+// Lifetime: a window is freed when all ranks have left or their processes have ended (at the next window that is made
+// or let go of). A peer that ends while its memory is mapped leaves the mapping readable; opening more of it gives
+// peer_died.
+//
+// Threads: one at a time uses a CudaIpc. Kernels that read a region's address see it when they begin, or read it with a
+// load that does not come from the first-level cache: entries are written while other kernels run.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/driver.h"
+#include "transport/bootstrap/fd_socket.h"
+#include "transport/cuda_ipc/arena.h"
+#include "transport/cuda_ipc/notes.h"
+#include "transport/device_window.h"
+#include "transport/transport.h"
+
+namespace tutti::transport {
+
+class CudaIpc {
+ public:
+  /// Gives everybody's value, by rank. A collective call, also a barrier: what a rank wrote before it is seen by all
+  /// after it.
+  using Exchange = std::function<Result<std::vector<std::uint64_t>>(std::uint64_t mine)>;
+
+  struct Config {
+    int rank = 0;
+    int device = 0;  // ordinal of this rank's GPU
+    DeviceWindowSizes sizes;
+    std::vector<Notes*> notes;         // by rank: zeroed host memory that all ranks see, aligned as Notes
+    std::shared_ptr<const void> keep;  // keeps this rank's own, until nobody needs its window any more
+    std::function<bool(int rank)> alive;
+    std::function<std::string(int rank)> name;  // "rank 2 (host alpha, pid 4711)"
+    Exchange exchange;
+    std::chrono::milliseconds deadline{300'000};
+  };
+  /// A collective call of all ranks; three exchanges, or fewer when one of them fails. When a rank cannot go on, all of
+  /// them give the same sentence. Errors: unsupported, memory_limit, system, peer_died, timeout.
+  static Result<std::unique_ptr<CudaIpc>> connect(Config config);
+  /// REQUIRES: no kernel uses any of it. Returns at once; what peers still use stays until they have left.
+  ~CudaIpc();
+  CudaIpc(const CudaIpc&) = delete;
+  CudaIpc& operator=(const CudaIpc&) = delete;
+
+  struct Peer {
+    bool same_process = false;
+    bool same_gpu = false;
+    std::uint64_t window = 0;  // its address here
+  };
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  int device() const { return config_.device; }
+  const DeviceWindowSizes& sizes() const { return config_.sizes; }
+  /// DevicePeer[ranks], in this GPU's memory: never changes, but for the entries of the arrays of regions.
+  std::uint64_t peers() const { return table_->address(); }
+
+  /// Carries out what peers have announced, and announces what the arena has got. Some loads when there is nothing.
+  /// Errors: peer_died.
+  Status poll();
+
+  struct Reach {
+    std::uint64_t handle = 0;
+    bool plain = false;  // peers cannot reach it
+  };
+  /// How peers reach a caller's buffer; announces its memory if it is new. Errors: invalid_argument (no memory of this
+  /// rank's GPU, or it ends before `bytes`), peer_died.
+  Result<Reach> handle_of(const void* pointer, std::size_t bytes);
+
+  bool alive(int rank) const { return config_.alive(rank); }
+  int regions() const;  // that this rank has announced
+
+  /// Forgets windows whose users have all gone. Called by connect() and the destructor.
+  static void sweep();
+
+ private:
+  struct Region {
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    std::uint64_t id = 0;    // find_allocation()'s; 0: a segment of the arena
+    std::uint64_t note = 0;  // its number, from 1; of a closed one, that of the closing note
+    bool open = false;
+    bool known_by_all = false;
+  };
+
+  /// The peers' processes: descriptors that become readable when they end, by rank; none for this process.
+  using Watched = std::vector<bootstrap::Fd>;
+  static bool has_ended(const bootstrap::Fd& process);
+  struct Retired;
+  struct Retirement;
+  static Retirement& retirement();
+
+  explicit CudaIpc(Config config) : config_(std::move(config)) {}
+  std::size_t ranks() const { return config_.notes.size(); }
+  Notes& own() const { return *config_.notes[static_cast<std::size_t>(config_.rank)]; }
+
+  Status prepare();  // own window and card
+  Status meet();     // peers' windows
+  Status agree(const Status& mine);
+  Status map_window(int rank);
+  Status write_table();
+
+  // Regions. A number: of an own one; nothing: there is no room just now, or it cannot be exported.
+  std::optional<std::size_t> announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
+                                      int descriptor);
+  bool has_room() const;  // for a note
+  void put_note(const Note& note);
+  bool is_carried_out(std::uint64_t note) const;
+  bool is_known(Region& region, std::size_t number);
+  void withdraw(std::size_t number);
+  Status announce_segments();
+  Status carry_out(int owner);
+  Status open_region(int owner, const Note& note, std::uint64_t number);
+  Status set_region(int owner, std::uint32_t region, std::uint64_t address);
+
+  void send_descriptor(int to, std::uint64_t parcel, int descriptor);
+  Result<bootstrap::Fd> take_descriptor(int from, std::uint64_t parcel);
+
+  Config config_;
+  const device::Driver* cuda_ = nullptr;
+  CUstream stream_ = nullptr;
+  std::unique_ptr<OwnMemory> window_;
+  std::unique_ptr<OwnMemory> table_;  // DevicePeer[ranks], then ranks x kRegions addresses
+  std::vector<Peer> peers_;
+  std::vector<std::unique_ptr<PeerMemory>> windows_;
+  std::shared_ptr<const Watched> watched_;  // null: nobody has been told of the window
+  bool all_in_process_ = true;
+  bool all_on_gpu_ = true;
+
+  std::optional<bootstrap::FdSocket> socket_;
+  bootstrap::Token token_{};
+  std::map<int, bootstrap::Fd> parcels_;  // that came before they were asked for, by sender's number
+
+  DeviceArena* arena_ = nullptr;
+  std::vector<std::optional<std::size_t>> segments_;  // of the arena: their regions
+  std::vector<Region> own_;
+  std::map<CUdeviceptr, std::size_t> by_base_;
+  std::vector<std::uint64_t> seen_;                                           // peers' notes that are carried out
+  std::vector<std::map<std::uint32_t, std::unique_ptr<PeerMemory>>> opened_;  // by rank and region
+};
+
+}  // namespace tutti::transport
