@@ -72,8 +72,10 @@ int show(const Settings& settings) {
   demand.bytes = bytes.value();
   demand.deterministic = settings.deterministic;
   demand.in_place = settings.in_place;
+  planner::CostOptions cost;
+  cost.scratch_half = options::bytes(Option::scratch) / 2;
   const std::vector<planner::Candidate> all =
-      planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0);
+      planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0, cost);
   fmt::print("{} of {} bytes on {} ranks of {} host(s), by the cost model\n", settings.collective, demand.bytes, ranks,
              t.value().hosts.size());
   print_candidates(graph.value(), all);
