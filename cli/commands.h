@@ -11,5 +11,7 @@ void add_plan(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_options(CLI::App& app, int& exit_code);
 void add_selection(CLI::App& app, int& exit_code);
+void add_topology(CLI::App& app, int& exit_code);
+void add_explain(CLI::App& app, int& exit_code);
 
 }  // namespace tutti::cli

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/options.h"
@@ -10,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/cross_memory.h"
 #include "cli/features.h"
+#include "cli/topology_command.h"
 #include "collectives/baseline/baseline.h"
 #include "collectives/reduce/reduce.h"
 #include "topology/discover.h"
@@ -109,35 +109,6 @@ Json all_json(const topology::Topology& topology) {
   return json;
 }
 
-std::string caches_of(const topology::Host& host) {
-  std::map<std::pair<int, std::uint64_t>, int> counts;
-  for (const topology::Cache& cache : host.caches) ++counts[{cache.level, cache.bytes}];
-  std::string text;
-  for (const auto& [kind, count] : counts) {
-    text += fmt::format("{}L{} {} x {}", text.empty() ? "" : ", ", kind.first, print_bytes(kind.second), count);
-  }
-  return text.empty() ? "not told" : text;
-}
-
-void print_topology(const topology::Topology& topology) {
-  for (std::size_t h = 0; h < topology.hosts.size(); ++h) {
-    const topology::Host& host = topology.hosts[h];
-    std::uint64_t memory = 0;
-    for (const topology::NumaNode& node : host.numa_nodes) memory += node.bytes;
-    fmt::print("  host {} {}: {}\n", h, host.name, host.cpu_model.empty() ? "CPU not named" : host.cpu_model);
-    fmt::print("    {} package(s), {} NUMA node(s) with {:.1f} GiB, {} core(s), {} CPU(s)\n    caches: {}\n",
-               host.packages, host.numa_nodes.size(), static_cast<double>(memory) / (1 << 30), host.cores.size(),
-               topology::cpus_of(host), caches_of(host));
-  }
-  for (const topology::Link& link : topology.links) {
-    fmt::print("  link {} to {}: {} GB/s, {} us\n", topology::name_of(topology, link.a),
-               topology::name_of(topology, link.b), link.gb_per_s, link.latency_us);
-  }
-  for (std::size_t r = 0; r < topology.ranks.size(); ++r) {
-    fmt::print("  rank {}: {}\n", r, topology::name_of(topology, topology.ranks[r]));
-  }
-}
-
 void print_gpus(const Json& all) {
   if (!all["available"].get<bool>()) {
     fmt::print("\nGPUs: none ({})\n", all["why_not"].get<std::string>());
@@ -202,7 +173,6 @@ void print_text(const Json& all, const topology::Topology& topology) {
 
 struct Settings {
   bool json = false;
-  bool topology = false;
 };
 
 int show(const Settings& settings) {
@@ -212,10 +182,6 @@ int show(const Settings& settings) {
   if (!status.ok()) {
     fmt::print(stderr, "tutti info: {}\n", status.message());
     return 2;
-  }
-  if (settings.topology) {
-    fmt::print("{}", topology::print(topology.value()));
-    return 0;
   }
   const Json all = all_json(topology.value());
   if (settings.json) {
@@ -231,9 +197,7 @@ int show(const Settings& settings) {
 void add_info(CLI::App& app, int& exit_code) {
   auto settings = std::make_shared<Settings>();
   CLI::App* command = app.add_subcommand("info", "Version, what was built in, transports, baselines, topology");
-  CLI::Option* json = command->add_flag("--json", settings->json, "as JSON");
-  command->add_flag("--topology", settings->topology, "only the topology, as a file for TUTTI_TOPOLOGY")
-      ->excludes(json);
+  command->add_flag("--json", settings->json, "as JSON");
   command->callback([settings, &exit_code] { exit_code = show(*settings); });
 }
 

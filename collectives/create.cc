@@ -15,9 +15,9 @@
 #include "collectives/baseline/baseline.h"
 #include "collectives/communicator.h"
 #include "collectives/inproc_fabric.h"
+#include "collectives/settings.h"
 #include "collectives/shm_fabric.h"
 #include "collectives/validate.h"
-#include "topology/discover.h"
 #include "transport/bootstrap/environment.h"
 
 namespace tutti {
@@ -59,19 +59,6 @@ Result<Options> checked(Options options) {
   return options;
 }
 
-/// What must be equal on all ranks for their plans to meet: where scratch lies, and which plan serves a call. (What a
-/// call's fingerprint covers need not be in here.)
-Result<std::uint64_t> settings_of(int size, const Options& options) {
-  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options));
-  std::string text = fmt::format("{} {} {} {}", sizes.scratch_half, sizes.published_half, sizes.mailbox,
-                                 options::text(Option::selection));
-  if (!options::text(Option::topology).empty()) {
-    TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
-    for (const int host : topology::host_of_rank(topology)) text += fmt::format(" {}", host);
-  }
-  return std::uint64_t{std::hash<std::string>{}(text)};
-}
-
 Result<Implementation> create_among_processes(bootstrap::Config config, const Options& options) {
   const int rank = config.rank;
   const int size = config.size;
@@ -82,15 +69,9 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
   TUTTI_ASSIGN(std::shared_ptr<ShmFabric> fabric, ShmFabric::create(std::move(bootstrap), options.timeout));
   const Exchange exchange = fabric->bootstrap_exchange();
-  TUTTI_ASSIGN(const std::uint64_t settings, settings_of(size, options));
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> all_settings, exchange(settings));
-  for (std::size_t r = 0; r < all_settings.size(); ++r) {
-    if (all_settings[r] == all_settings[0]) continue;
-    return Status(Code::mismatch,
-                  fmt::format("rank {} was started with another TUTTI_SCRATCH, TUTTI_MEMORY_LIMIT, TUTTI_SELECTION or "
-                              "TUTTI_TOPOLOGY than rank 0; expected the same on all ranks",
-                              r));
-  }
+  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options));
+  TUTTI_ASSIGN(const std::vector<Setting> settings, settings_of(sizes));
+  TUTTI_TRY(compare_settings(settings, exchange));
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
                TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
   return Implementation(std::move(made));

@@ -22,6 +22,7 @@
 #include "base/parse.h"
 #include "topology/cpu_list.h"
 #include "topology/discover_devices.h"
+#include "topology/gpus.h"
 #include "topology/text.h"
 
 namespace tutti::topology {
@@ -250,7 +251,11 @@ Result<Topology> read_file(const std::string& path) {
 
 Result<Topology> topology_of_process() {
   const std::string& path = options::text(Option::topology);
-  if (path.empty()) return discover();
+  if (path.empty()) {
+    TUTTI_ASSIGN(Topology topology, discover());
+    if (const Result<Gpus> gpus = discover_gpus(); gpus.ok()) add_gpus(gpus.value(), 0, topology);
+    return topology;
+  }
   Result<Topology> topology = read_file(path);
   if (topology.ok()) return topology;
   return Status(topology.status().code(), "TUTTI_TOPOLOGY: " + topology.status().message());

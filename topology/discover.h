@@ -29,7 +29,8 @@ Result<Topology> discover(const std::string& root = "");
 /// A topology from a file. Errors: as parse(), with the file's name; system when the file cannot be read.
 Result<Topology> read_file(const std::string& path);
 
-/// What this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as discovered.
+/// What this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as discovered with what
+/// the CUDA driver and NVML tell of its GPUs (gpus.h; where there is a driver, that initialises it).
 /// Errors: as read_file() and discover().
 Result<Topology> topology_of_process();
 

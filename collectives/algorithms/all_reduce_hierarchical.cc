@@ -3,7 +3,6 @@
 // ring all-reduce over the hosts; each leader hands its shard to its host. Each host sends 2(H-1)/H of the data to
 // other hosts, the least that H hosts need, whatever the numbers of ranks on them.
 #include <algorithm>
-#include <map>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
@@ -16,19 +15,6 @@ using plan::Range;
 using plan::RankBuilder;
 
 namespace {
-
-/// The ranks of each host, hosts in the order of their first rank.
-std::vector<std::vector<int>> ranks_by_host(const PlanRequest& request) {
-  std::vector<std::vector<int>> hosts;
-  std::map<int, std::size_t> index;
-  for (int r = 0; r < request.ranks; ++r) {
-    const int host = request.host_of_rank.empty() ? 0 : request.host_of_rank[r];
-    const auto [at, is_new] = index.try_emplace(host, hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[at->second].push_back(r);
-  }
-  return hosts;
-}
 
 /// Leaders of shard s, one per host; their pieces are those of the shard.
 Team leaders_of(const std::vector<std::vector<int>>& hosts, int s, int host) {

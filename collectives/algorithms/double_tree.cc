@@ -1,5 +1,7 @@
 #include "collectives/algorithms/double_tree.h"
 
+#include <algorithm>
+
 namespace tutti::algorithms {
 namespace {
 
@@ -13,6 +15,37 @@ std::vector<TreeNode> renamed(const std::vector<TreeNode>& tree, int names, Name
     for (const int child : tree[position].children) node.children.push_back(name_of(child));
   }
   return result;
+}
+
+using Hosts = std::vector<std::vector<int>>;
+
+int ranks_in(const Hosts& hosts) {
+  std::size_t ranks = 0;
+  for (const std::vector<int>& host : hosts) ranks += host.size();
+  return static_cast<int>(ranks);
+}
+
+int head_of(const std::vector<int>& host, int half) { return half == 0 ? host.front() : host.back(); }
+
+void hang(std::vector<TreeNode>& tree, int parent, int child) {
+  tree[parent].children.push_back(child);
+  tree[child].parent = parent;
+}
+
+/// Adds the trees over `hosts` with their chains.
+void add_hosts(DoubleTree& result, const Hosts& hosts) {
+  const DoubleTree over = double_tree(static_cast<int>(hosts.size()));
+  for (int half = 0; half < 2; ++half) {
+    std::vector<TreeNode>& tree = result.of_half[half];
+    for (std::size_t h = 0; h < hosts.size(); ++h) {
+      const int head = head_of(hosts[h], half);
+      // Other hosts first: they are farther.
+      for (const int child : over.of_half[half][h].children) hang(tree, head, head_of(hosts[child], half));
+      std::vector<int> chain = hosts[h];
+      if (half == 1) std::reverse(chain.begin(), chain.end());
+      for (std::size_t i = 1; i < chain.size(); ++i) hang(tree, chain[i - 1], chain[i]);
+    }
+  }
 }
 
 int in_second_tree(int position, int n) { return n % 2 == 0 ? n - 1 - position : (position + 1) % n; }
@@ -48,6 +81,37 @@ DoubleTree double_tree_below(int root, int n) {
       tree[rank].parent = root;
       tree[root].children.push_back(rank);
     }
+  }
+  return result;
+}
+
+DoubleTree double_tree(const std::vector<std::vector<int>>& hosts) {
+  const int n = ranks_in(hosts);
+  if (hosts.size() == 1) return double_tree(n);
+  DoubleTree result{{std::vector<TreeNode>(n), std::vector<TreeNode>(n)}};
+  add_hosts(result, hosts);
+  return result;
+}
+
+DoubleTree double_tree_below(int root, const std::vector<std::vector<int>>& hosts) {
+  const int n = ranks_in(hosts);
+  if (hosts.size() == 1) return double_tree_below(root, n);
+  Hosts others = hosts;
+  const auto own = std::find_if(others.begin(), others.end(), [&](const std::vector<int>& host) {
+    return std::find(host.begin(), host.end(), root) != host.end();
+  });
+  std::vector<int> chain = *own;
+  std::rotate(chain.begin(), std::find(chain.begin(), chain.end(), root), chain.end());
+  others.erase(own);
+  DoubleTree result{{std::vector<TreeNode>(n), std::vector<TreeNode>(n)}};
+  add_hosts(result, others);
+  for (std::vector<TreeNode>& tree : result.of_half) {
+    for (const std::vector<int>& host : others) {
+      for (const int rank : host) {
+        if (tree[rank].parent < 0) hang(tree, root, rank);
+      }
+    }
+    for (std::size_t i = 1; i < chain.size(); ++i) hang(tree, chain[i - 1], chain[i]);
   }
   return result;
 }

@@ -25,4 +25,11 @@ DoubleTree double_tree(int n);
 /// Both trees hang below `root`: it feeds the top of each tree over the n - 1 other ranks. REQUIRES: n >= 2.
 DoubleTree double_tree_below(int root, int n);
 
+/// The same where the ranks are on several hosts: both trees are over the hosts, and in each host a chain through its
+/// ranks hangs below the one that talks to other hosts. The second tree runs through the chains the other way, so that
+/// another rank of each host talks. `hosts`: the ranks of each, in the order of the chain. One host: as above.
+DoubleTree double_tree(const std::vector<std::vector<int>>& hosts);
+/// The host of `root` is a chain from it on. REQUIRES: two ranks or more.
+DoubleTree double_tree_below(int root, const std::vector<std::vector<int>>& hosts);
+
 }  // namespace tutti::algorithms

@@ -1,5 +1,6 @@
 #include "collectives/algorithms/phases.h"
 
+#include <map>
 #include <numeric>
 
 namespace tutti::algorithms {
@@ -16,6 +17,18 @@ Plan alone(const PlanRequest& request, const std::string& algorithm) {
     me.copy(me.output(0), me.input(0));
   }
   return b.finish();
+}
+
+std::vector<std::vector<int>> ranks_by_host(const PlanRequest& request) {
+  std::vector<std::vector<int>> hosts;
+  std::map<int, std::size_t> index;
+  for (int r = 0; r < request.ranks; ++r) {
+    const int host = request.host_of_rank.empty() ? 0 : request.host_of_rank[r];
+    const auto [at, is_new] = index.try_emplace(host, hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[at->second].push_back(r);
+  }
+  return hosts;
 }
 
 std::vector<int> others_from(int r, int n) {

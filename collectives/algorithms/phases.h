@@ -15,6 +15,9 @@ inline int modulo(int a, int n) { return (a % n + n) % n; }
 /// The plan of a communicator of one rank: output = input.
 plan::Plan alone(const PlanRequest& request, const std::string& algorithm);
 
+/// The ranks of each host, hosts in the order of their first rank.
+std::vector<std::vector<int>> ranks_by_host(const PlanRequest& request);
+
 /// r+1, r+2, ... r-1 (mod n): each rank begins with another peer, so that they do not queue up at rank 0.
 std::vector<int> others_from(int r, int n);
 

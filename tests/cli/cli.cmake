@@ -24,7 +24,22 @@ tutti_cli_test(info_without_cross_memory "off .TUTTI_CROSS_MEMORY is off" ${with
 tutti_cli_test(info_of_a_file "two_small_hosts.json.*1.25 GB/s.*rank 3: host 1" ${with}
   TUTTI_TOPOLOGY=${machines}/two_small_hosts.json $<TARGET_FILE:tutti> info)
 tutti_cli_test(topology_of_a_file "\"name\": \"large\"" ${with}
-  TUTTI_TOPOLOGY=${machines}/two_socket_64_cores.json $<TARGET_FILE:tutti> info --topology)
+  TUTTI_TOPOLOGY=${machines}/two_socket_64_cores.json $<TARGET_FILE:tutti> topology --json -)
+tutti_cli_test(topology_orders "rail 1: .*within a host .rank 0 to rank 1.: 31.5 GB/s.*across hosts" tutti topology
+  --machine pcie --hosts 2 --rails 2)
+tutti_cli_test(topology_wrong_machine "tutti topology: no machine is called 'cray'; there are nvswitch" tutti topology
+  --machine cray)
+tutti_cli_test(topology_of_a_bad_file "tutti topology: .*CMakeLists.txt: not JSON from byte 1" tutti topology --topology
+  ${CMAKE_SOURCE_DIR}/CMakeLists.txt)
+tutti_cli_test(explain "\\* [a-z_]+ +rank order.*one_shot +cannot serve: it needs" tutti explain
+  --collective all_reduce --bytes 1M --machine ethernet --hosts 4 --ranks 2)
+tutti_cli_test(explain_of_a_file "on 4 ranks of 2 host.s., by the cost model.*\\* " tutti explain --collective
+  broadcast --root 3 --bytes 4K --topology ${machines}/two_small_hosts.json)
+find_program(TUTTI_DOT dot)
+if(TUTTI_DOT)
+  add_test(NAME cli.topology_svg COMMAND tutti topology --machine nvswitch --hosts 8 --rails 8
+    --svg ${CMAKE_BINARY_DIR}/tests/topology.svg)
+endif()
 tutti_cli_test(topology_missing "tutti info: TUTTI_TOPOLOGY: '/none.json' is not a file" ${with}
   TUTTI_TOPOLOGY=/none.json $<TARGET_FILE:tutti> info)
 tutti_cli_test(options "\\* TUTTI_SPIN +duration +100us +time +7us" ${with} TUTTI_SPIN=7us $<TARGET_FILE:tutti> options)

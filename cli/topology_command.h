@@ -1,0 +1,27 @@
+// What the subcommands that look at topologies share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "base/status.h"
+#include "topology/machines.h"
+#include "topology/topology.h"
+
+namespace tutti::cli {
+
+/// Where a topology comes from: a file, a known machine, or else what this process plans from.
+struct TopologySource {
+  std::string file;
+  std::string machine;
+  topology::MachineOptions options;
+};
+
+/// Adds --topology, --machine, --hosts, --rails and --ranks.
+void add_source(CLI::App& command, TopologySource& source);
+Result<topology::Topology> topology_of(const TopologySource& source);
+
+/// Hosts, devices, links and ranks, to standard output.
+void print_topology(const topology::Topology& topology);
+
+}  // namespace tutti::cli

@@ -1,0 +1,22 @@
+// Plans made from plans: the same algorithm with the ranks in another order, and several plans at once, each in lanes
+// of its own. What the builder's authors write for ranks 0 .. n-1 in a row serves any order so; verify() proves the
+// result as it proves any plan.
+#pragma once
+
+#include <vector>
+
+#include "collectives/plan/plan.h"
+
+namespace tutti::plan {
+
+/// Rank order[p] does what rank p did, and the root of the result is order[plan.root]. Where pieces belong to ranks
+/// (all_gather, ...) piece p becomes piece order[p]. Sums are then not formed in rank order. REQUIRES: `order` holds
+/// every rank once.
+Plan renamed(const Plan& plan, const std::vector<int>& order);
+
+/// Plan k works on the k-th even share of the message, in the lanes behind those of plan k - 1. REQUIRES: at least one
+/// plan; all of the same collective, algorithm, ranks, pieces and root; the message is split into pieces
+/// (Placement::split).
+Plan side_by_side(const std::vector<Plan>& plans);
+
+}  // namespace tutti::plan

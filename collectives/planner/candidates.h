@@ -1,0 +1,31 @@
+// All the ways to serve a call on a graph, each with its price: every algorithm of the table, in the order of the ranks
+// and in those that the topology suggests.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms/table.h"
+#include "collectives/planner/cost.h"
+#include "collectives/planner/selection.h"
+#include "topology/graph.h"
+
+namespace tutti::planner {
+
+struct Candidate {
+  const algorithms::Algorithm* algorithm = nullptr;
+  std::string order;    // "rank order", "ring order" or "an order for each rail"
+  std::string why_not;  // not empty: it cannot serve, and has no price
+  CostOptions options;
+  Estimate estimate;
+  std::shared_ptr<const plan::Plan> plan;
+};
+
+/// The cheapest first, then those that cannot serve. Of equal ones the simpler order comes first. `demand.ranks` is the
+/// graph's; `demand.load_store` and `demand.buffers_open` hold inside a host and are taken as no where there are
+/// several. `root`: of rooted collectives.
+std::vector<Candidate> candidates(const Demand& demand, const topology::Graph& graph, int root = 0,
+                                  const CostOptions& options = {});
+
+}  // namespace tutti::planner

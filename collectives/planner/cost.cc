@@ -1,0 +1,243 @@
+#include "collectives/planner/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <queue>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/even_share.h"
+#include "collectives/plan/layout.h"
+#include "topology/orders.h"
+
+namespace tutti::planner {
+
+using plan::Guard;
+using plan::Plan;
+using plan::Range;
+using plan::Step;
+using plan::StepKind;
+using topology::Graph;
+using topology::Route;
+
+namespace {
+
+constexpr int kMostRounds = 6;
+constexpr double kUsPerByteAtOneGb = 1e-3;  // 1 byte at 1 GB/s takes 1 ns
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Simulation {
+ public:
+  Simulation(const Plan& plan, const Graph& graph, const CostOptions& options, int rounds, double piece_bytes)
+      : plan_(plan),
+        graph_(graph),
+        options_(options),
+        rounds_(rounds),
+        piece_bytes_(piece_bytes),
+        lanes_(static_cast<int>(plan.of_rank.front().lanes.size())),
+        free_(at(graph.resources()), 0),
+        busy_(at(graph.resources()), 0),
+        positions_(at(plan.ranks * lanes_)) {
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      for (const int rail : topology::rails_of_lanes(graph, rank, 1)) rail_of_.push_back(rail);
+    }
+  }
+
+  Estimate run() {
+    for (int lane = 0; lane < plan_.ranks * lanes_; ++lane) ready_.emplace(0, lane);
+    while (!ready_.empty()) {
+      const auto [time, lane] = ready_.top();
+      ready_.pop();
+      advance(lane, time);
+    }
+    TUTTI_CHECK(parked_.empty());  // as verify() has proven
+    const auto longest = std::max_element(busy_.begin(), busy_.end());
+    if (longest != busy_.end() && *longest > 0) {
+      result_.bottleneck = static_cast<int>(longest - busy_.begin());
+      result_.bottleneck_us = *longest;
+    }
+    result_.rounds = rounds_;
+    return result_;
+  }
+
+ private:
+  struct Position {
+    int round = 0;
+    std::size_t step = 0;
+  };
+
+  using LinkKey = std::uint64_t;
+  LinkKey key(int from, int to, int lane, plan::Channel channel) const {
+    const auto ranks = static_cast<LinkKey>(plan_.ranks);
+    return ((static_cast<LinkKey>(from) * ranks + static_cast<LinkKey>(to)) * static_cast<LinkKey>(lanes_) +
+            static_cast<LinkKey>(lane)) *
+               plan::kChannels +
+           static_cast<LinkKey>(channel);
+  }
+
+  /// Steps of a lane until it must let others go first.
+  void advance(int row, double now) {
+    const int rank = row / lanes_;
+    const std::vector<Step>& steps = plan_.of_rank[at(rank)].lanes[at(row % lanes_)].steps;
+    Position& position = positions_[at(row)];
+    while (true) {
+      if (position.step == steps.size()) {
+        position.step = 0;
+        if (++position.round == rounds_) break;
+        if (steps.empty()) continue;
+      }
+      if (steps.empty()) continue;
+      const Step& step = steps[position.step];
+      const bool skipped = (step.guard == Guard::from_third_round && position.round < 2) ||
+                           (step.guard == Guard::until_third_to_last && position.round + 2 >= rounds_);
+      if (skipped) {
+        ++position.step;
+        continue;
+      }
+      // Whoever is first in time takes the links first.
+      if (!ready_.empty() && ready_.top().first < now && step.kind != StepKind::signal) {
+        ready_.emplace(now, row);
+        return;
+      }
+      if (step.kind == StepKind::wait) {
+        const LinkKey link = key(step.peer, rank, row % lanes_, step.channel);
+        const auto pending = signals_.find(link);
+        if (pending == signals_.end() || pending->second.empty()) {
+          parked_.emplace(link, std::pair(now, row));
+          return;
+        }
+        now = std::max(now, pending->second.front()) + options_.step_us;
+        pending->second.pop_front();
+      } else {
+        now = carry_out(step, rank, row % lanes_, now + options_.step_us);
+      }
+      ++position.step;
+    }
+    result_.us = std::max(result_.us, now);
+  }
+
+  double carry_out(const Step& step, int rank, int lane, double now) {
+    switch (step.kind) {
+      case StepKind::open: return now + route(step.peer, rank, lane).latency_us;
+      case StepKind::signal: signal(step, rank, lane, now); return now;
+      case StepKind::put: return put(step, rank, lane, now);
+      case StepKind::copy:
+      case StepKind::reduce: return work(step, rank, lane, now);
+      case StepKind::wait: break;
+    }
+    return now;
+  }
+
+  void signal(const Step& step, int rank, int lane, double now) {
+    const auto sent = arrives_.find(key(rank, step.peer, lane, plan::Channel::data));
+    const double arrival =
+        std::max(now + route(rank, step.peer, lane).latency_us, sent == arrives_.end() ? 0 : sent->second);
+    const LinkKey link = key(rank, step.peer, lane, step.channel);
+    signals_[link].push_back(arrival);
+    if (const auto waiting = parked_.find(link); waiting != parked_.end()) {
+      ready_.emplace(std::max(waiting->second.first, arrival), waiting->second.second);
+      parked_.erase(waiting);
+    }
+  }
+
+  double put(const Step& step, int rank, int lane, double now) {
+    const Route& way = route(rank, step.peer, lane);
+    const double bytes = bytes_of(step.sources[0]);
+    const double end = transfer(way, bytes, now);
+    double& arrival = arrives_[key(rank, step.peer, lane, plan::Channel::data)];
+    arrival = std::max(arrival, end + way.latency_us);
+    const bool away = graph_.host_of(rank) != graph_.host_of(step.peer);
+    if (away) result_.bytes_across += bytes;
+    const bool by_others = away || graph_.topology().ranks[at(rank)].kind == topology::PlaceKind::device;
+    return by_others ? now + options_.put_us : end;
+  }
+
+  double work(const Step& step, int rank, int lane, double now) {
+    double at_home = 0;
+    for (const auto* ranges : {&step.sources, &step.destinations}) {
+      for (const Range& range : *ranges) {
+        if (range.rank == rank) {
+          at_home += bytes_of(range) / 2;
+          continue;
+        }
+        const bool reads = ranges == &step.sources;
+        const Route& way = reads ? route(range.rank, rank, lane) : route(rank, range.rank, lane);
+        now = transfer(way, bytes_of(range), now) + (reads ? way.latency_us : 0);
+      }
+    }
+    const bool onto_itself = step.kind == StepKind::copy && step.sources[0] == step.destinations[0];
+    if (onto_itself || at_home == 0) return now;
+    return transfer(graph_.at_home(rank), at_home, now);
+  }
+
+  double transfer(const Route& way, double bytes, double now) {
+    for (const int resource : way.resources) now = std::max(now, free_[at(resource)]);
+    for (const int resource : way.resources) {
+      const double time = bytes / graph_.gb_per_s_of(resource) * kUsPerByteAtOneGb;
+      free_[at(resource)] = now + time;
+      busy_[at(resource)] += time;
+    }
+    return now + bytes / way.gb_per_s * kUsPerByteAtOneGb;
+  }
+
+  const Route& route(int from, int to, int lane) const {
+    return graph_.route(from, to, options_.lanes_are_rails ? lane : rail_of_[at(from)]);
+  }
+
+  double bytes_of(const Range& range) const { return range.count * piece_bytes_; }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  const CostOptions& options_;
+  int rounds_;
+  double piece_bytes_;  // of a slice
+  int lanes_;
+  std::vector<double> free_;  // by resource: from when on
+  std::vector<double> busy_;  // by resource: how long in all
+  std::vector<int> rail_of_;  // by rank
+  std::vector<Position> positions_;
+  using Ready = std::pair<double, int>;  // time, lane of all ranks
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
+  std::unordered_map<LinkKey, std::deque<double>> signals_;     // when they come
+  std::unordered_map<LinkKey, double> arrives_;                 // the last put
+  std::unordered_map<LinkKey, std::pair<double, int>> parked_;  // who waits, since when
+  Estimate result_;
+};
+
+/// As the executor does it (executor/prepared.cc).
+int rounds_of(const Plan& plan, double piece_bytes, const CostOptions& options) {
+  int rounds = 1;
+  for (const int slots : {plan.slots, plan.published}) {
+    if (slots == 0) continue;
+    const double half = static_cast<double>(options.scratch_half) / slots;
+    const double slice = static_cast<double>(options.slice);
+    if (piece_bytes <= std::min(half, slice)) continue;
+    rounds = std::max(rounds, static_cast<int>(std::ceil(piece_bytes / std::max(1.0, std::min(half / 2, slice)))));
+  }
+  return rounds;
+}
+
+}  // namespace
+
+Estimate price(const Plan& plan, const Graph& graph, const CostOptions& options) {
+  TUTTI_CHECK_EQ(plan.ranks, graph.ranks());
+  const bool is_split = plan::placements_of(plan.collective).input == plan::Placement::split;
+  const int pieces = is_split ? plan.pieces : plan.ranks;
+  const double piece = static_cast<double>(options.bytes) / pieces;
+  const int rounds = rounds_of(plan, piece, options);
+  const double slice = piece / rounds;
+  Estimate estimate = Simulation(plan, graph, options, std::min(rounds, kMostRounds), slice).run();
+  if (rounds <= kMostRounds) return estimate;
+  const Estimate before = Simulation(plan, graph, options, kMostRounds - 2, slice).run();
+  const double more = (rounds - kMostRounds) / 2.0;
+  estimate.us += more * (estimate.us - before.us);
+  estimate.bytes_across += more * (estimate.bytes_across - before.bytes_across);
+  estimate.bottleneck_us += more * (estimate.bottleneck_us - before.bottleneck_us);
+  estimate.rounds = rounds;
+  return estimate;
+}
+
+}  // namespace tutti::planner

@@ -1,0 +1,91 @@
+// Plans in another order and plans side by side are proven as all plans are.
+#include "collectives/plan/rename.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "collectives/algorithms/samples.h"
+#include "collectives/plan/count.h"
+#include "collectives/plan/layout.h"
+#include "collectives/plan/verify.h"
+
+namespace tutti::plan {
+namespace {
+
+std::vector<int> shuffled(int n, std::mt19937& random) {
+  std::vector<int> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
+TEST(Renamed, EveryAlgorithmIsProvenInAnyOrder) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (const algorithms::Algorithm& algorithm : algorithms::table()) {
+    for (const int ranks : {1, 2, 3, 5, 6, 8}) {
+      const auto requests = algorithms::sample_requests(algorithm, ranks);
+      const Plan before = algorithm.build(requests[random() % requests.size()]);
+      const std::vector<int> order = shuffled(ranks, random);
+      const Plan after = renamed(before, order);
+      for (const bool in_place : {false, true}) {
+        if (in_place && !algorithm.in_place) continue;
+        const Status status = verify(after, {.in_place = in_place});
+        ASSERT_TRUE(status.ok()) << name_of(algorithm.collective) << " " << algorithm.name << " on " << ranks
+                                 << " ranks in order " << testing::PrintToString(order) << ": " << status.message();
+      }
+      const Counts was = total(count(before));
+      const Counts is = total(count(after));
+      EXPECT_EQ(is.pieces_put, was.pieces_put);
+      EXPECT_EQ(is.pieces_read, was.pieces_read);
+      EXPECT_EQ(is.signals, was.signals);
+    }
+  }
+}
+
+TEST(Renamed, TheOrderOfTheRanksChangesNothing) {
+  const Plan plan = algorithms::find(Collective::all_reduce, "ring")->build({Collective::all_reduce, 4, 0, {}});
+  EXPECT_EQ(renamed(plan, {0, 1, 2, 3}), plan);
+  EXPECT_FALSE(renamed(plan, {1, 0, 2, 3}) == plan);
+}
+
+TEST(Renamed, SumsAreNotInRankOrderAnyMore) {
+  const Plan plan =
+      algorithms::find(Collective::all_reduce, "staged_two_shot")->build({Collective::all_reduce, 3, 0, {}});
+  ASSERT_TRUE(plan.rank_order);
+  EXPECT_TRUE(renamed(plan, {0, 1, 2}).rank_order);
+  EXPECT_FALSE(renamed(plan, {2, 1, 0}).rank_order);
+}
+
+TEST(SideBySide, IsProvenForAllWhoseMessageIsSplit) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (const algorithms::Algorithm& algorithm : algorithms::table()) {
+    const bool is_split = placements_of(algorithm.collective).input == Placement::split;
+    if (!is_split || algorithm.collective == Collective::barrier) continue;
+    for (const int ranks : {2, 3, 6}) {
+      std::vector<Plan> plans;
+      for (int lanes = 2 + static_cast<int>(random() % 3); lanes > 0; --lanes) {
+        std::vector<int> order = shuffled(ranks, random);
+        algorithms::PlanRequest request{algorithm.collective, ranks, 0, {}};
+        if (has_root(algorithm.collective)) {
+          request.root = static_cast<int>(std::find(order.begin(), order.end(), 1) - order.begin());
+        }
+        plans.push_back(renamed(algorithm.build(request), order));
+      }
+      const Plan all = side_by_side(plans);
+      EXPECT_EQ(all.of_rank[0].lanes.size(), plans.size());
+      const Status status = verify(all);
+      ASSERT_TRUE(status.ok()) << name_of(algorithm.collective) << " " << algorithm.name << " on " << ranks
+                               << " ranks, " << plans.size() << " lanes: " << status.message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::plan

@@ -1,0 +1,197 @@
+#include "collectives/planner/cost.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "collectives/algorithms/table.h"
+#include "collectives/plan/count.h"
+#include "collectives/plan/verify.h"
+#include "collectives/planner/candidates.h"
+#include "topology/machines.h"
+
+namespace tutti::planner {
+namespace {
+
+using topology::Graph;
+using topology::machine;
+
+Graph graph_of(const std::string& name, const topology::MachineOptions& options) {
+  Result<Graph> graph = Graph::of(machine(name, options).take());
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  return graph.take();
+}
+
+plan::Plan plan_of(const std::string& text) {
+  Result<plan::Plan> plan = plan::parse(text);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return plan.take();
+}
+
+double us_of(const Candidate& candidate) { return candidate.estimate.us; }
+
+const Candidate& best_of(const std::vector<Candidate>& all) { return all.front(); }
+
+const Candidate& find(const std::vector<Candidate>& all, const std::string& algorithm, const std::string& order) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& one) {
+    return one.algorithm->name == algorithm && one.order == order;
+  });
+  EXPECT_NE(found, all.end()) << algorithm << ", " << order;
+  return found == all.end() ? all.front() : *found;
+}
+
+// One message from rank 0 to rank 1 on another host: every term can be written down.
+TEST(Cost, OfOneMessageIsLatencyAndBytesOverBandwidth) {
+  const Graph graph = graph_of("ethernet", {.hosts = 2});
+  const plan::Plan plan =
+      algorithms::find(Collective::broadcast, "chain")->build({Collective::broadcast, 2, 0, {0, 1}});
+  const topology::Route& route = graph.route(0, 1);
+  EXPECT_EQ(route.gb_per_s, 3.125);
+  CostOptions options;
+  options.bytes = 64 << 10;
+  options.step_us = options.put_us = 0;
+  const Estimate estimate = price(plan, graph, options);
+  const double moved = 65536 / 3.125e3;
+  const double copied = 65536 / 10e3;  // at home, out of the slot: read and written by a core that copies 10 GB/s
+  EXPECT_NEAR(estimate.us, route.latency_us + moved + copied, 1e-6);
+  EXPECT_EQ(estimate.rounds, 1);
+  EXPECT_EQ(estimate.bytes_across, 65536);
+}
+
+/// Ranks a and b each put one piece to c and d at the same time.
+std::string two_puts(int ranks, int a, int b, int c, int d) {
+  std::string text =
+      fmt::format("all_to_all test ranks {} pieces {} root 0 slots 1 published 0 rank_order no\n", ranks, ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    text += fmt::format("rank {} lane 0\n", rank);
+    const int to = rank == a ? c : rank == b ? d : -1;
+    if (to >= 0) text += fmt::format("  put {} input@{}:{} -> scratch@{}:0\n  signal {} data\n", to, rank, to, to, to);
+    const int from = rank == c ? a : rank == d ? b : -1;
+    if (from >= 0) text += fmt::format("  wait {} data\n", from);
+  }
+  return text;
+}
+
+TEST(Cost, WhoSharesALinkWaits) {
+  const Graph graph = graph_of("pcie", {});
+  CostOptions options;
+  options.step_us = options.put_us = 0;
+  options.bytes = std::size_t{8} * 100000;  // pieces of 100 kB
+  const double narrow = 100000 / 31.5e3;    // PCIe
+  const double wide = 100000 / 40e3;        // between the sockets
+  const auto took = [&](int a, int b, int c, int d) {
+    return price(plan_of(two_puts(8, a, b, c, d)), graph, options).us;
+  };
+  // From two PCI switches to two others, in each socket: nothing is shared.
+  EXPECT_NEAR(took(0, 4, 2, 6), narrow + graph.route(0, 2).latency_us, 1e-6);
+  // Across the sockets in one direction: the second begins when the link between the sockets has let the first go.
+  EXPECT_NEAR(took(0, 2, 4, 6), wide + narrow + graph.route(0, 4).latency_us, 1e-6);
+  // In both directions: a link is two, one for each; but both go through the memory of both GPUs.
+  const double memory = 100000 / 1935e3;
+  EXPECT_NEAR(took(0, 4, 4, 0), memory + narrow + graph.route(0, 4).latency_us, 1e-6);
+  // Two GPUs of one PCI switch share its way up.
+  EXPECT_NEAR(took(0, 1, 2, 3), 2 * narrow + graph.route(0, 2).latency_us, 1e-6);
+}
+
+TEST(Cost, OfARingComesNearItsBound) {
+  for (const int hosts : {2, 4, 8}) {
+    const Graph graph = graph_of("ethernet", {.hosts = hosts});
+    std::vector<int> of_rank(static_cast<std::size_t>(hosts));
+    std::iota(of_rank.begin(), of_rank.end(), 0);
+    const plan::Plan plan =
+        algorithms::find(Collective::all_reduce, "ring")->build({Collective::all_reduce, hosts, 0, of_rank});
+    const double bytes = 256e6;
+    const Estimate estimate = price(plan, graph, {.bytes = static_cast<std::size_t>(bytes), .scratch_half = 64 << 20});
+    const double bound = 2.0 * (hosts - 1) / hosts * bytes / 3.125e3;
+    EXPECT_GE(estimate.us, bound);
+    // Where nothing overlaps, each byte is also summed (two read, one written) at 10 GB/s, in slices of 128 KiB that
+    // each wait for their latency of some 22 us; half of the steps only copy.
+    const double slices = 2.0 * (hosts - 1) * std::ceil(bytes / hosts / (128 << 10));
+    EXPECT_LE(estimate.us, bound * (1 + 3.125 * 0.15) + slices * 23);
+    // Little scratch makes many small slices, and then it is the latency that counts.
+    EXPECT_GT(price(plan, graph, {.bytes = static_cast<std::size_t>(bytes), .scratch_half = 128 << 10}).us,
+              1.5 * estimate.us);
+    EXPECT_NEAR(estimate.bytes_across, 2.0 * (hosts - 1) * bytes, 1e-3 * bytes);
+    EXPECT_GT(estimate.rounds, 6);
+  }
+}
+
+TEST(Cost, IsNeverLessThanTheBusiestResourceTakes) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<Graph> graphs = {graph_of("pcie", {}), graph_of("nvswitch", {.hosts = 2, .rails = 4, .ranks = 3}),
+                                     graph_of("uneven", {.hosts = 4}), graph_of("ethernet", {.ranks = 5})};
+  for (const Graph& graph : graphs) {
+    for (const algorithms::Algorithm& algorithm : algorithms::table()) {
+      Demand demand;
+      demand.collective = algorithm.collective;
+      demand.bytes = std::size_t{1} << random() % 28;
+      for (const Candidate& one : candidates(demand, graph)) {
+        if (!one.why_not.empty()) continue;
+        EXPECT_GE(one.estimate.us * 1.0001, one.estimate.bottleneck_us) << one.algorithm->name;
+        ASSERT_TRUE(plan::verify(*one.plan).ok())
+            << one.algorithm->name << ", " << one.order << ": " << plan::verify(*one.plan).message();
+        // What goes to other hosts is what the plan says, whatever the rounds.
+        const plan::Counts counts = plan::total(plan::count(*one.plan, topology::host_of_rank(graph.topology())));
+        const double piece = static_cast<double>(demand.bytes) / (one.plan->pieces == 1 ? 1 : one.plan->pieces);
+        EXPECT_NEAR(one.estimate.bytes_across, static_cast<double>(counts.pieces_put_away) * piece,
+                    1e-6 * (1 + one.estimate.bytes_across))
+            << one.algorithm->name << ", " << one.order;
+      }
+    }
+  }
+}
+
+TEST(Candidates, ManyRailsAreUsedForLargeMessages) {
+  const Graph graph = graph_of("nvswitch", {.hosts = 4, .rails = 8});
+  Demand demand;
+  demand.bytes = std::size_t{1} << 30;
+  CostOptions options;
+  options.scratch_half = std::size_t{1} << 30;  // 496 slots
+  options.slice = 4 << 20;
+  const std::vector<Candidate> all = candidates(demand, graph, 0, options);
+  const Candidate& rails = find(all, "ring", "an order for each rail");
+  const Candidate& one_rail = find(all, "ring", "rank order");
+  const double bound = 2.0 * 31 / 32 * static_cast<double>(demand.bytes) / (8 * 50e3);
+  EXPECT_GE(us_of(rails), bound);
+  EXPECT_LT(us_of(rails), us_of(one_rail) / 2);
+  // Each GPU with its own NIC, and most of the way within the hosts: what one would choose by hand.
+  EXPECT_STREQ(best_of(all).algorithm->name, "hierarchical");
+}
+
+TEST(Candidates, RanksThatLieAcrossHostsInTurnArePutInOrder) {
+  topology::Topology t = machine("ethernet", {.hosts = 2, .ranks = 4}).take();
+  const std::vector<topology::Place> places = t.ranks;
+  for (std::size_t r = 0; r < 8; ++r) t.ranks[r] = places[r % 2 * 4 + r / 2];
+  const Graph graph = Graph::of(t).take();
+  Demand demand;
+  demand.bytes = 64 << 20;
+  const std::vector<Candidate> all = candidates(demand, graph);
+  // In rank order every hop crosses: eight of eight against two of eight.
+  EXPECT_GT(us_of(find(all, "ring", "rank order")), 2 * us_of(find(all, "ring", "ring order")));
+  EXPECT_NEAR(find(all, "ring", "rank order").estimate.bytes_across,
+              4 * find(all, "ring", "ring order").estimate.bytes_across, 1);
+  EXPECT_FALSE(find(all, "one_shot", "rank order").why_not.empty());
+}
+
+TEST(Candidates, SmallMessagesTakeFewSteps) {
+  const Graph graph = graph_of("ethernet", {.hosts = 16});
+  Demand demand;
+  demand.bytes = 64;
+  const std::vector<Candidate> small = candidates(demand, graph);
+  EXPECT_LT(us_of(best_of(small)), us_of(find(small, "ring", "rank order")) / 4);
+  demand.deterministic = true;
+  for (const Candidate& one : candidates(demand, graph)) {
+    if (one.why_not.empty()) {
+      EXPECT_TRUE(one.algorithm->rank_order && one.order == "rank order") << one.algorithm->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::planner
