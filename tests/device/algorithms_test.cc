@@ -56,7 +56,8 @@ std::string describe(const Case& c) {
   return std::string(name_of(c.shape.collective)) + " " + c.algorithm->name + ", " + std::to_string(c.ranks) +
          " ranks, " + std::to_string(c.shape.count) + " x " + name_of(c.shape.type) + ", " + name_of(c.shape.op) +
          ", root " + std::to_string(c.shape.root) + ", " + std::to_string(c.strips) + " strips, express " +
-         std::to_string(c.express) + (c.in_place ? ", in place" : "") + (c.cut ? ", cut" : "") + ", seed " + std::to_string(c.seed);
+         std::to_string(c.express) + (c.in_place ? ", in place" : "") + (c.cut ? ", cut" : "") + ", seed " +
+         std::to_string(c.seed);
 }
 
 // Twice in a row with the same buffers, as a replayed graph: the second time with what the first has left there.
@@ -98,9 +99,7 @@ void check_case(const Case& c, DeviceJob& job) {
   for (int turn = 0; turn < 2; ++turn) {
     // The oracle works on copies of all memory.
     std::vector<std::vector<std::byte>> copies;
-    const auto copy_of = [&](std::byte* p, Buffers& in) {
-      return copies.back().data() + (p - in.memory.data());
-    };
+    const auto copy_of = [&](std::byte* p, Buffers& in) { return copies.back().data() + (p - in.memory.data()); };
     std::vector<OracleRank> oracle;
     std::vector<std::vector<std::byte>> expected_in;
     copies.reserve(2 * static_cast<std::size_t>(c.ranks));

@@ -182,7 +182,8 @@ TEST(DeviceProtocol, FlagsThatComeAgainFindCleanLines) {
     job.rank(r).state().sequence = boundary - 3;
     for (int sender = 0; sender < kRanks; ++sender) {
       // What every rank will see of the call before the first.
-      auto* call = reinterpret_cast<transport::DeviceCall*>(job.window(r) + job.sizes().call_offset(sender, boundary - 3));
+      auto* call =
+          reinterpret_cast<transport::DeviceCall*>(job.window(r) + job.sizes().call_offset(sender, boundary - 3));
       call->sequence = boundary - 3;
       for (const std::uint64_t stale : {boundary + 3, boundary + 4}) {
         auto* words = reinterpret_cast<std::uint64_t*>(job.window(r) + job.sizes().cell_offset(sender, stale));
@@ -224,7 +225,8 @@ TEST(DeviceProtocol, OneRankInPlaceMakesAllTakeTheOtherProgram) {
                                      .if_in_place = &pairwise}));
       for (std::size_t i = 0; i < out.size(); ++i) {
         const int from_rank = static_cast<int>(i / kCount);
-        ASSERT_EQ(out[i], number(call, from_rank, static_cast<std::size_t>(rank.index()) * kCount + i % kCount)) << call;
+        ASSERT_EQ(out[i], number(call, from_rank, static_cast<std::size_t>(rank.index()) * kCount + i % kCount))
+            << call;
       }
     }
   });

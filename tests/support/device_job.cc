@@ -21,7 +21,7 @@ const Program& head(const std::vector<std::byte>& program) { return *reinterpret
 }  // namespace
 
 AlignedBytes::AlignedBytes(std::size_t bytes)
-    : data_(static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{256}))),
+    : data_(static_cast<std::byte*>(::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{256}))),
       size_(bytes) {
   std::memset(data_.get(), 0, bytes);
 }
@@ -52,9 +52,7 @@ void DeviceJob::run(const std::function<void(DeviceRank&)>& body) {
 
 transport::DeviceHostWords& DeviceRank::host() { return *job_->host_[static_cast<std::size_t>(index_)]; }
 
-transport::DeviceState& DeviceRank::state() {
-  return *reinterpret_cast<transport::DeviceState*>(job_->window(index_));
-}
+transport::DeviceState& DeviceRank::state() { return *reinterpret_cast<transport::DeviceState*>(job_->window(index_)); }
 
 LaunchArguments DeviceRank::arguments(const std::vector<std::byte>& program, const DeviceCallArguments& call) const {
   const auto at = [](const std::vector<std::byte>* p) {
@@ -112,8 +110,7 @@ bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCal
 }
 
 bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {
-  return run_blocks(blocks,
-                    [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
+  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
 }
 
 bool DeviceRank::carry(const std::vector<std::byte>& mail, int blocks) {

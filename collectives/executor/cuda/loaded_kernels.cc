@@ -90,9 +90,10 @@ Result<BlockBudget> BlockBudget::reserve(int device, int ranks) {
   const int free = capacity - all.blocks[budget.gpu_];
   budget.of_each_ = std::max(free * 3 / 4 / ranks, free / ranks > 0 ? 1 : 0);
   if (budget.of_each_ == 0) {
-    return unsupported(fmt::format("{} has no room for the kernels of one more communicator of {} ranks on it: it holds "
-                                   "{} blocks, and {} of them are taken by communicators that exist",
-                                   device::name_of(device), ranks, capacity, all.blocks[budget.gpu_]));
+    return unsupported(
+        fmt::format("{} has no room for the kernels of one more communicator of {} ranks on it: it holds "
+                    "{} blocks, and {} of them are taken by communicators that exist",
+                    device::name_of(device), ranks, capacity, all.blocks[budget.gpu_]));
   }
   all.blocks[budget.gpu_] += budget.of_each_ * ranks;
   return budget;

@@ -1,10 +1,10 @@
 // The control half of a walker: one thread block that carries out one strip of one lane of a program (program.h), with
 // its peers' walkers in other kernels. Host and device run this same code; see reduce-inl.h for what a Block is.
 //
-// A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have entered
-// the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its parity, since
-// whoever has entered call k - 1 is done with call k - 2. Then the steps. The last block to end writes the number back,
-// so the next kernel, or the next replay of a graph, finds it.
+// A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have
+// entered the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its
+// parity, since whoever has entered call k - 1 is done with call k - 2. Then the steps. The last block to end writes
+// the number back, so the next kernel, or the next replay of a graph, finds it.
 //
 // Why each access has the order and scope that it has: docs/cuda.md.
 #pragma once
@@ -75,13 +75,11 @@ class Walker : public Block {
     return reinterpret_cast<Call*>(at + a_.sizes.call_offset(sender, call));
   }
   TUTTI_MEMBER Signal* signal_at(std::uint64_t at, int sender, int channel) const {
-    return reinterpret_cast<Signal*>(at + a_.sizes.signals_at()) +
-           a_.sizes.link_index(sender, link_lane(), channel);
+    return reinterpret_cast<Signal*>(at + a_.sizes.signals_at()) + a_.sizes.link_index(sender, link_lane(), channel);
   }
   TUTTI_MEMBER int link_lane() const { return a_.segment.on ? 0 : static_cast<int>(this->index()); }
   TUTTI_MEMBER Link* link(int peer, int channel) const {
-    return reinterpret_cast<Link*>(own_ + a_.sizes.links_at()) +
-           a_.sizes.link_index(peer, link_lane(), channel);
+    return reinterpret_cast<Link*>(own_ + a_.sizes.links_at()) + a_.sizes.link_index(peer, link_lane(), channel);
   }
   TUTTI_MEMBER std::uint64_t cell(int at, int sender) const {
     return window(at) + a_.sizes.cell_offset(sender, call_) +
@@ -135,7 +133,8 @@ class Walker : public Block {
   TUTTI_MEMBER void tell(Call* to, const Call* from) {
     auto* words = reinterpret_cast<std::uint64_t*>(to);
     const auto* values = reinterpret_cast<const std::uint64_t*>(from);
-    for (std::size_t i = 0; i < sizeof(Call) / sizeof(std::uint64_t); ++i) this->store(words + i, this->load(values + i));
+    for (std::size_t i = 0; i < sizeof(Call) / sizeof(std::uint64_t); ++i)
+      this->store(words + i, this->load(values + i));
   }
 
   TUTTI_MEMBER bool aliased(int peer) const { return (a_.peers[peer].flags & transport::kAliased) != 0; }
@@ -160,7 +159,8 @@ class Walker : public Block {
       this->store(&a_.host->entered_ns, this->now_ns());
       this->store(&a_.host->entered, call_);
     }
-    for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks; peer += static_cast<int>(this->threads())) {
+    for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks;
+         peer += static_cast<int>(this->threads())) {
       Call* record = call_of(window(peer), a_.rank, call_);
       this->store(&record->history, history_);
       this->store(&record->input, a_.announcement.input);
@@ -196,7 +196,8 @@ class Walker : public Block {
     if (a_.if_plain == nullptr && a_.if_in_place == nullptr) return a_.first;
     bool well = true;
     std::uint64_t flags = 0;
-    for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks; peer += static_cast<int>(this->threads())) {
+    for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks;
+         peer += static_cast<int>(this->threads())) {
       well = well && see_entered(peer, call_);
       if (well) flags |= this->load(&call_of(own_, peer, call_)->flags);
     }
@@ -330,7 +331,8 @@ class Walker : public Block {
       return (p.flags & transport::kSameAddresses) != 0 || fail(Failure::unreachable, peer, call_, 0);
     }
     const std::uint64_t region = (handle & ~transport::kDeviceRegion) >> transport::kDeviceRegionShift;
-    const std::uint64_t base = region < p.region_count ? this->load(reinterpret_cast<const std::uint64_t*>(p.regions) + region) : 0;
+    const std::uint64_t base =
+        region < p.region_count ? this->load(reinterpret_cast<const std::uint64_t*>(p.regions) + region) : 0;
     if (base == 0) return fail(Failure::unreachable, peer, call_, 0);
     *address = base + (handle & ((std::uint64_t{1} << transport::kDeviceRegionShift) - 1));
     return true;
@@ -421,10 +423,10 @@ class Walker : public Block {
     Entry entry;
     entry.peer = static_cast<std::uint8_t>(range.rank);
     const Shared::Opened& opened = this->shared().opened[range.rank];
-    const std::uint64_t offset = is_slot(range.place)
-                                     ? 0
-                                     : (array<std::uint64_t>(p_->numbers_at)[range.offsets + piece] + part.offset) *
-                                           p_->element;
+    const std::uint64_t offset =
+        is_slot(range.place)
+            ? 0
+            : (array<std::uint64_t>(p_->numbers_at)[range.offsets + piece] + part.offset) * p_->element;
     switch (range.place) {
       case Place::input:
         entry.address = a_.input + offset;
@@ -436,10 +438,12 @@ class Walker : public Block {
         if (range.raw_input) entry.factor = opened.factor;
         break;
       case Place::peer_output: entry.address = opened.output + offset; break;
-      case Place::scratch: entry.address = slot(range, piece, round, a_.sizes.scratch_at(), a_.sizes.scratch_half,
-                                                p_->scratch); break;
-      case Place::published: entry.address = slot(range, piece, round, a_.sizes.published_at(),
-                                                  a_.sizes.published_half, p_->published); break;
+      case Place::scratch:
+        entry.address = slot(range, piece, round, a_.sizes.scratch_at(), a_.sizes.scratch_half, p_->scratch);
+        break;
+      case Place::published:
+        entry.address = slot(range, piece, round, a_.sizes.published_at(), a_.sizes.published_half, p_->published);
+        break;
       case Place::arrived: entry.address = cell(a_.rank, range.rank); break;
       case Place::depart: entry.address = cell(range.rank, a_.rank); break;
     }
