@@ -375,7 +375,10 @@ DeviceExecutor::Progress DeviceExecutor::progress() const {
 
 bool DeviceExecutor::idle() const {
   const std::lock_guard lock(mutex_);
-  return !launched_any_ || cuda_->EventQuery(done_) != CUDA_ERROR_NOT_READY;
+  if (!launched_any_) return true;
+  // Another thread may be capturing, which forbids questions to all that do not say that they are none of it.
+  const device::UncapturedCalls uncaptured(*cuda_);
+  return cuda_->EventQuery(done_) != CUDA_ERROR_NOT_READY;
 }
 
 std::uint64_t DeviceExecutor::absent_in(std::uint64_t call) {
