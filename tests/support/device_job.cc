@@ -16,6 +16,8 @@ using executor::cuda::Program;
 
 namespace {
 
+constexpr std::uint64_t kLimitNs = 15'000'000'000;  // a rank that has failed keeps the others waiting for so long
+
 const Program& head(const std::vector<std::byte>& program) { return *reinterpret_cast<const Program*>(program.data()); }
 
 }  // namespace
@@ -37,7 +39,7 @@ DeviceJob::DeviceJob(int ranks, const transport::DeviceWindowSizes& sizes) : siz
   for (int r = 0; r < ranks; ++r) {
     windows_.emplace_back(sizes_.bytes());
     host_.push_back(std::make_unique<transport::DeviceHostWords>());
-    host_.back()->limit_ns = 60'000'000'000;
+    host_.back()->limit_ns = kLimitNs;
     peers_.push_back({.window = reinterpret_cast<std::uint64_t>(window(r)), .flags = transport::kSameAddresses});
     ranks_[static_cast<std::size_t>(r)].job_ = this;
     ranks_[static_cast<std::size_t>(r)].index_ = r;
