@@ -8,11 +8,11 @@ namespace tutti {
 
 struct LocalLaunch {
   int ranks = 1;
-  std::string backend = "tutti";  // "tutti", "gloo", "openmpi", "mpich"
+  std::string backend = "tutti";  // "tutti", "gloo", "nccl", "openmpi", "mpich"
   int cores_per_rank = 1;         // that a rank keeps busy
 };
 
-/// Tutti and Gloo: each process finds TUTTI_RANK, TUTTI_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_MASTER_ADDR,
+/// Tutti, Gloo and NCCL: each process finds TUTTI_RANK, TUTTI_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_MASTER_ADDR,
 /// TUTTI_MASTER_PORT and a fresh TUTTI_SECRET in its environment. Open MPI and MPICH: the program runs under the
 /// library's own mpirun. Every child also finds TUTTI_LAUNCHED, which tells it to be a rank itself.
 ///

@@ -29,7 +29,7 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Memory that one communicator may take per rank; 0: no limit."},
     {Option::algorithm, "TUTTI_ALGORITHM", Type::text, "", "",
      "Use this row of the algorithm table wherever it can serve; empty: the planner chooses."},
-    {Option::backend, "TUTTI_BACKEND", Type::choice, "tutti", "tutti|openmpi|mpich|gloo",
+    {Option::backend, "TUTTI_BACKEND", Type::choice, "tutti", "tutti|openmpi|mpich|gloo|nccl",
      "What runs the collectives: Tutti itself or a baseline."},
     {Option::log, "TUTTI_LOG", Type::choice, "", "|info|debug",
      "What is told on standard error beside failures; empty: nothing."},

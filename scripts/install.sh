@@ -7,6 +7,7 @@ lint_packages=(clang-format clang-tidy)
 fuzz_packages=(clang libclang-rt-14-dev)
 
 training_python=(torch==2.13.0 numpy matplotlib pytest scikit-build-core)
+nccl_python=(nvidia-nccl-cu13==2.28.9)  # for its header, which the tests of NCCL's interface are compiled with
 torch_cpu_index=https://download.pytorch.org/whl/cpu
 python=.venv/bin/python
 python_is_needed=no  # yes: the command is worth nothing without the Python packages

@@ -14,7 +14,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"openmpi", "mpich", "gloo"};
+constexpr std::array<std::string_view, 4> kNames = {"openmpi", "mpich", "gloo", "nccl"};
 
 /// The plug-in's path; the bare file name (for the loader to search) when it lies in none of the known places.
 std::string find_plugin(const std::string& name) {
@@ -40,13 +40,14 @@ bool baseline_is_installed(const std::string& name) {
 Result<std::shared_ptr<CommunicatorInterface>> open_baseline(const std::string& name,
                                                              const BaselineSettings& settings) {
   if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
-    return invalid_argument(fmt::format("backend '{}' is unknown; expected tutti, openmpi, mpich or gloo", name));
+    return invalid_argument(fmt::format("backend '{}' is unknown; expected tutti, openmpi, mpich, gloo or nccl", name));
   }
   const std::string path = find_plugin(name);
   // MPI: global, because Open MPI's own plug-ins expect to find its symbols. Gloo: the opposite, its own symbols first,
-  // because LibTorch exports those of another version of Gloo. Never closed, because both keep threads and exit
+  // because LibTorch exports those of another version of Gloo. Never closed, because they keep threads and exit
   // handlers in there.
-  void* library = dlopen(path.c_str(), RTLD_NOW | (name == "gloo" ? RTLD_LOCAL | RTLD_DEEPBIND : RTLD_GLOBAL));
+  const int binding = name == "gloo" ? RTLD_LOCAL | RTLD_DEEPBIND : name == "nccl" ? RTLD_LOCAL : RTLD_GLOBAL;
+  void* library = dlopen(path.c_str(), RTLD_NOW | binding);
   if (library == nullptr) {
     return unsupported(fmt::format("backend {}: its plug-in could not be opened ({})", name, dlerror()));
   }

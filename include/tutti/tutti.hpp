@@ -56,7 +56,7 @@ struct TUTTI_API Options {
   bool deterministic;                 // same bits for every algorithm, lane count, placement and kind of memory
   std::size_t memory_limit;           // bytes that one communicator may take per rank; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
-  std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo"
+  std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo", "nccl"
   /// Asked some twenty times a second by a thread that waits inside a call of its own (not by that of started ones).
   /// True ends the call, and with it the communicator, on all ranks (Code::aborted): for a language's signals. Empty:
   /// never.

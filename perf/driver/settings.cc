@@ -82,8 +82,8 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
 
   app.add_option("--ranks", s.ranks, "start this many processes here; under mpirun or torchrun their ranks are taken")
       ->check(CLI::PositiveNumber);
-  app.add_option("--backend", s.backend, "tutti, openmpi, mpich or gloo [tutti]")
-      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo"}));
+  app.add_option("--backend", s.backend, "tutti, openmpi, mpich, gloo or nccl [tutti]")
+      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}));
   app.add_option("--memory", raw.memory,
                  "registered, plain or device: a GPU's, dealt out in turn to the ranks of a host [registered]")
       ->check(CLI::IsMember({"registered", "plain", "device", "0", "1"}));

@@ -106,8 +106,8 @@ TEST(Options, BadValueIsNamedAndLeavesTheDefault) {
   EXPECT_EQ(values.check().message(),
             "TUTTI_TIMEOUT: 'soon' is not a duration; expected a number with ns, us, ms, s, min or h, as in 300s");
   EXPECT_EQ(values.duration(Option::timeout), 300s);
-  EXPECT_EQ(values_of({{"TUTTI_BACKEND", "nccl"}}).check().message(),
-            "TUTTI_BACKEND: 'nccl' is not one of tutti|openmpi|mpich|gloo");
+  EXPECT_EQ(values_of({{"TUTTI_BACKEND", "ucc"}}).check().message(),
+            "TUTTI_BACKEND: 'ucc' is not one of tutti|openmpi|mpich|gloo|nccl");
 }
 
 TEST(Options, EveryRowIsCompleteAndItsDefaultIsItsValue) {

@@ -32,8 +32,10 @@ ROOMS = {
     "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call", "device"},
     "collectives/call.h": WORDS,
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
-    "collectives/baseline": WORDS | {"base", "api", "interface", "call"},
+    "collectives/baseline": WORDS | {"base", "device", "api", "interface", "call", "nccl_abi"},
     "collectives": LIBRARY | {"collectives/baseline"},
+    "nccl/abi.h": set(),
+    "nccl": WORDS | {"base", "api", "nccl_abi"},
     "training": WORDS | {"base", "api"},
     "training/torch_backend": WORDS | {"api"},
     "perf": LIBRARY | {"collectives/baseline"},
@@ -44,12 +46,12 @@ ROOMS = {
     "tests": ANYTHING,
 }
 NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collectives/call.h": "call",
-         "collectives/communicator_interface.h": "interface"}
+         "collectives/communicator_interface.h": "interface", "nccl/abi.h": "nccl_abi"}
 
 # Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and
 # the kernel's headers are free.
 THIRD_PARTIES = {
-    r"fmt/": ["base", "device", "topology", "transport", "collectives", "training", "perf", "cli"],
+    r"fmt/": ["base", "device", "topology", "transport", "collectives", "nccl", "training", "perf", "cli"],
     r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],

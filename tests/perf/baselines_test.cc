@@ -58,6 +58,51 @@ TEST(Baselines, BitsAreCombinedByMpiAndRefusedByGloo) {
   }
 }
 
+/// A program with backend nccl, whose library is looked for in `folder` first; a GPU, if there is one, is hidden.
+Outcome run_on_nccl_in(const std::filesystem::path& folder, const std::string& program, const std::string& arguments) {
+  setenv("LD_LIBRARY_PATH", folder.c_str(), 1);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  Outcome run = run_program(program, arguments + " --backend nccl");
+  unsetenv("LD_LIBRARY_PATH");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  return run;
+}
+
+// Of Tutti's own libnccl.so.2, on host memory: what is tested is the plug-in.
+TEST(Baselines, NcclIsRightOnTwoRanks) {
+  const std::filesystem::path ours = build_folder() / "nccl" / "as_nccl";
+  for (const char* program : kPrograms) {
+    const Outcome run = run_on_nccl_in(ours, program, "--ranks 2 -b 0 -e 64K -i 20000 -n 2 -c 2 -r 1");
+    EXPECT_EQ(run.status, 0) << run.text;
+    EXPECT_NE(run.text.find("Out of bounds values : 0 OK"), std::string::npos) << run.text;
+    EXPECT_NE(run.text.find("  nccl\n"), std::string::npos) << "another backend ran\n" << run.text;
+  }
+  for (const char* how : {"-d all -o all", "-d float -o mulsum"}) {
+    const Outcome run = run_on_nccl_in(ours, "all_reduce_perf", std::string("--ranks 3 -b 4K -e 4K -n 1 -c 1 ") + how);
+    EXPECT_EQ(run.status, 0) << run.text;
+    EXPECT_NE(run.text.find("Out of bounds values : 0 OK"), std::string::npos) << run.text;
+  }
+}
+
+TEST(Baselines, NcclThatCannotServeIsASentence) {
+  const std::string arguments = "--ranks 2 -b 8 -e 8";
+  const std::filesystem::path ours = build_folder() / "nccl" / "as_nccl";
+  Outcome run = run_on_nccl_in(ours, "all_reduce_perf", "--ranks 2 -b 8 -e 8 -d int32 -o bxor");
+  EXPECT_EQ(run.status, 5) << run.text;
+  EXPECT_NE(run.text.find("backend nccl: all_reduce of i32 with bxor is not supported"), std::string::npos) << run.text;
+  if (const std::filesystem::path dummy = build_folder() / "tests" / "nccl_dummy"; std::filesystem::exists(dummy)) {
+    run = run_on_nccl_in(dummy, "all_reduce_perf", arguments);
+    EXPECT_EQ(run.status, 5) << run.text;
+    EXPECT_NE(run.text.find("expected 2.28 or newer"), std::string::npos) << run.text;
+  }
+  // NVIDIA's own, where the build has found its header.
+  const std::filesystem::path real = TUTTI_NCCL_LIBRARY_FOLDER;
+  if (!std::filesystem::exists(real / "libnccl.so.2")) return;
+  run = run_on_nccl_in(real, "all_reduce_perf", arguments);
+  EXPECT_EQ(run.status, 5) << run.text;
+  EXPECT_NE(run.text.find("backend nccl: NCCL works on GPU memory only: "), std::string::npos) << run.text;
+}
+
 TEST(Baselines, AMissingPlugInIsASentence) {
   setenv("TUTTI_BASELINES", "/no/such/folder", 1);
   const Outcome run = run_program("all_reduce_perf", "--ranks 2 -b 8 -e 8 --backend gloo");

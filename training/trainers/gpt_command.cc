@@ -129,9 +129,6 @@ void add_options(CLI::App& app, GptCommand& command) {
 
 void interpret(GptCommand& command, int ranks) {
   GptRunOptions& run = command.run;
-  if (command.backend == "nccl") {
-    refuse("--backend nccl: this build has no CUDA and so no NCCL; use tutti, openmpi, mpich or gloo");
-  }
   if (command.device == "cuda") {
     refuse(torch::cuda::is_available()
                ? "--device cuda: parallel training takes CPU tensors only, so far; use --device cpu"

@@ -49,7 +49,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
   add("--parallel", arguments.parallel, "How the ranks share the work; pipeline: --model vit only")
       ->check(CLI::IsMember({"ddp", "fsdp", "pipeline"}));
   add("--backend", arguments.backend, "What runs the collectives")
-      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo"}));
+      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}));
   add("--data", arguments.data, "Folder with MNIST's or CIFAR-10's files, by their usual names");
   add("--draw", arguments.draw, "Without --data: what is drawn")->check(CLI::IsMember({"shapes", "digits"}));
   add("--images", arguments.images, "Drawn images to train on")->check(positive);

@@ -113,7 +113,8 @@ Status OrderedCommunicator::refuse(const Call& call) const {
     return invalid_argument(fmt::format("rank {} called {}: {} of {}; bits are combined of integers only", rank(),
                                         name_of(call.collective), name_of(call.op), name_of(call.type)));
   }
-  if (call.op == ReduceOp::premul_sum) return lacks(std::string(name_of(call.collective)) + " with premul_sum");
+  if (call.op == ReduceOp::premul_sum && !scales())
+    return lacks(std::string(name_of(call.collective)) + " with premul_sum");
   return {};
 }
 

@@ -48,6 +48,12 @@ class OrderedCommunicator : public CommunicatorInterface {
   /// Waits for what was started and ends the thread. Every derived destructor calls it first.
   void stop();
 
+  /// Whether premul_sum is served; else it is refused.
+  virtual bool scales() const { return false; }
+
+  /// Until all that was started is done.
+  void drain();
+
   /// "backend openmpi: all_reduce of bf16 is not supported".
   Status lacks(const std::string& what) const;
 
@@ -56,7 +62,6 @@ class OrderedCommunicator : public CommunicatorInterface {
  private:
   class Item;
   std::shared_ptr<PendingWork> enqueue(std::function<Status()> body);
-  void drain();
   void work();
   Status refuse(const Call& call) const;
 

@@ -1,0 +1,305 @@
+// NCCL behind CommunicatorInterface. Calls are the stream's, as with Tutti on device memory; the program chooses the
+// device. Tutti's own libnccl.so.2 serves too, on host memory where there is no GPU: so this is tested without one.
+//
+// Ranks meet over a file in the temporary directory with rank 0's id in it, which is gone as soon as all are connected.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/baseline/plugins/nccl_library.h"
+#include "collectives/baseline/plugins/ordered_communicator.h"
+#include "collectives/baseline/plugins/plugin.h"
+#include "device/memory_kind.h"
+
+namespace tutti {
+namespace {
+
+using nccl::ncclComm_t;
+using nccl::ncclDataType_t;
+using nccl::ncclRedOp_t;
+
+ncclDataType_t type_of(DataType type) {
+  constexpr std::array<ncclDataType_t, kDataTypes> types = {
+      nccl::ncclInt8,    nccl::ncclUint8,   nccl::ncclInt32,      nccl::ncclUint32,
+      nccl::ncclInt64,   nccl::ncclUint64,  nccl::ncclFloat16,    nccl::ncclBfloat16,
+      nccl::ncclFloat32, nccl::ncclFloat64, nccl::ncclFloat8e4m3, nccl::ncclFloat8e5m2};
+  return types[static_cast<std::size_t>(type)];
+}
+
+/// REQUIRES: one that NCCL has by itself.
+ncclRedOp_t op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod: return nccl::ncclProd;
+    case ReduceOp::min: return nccl::ncclMin;
+    case ReduceOp::max: return nccl::ncclMax;
+    case ReduceOp::avg: return nccl::ncclAvg;
+    default: return nccl::ncclSum;
+  }
+}
+
+class NcclCommunicator final : public OrderedCommunicator {
+ public:
+  /// Takes `comm` over. Errors: what NCCL says.
+  static Result<std::shared_ptr<CommunicatorInterface>> create(const NcclLibrary& nccl, ncclComm_t comm);
+  ~NcclCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
+  Status status() const override;
+
+ private:
+  NcclCommunicator(const NcclLibrary& nccl, ncclComm_t comm) : OrderedCommunicator("nccl"), nccl_(nccl), comm_(comm) {}
+  bool scales() const override { return true; }
+  Status execute(const Call& call) override;
+  Status execute_group(std::span<const Transfer> transfers) override;
+
+  Status dispatch(const Call& call);
+  Status all_to_allv(const Call& call);
+  Status barrier();
+  /// NCCL itself does not look, and fails later.
+  Status check_memory(const char* what, const void* buffer) const;
+  Status check(nccl::ncclResult_t result, const char* function) const { return nccl_.check(result, rank_, function); }
+
+  const NcclLibrary& nccl_;
+  const ncclComm_t comm_;
+  int rank_ = 0;
+  int size_ = 1;
+  void* word_ = nullptr;  // what a barrier sums
+};
+
+Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::create(const NcclLibrary& nccl, ncclComm_t comm) {
+  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm));
+  TUTTI_TRY(nccl.check(nccl.ncclCommUserRank(comm, &made->rank_), -1, "ncclCommUserRank"));
+  TUTTI_TRY(nccl.check(nccl.ncclCommCount(comm, &made->size_), -1, "ncclCommCount"));
+  TUTTI_TRY(nccl.check(nccl.ncclMemAlloc(&made->word_, sizeof(float)), made->rank_, "ncclMemAlloc"));
+  return std::shared_ptr<CommunicatorInterface>(std::move(made));
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  stop();
+  if (word_ != nullptr) nccl_.ncclMemFree(word_);
+  nccl_.ncclCommDestroy(comm_);
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::split(int color, int key) {
+  drain();
+  ncclComm_t child = nullptr;
+  TUTTI_TRY(check(nccl_.ncclCommSplit(comm_, color < 0 ? nccl::kSplitNoColor : color, key, &child, nullptr),
+                  "ncclCommSplit"));
+  if (child == nullptr) return std::shared_ptr<CommunicatorInterface>();
+  return create(nccl_, child);
+}
+
+Status NcclCommunicator::status() const {
+  nccl::ncclResult_t state = nccl::ncclSuccess;
+  TUTTI_TRY(check(nccl_.ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError"));
+  return state == nccl::ncclInProgress ? Status() : check(state, "ncclCommGetAsyncError");
+}
+
+Status NcclCommunicator::check_memory(const char* what, const void* buffer) const {
+  if (buffer == nullptr || nccl_.takes_host_memory) return {};
+  const device::MemoryKind kind = device::kind_of(buffer);
+  return kind.on_device() ? Status() : lacks(fmt::format("{} on {}", what, device::print(kind)));
+}
+
+/// No buffer's worth of data: one element of each rank, and then the stream's end.
+Status NcclCommunicator::barrier() {
+  TUTTI_TRY(
+      check(nccl_.ncclAllReduce(word_, word_, 1, nccl::ncclFloat32, nccl::ncclMax, comm_, nullptr), "ncclAllReduce"));
+  return device::kind_of(word_).on_device() ? wait_for_stream(nullptr) : Status();
+}
+
+Status NcclCommunicator::all_to_allv(const Call& call) {
+  std::vector<Transfer> transfers;
+  const std::size_t bytes = size_of(call.type);
+  for (int r = 0; r < size_; ++r) {
+    auto* recv = static_cast<char*>(call.recv) + call.recv_offsets[r] * bytes;
+    auto* send = const_cast<char*>(static_cast<const char*>(call.send)) + call.send_offsets[r] * bytes;
+    transfers.push_back({true, r, send, call.send_counts[r], call.type, 0, nullptr, call.stream});
+    transfers.push_back({false, r, recv, call.recv_counts[r], call.type, 0, nullptr, call.stream});
+  }
+  return execute_group(transfers);
+}
+
+Status NcclCommunicator::dispatch(const Call& call) {
+  const auto stream = static_cast<nccl::cudaStream_t>(call.stream);
+  const ncclDataType_t type = type_of(call.type);
+  ncclRedOp_t op = op_of(call.op);
+  if (call.op == ReduceOp::premul_sum) {
+    // Of a type whose every value a double holds, or is made from.
+    if (call.type != DataType::f32 && call.type != DataType::f64) {
+      return lacks(fmt::format("{} of {} with premul_sum", name_of(call.collective), name_of(call.type)));
+    }
+    float narrow = static_cast<float>(call.factor);
+    double wide = call.factor;
+    void* scalar = call.type == DataType::f32 ? static_cast<void*>(&narrow) : &wide;
+    TUTTI_TRY(check(nccl_.ncclRedOpCreatePreMulSum(&op, scalar, type, nccl::ncclScalarHostImmediate, comm_),
+                    "ncclRedOpCreatePreMulSum"));
+  }
+  Status status;
+  switch (call.collective) {
+    case Collective::all_reduce:
+      status = check(nccl_.ncclAllReduce(call.send, call.recv, call.count, type, op, comm_, stream), "ncclAllReduce");
+      break;
+    case Collective::reduce_scatter:
+      status = check(nccl_.ncclReduceScatter(call.send, call.recv, call.count, type, op, comm_, stream),
+                     "ncclReduceScatter");
+      break;
+    case Collective::reduce:
+      status =
+          check(nccl_.ncclReduce(call.send, call.recv, call.count, type, op, call.root, comm_, stream), "ncclReduce");
+      break;
+    case Collective::all_gather:
+      return check(nccl_.ncclAllGather(call.send, call.recv, call.count, type, comm_, stream), "ncclAllGather");
+    case Collective::broadcast:
+      return check(nccl_.ncclBroadcast(call.send, call.recv, call.count, type, call.root, comm_, stream),
+                   "ncclBroadcast");
+    case Collective::all_to_all:
+      return check(nccl_.ncclAlltoAll(call.send, call.recv, call.count, type, comm_, stream), "ncclAlltoAll");
+    case Collective::gather:
+      return check(nccl_.ncclGather(call.send, call.recv, call.count, type, call.root, comm_, stream), "ncclGather");
+    case Collective::scatter:
+      return check(nccl_.ncclScatter(call.send, call.recv, call.count, type, call.root, comm_, stream), "ncclScatter");
+    case Collective::all_to_allv: return all_to_allv(call);
+    case Collective::barrier: return barrier();
+    case Collective::send_recv: return lacks("send_recv outside a group");
+  }
+  if (call.op == ReduceOp::premul_sum) TUTTI_TRY(check(nccl_.ncclRedOpDestroy(op, comm_), "ncclRedOpDestroy"));
+  return status;
+}
+
+Status NcclCommunicator::execute(const Call& call) {
+  const char* name = name_of(call.collective);
+  if (is_bitwise(call.op)) return lacks(fmt::format("{} of {} with {}", name, name_of(call.type), name_of(call.op)));
+  if (!call.algorithm.empty()) return lacks(fmt::format("algorithm '{}'", call.algorithm));
+  const bool exchange = call.collective == Collective::all_to_all || call.collective == Collective::all_to_allv;
+  if (exchange && call.send == call.recv && call.send != nullptr) return lacks(std::string(name) + " in place");
+  TUTTI_TRY(check_memory(name, call.send));
+  TUTTI_TRY(check_memory(name, call.recv));
+  return dispatch(call);
+}
+
+Status NcclCommunicator::execute_group(std::span<const Transfer> transfers) {
+  for (const Transfer& t : transfers) {
+    if (t.tag != 0) return lacks("a message with a tag");
+    if (!t.sending && t.peer == kAnySource) return lacks("a receive from any source");
+    TUTTI_TRY(check_memory(t.sending ? "send" : "recv", t.buffer));
+  }
+  TUTTI_TRY(check(nccl_.ncclGroupStart(), "ncclGroupStart"));
+  Status first;
+  for (const Transfer& t : transfers) {
+    const auto stream = static_cast<nccl::cudaStream_t>(t.stream);
+    const nccl::ncclResult_t result = t.sending
+                                          ? nccl_.ncclSend(t.buffer, t.count, type_of(t.type), t.peer, comm_, stream)
+                                          : nccl_.ncclRecv(t.buffer, t.count, type_of(t.type), t.peer, comm_, stream);
+    if (first.ok()) first = check(result, t.sending ? "ncclSend" : "ncclRecv");
+  }
+  const Status end = check(nccl_.ncclGroupEnd(), "ncclGroupEnd");
+  return first.ok() ? end : first;
+}
+
+// ---- Meeting ----
+
+std::filesystem::path meeting_file(const std::string& meeting) {
+  return std::filesystem::temp_directory_path() /
+         fmt::format("tutti_nccl_{}_{:016x}", geteuid(), std::hash<std::string>{}(meeting));
+}
+
+/// Rank 0's duty, also when connecting fails: to leave no file.
+class MeetingFile {
+ public:
+  explicit MeetingFile(std::filesystem::path path) : path_(std::move(path)) { remove(); }
+  ~MeetingFile() { remove(); }
+  MeetingFile(const MeetingFile&) = delete;
+  MeetingFile& operator=(const MeetingFile&) = delete;
+
+  /// All of it at once, for nobody else to read.
+  Status write(const nccl::ncclUniqueId& id) {
+    const std::string draft = path_.string() + ".draft";
+    const mode_t before = ::umask(0077);
+    std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+    ::umask(before);
+    file.write(id.internal, sizeof(id.internal));
+    file.close();
+    if (!file || std::rename(draft.c_str(), path_.c_str()) != 0) {
+      return system_error("backend nccl: rank 0 could not write " + path_.string(), errno);
+    }
+    return {};
+  }
+
+ private:
+  void remove() const {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  const std::filesystem::path path_;
+};
+
+Result<nccl::ncclUniqueId> read_id(const BaselineSettings& settings) {
+  const std::filesystem::path path = meeting_file(settings.meeting);
+  const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(settings.timeout).count();
+  for (;;) {
+    struct stat about {};
+    nccl::ncclUniqueId id{};
+    if (::stat(path.c_str(), &about) == 0 && about.st_uid == geteuid()) {
+      std::ifstream file(path, std::ios::binary);
+      if (file.read(id.internal, sizeof(id.internal))) return id;
+    }
+    if (now_ns() > deadline) {
+      return Status(Code::timeout,
+                    fmt::format("rank {}: backend nccl: rank 0 has not left its id in {} within {:.1f} s",
+                                settings.rank, path.string(), std::chrono::duration<double>(settings.timeout).count()));
+    }
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> connect(const BaselineSettings& settings) {
+  TUTTI_ASSIGN(const NcclLibrary* nccl, nccl_library());
+  ncclComm_t comm = nullptr;
+  const auto init = [&](const nccl::ncclUniqueId& id) {
+    return nccl->check(nccl->ncclCommInitRank(&comm, settings.size, id, settings.rank), settings.rank,
+                       "ncclCommInitRank");
+  };
+  if (settings.rank == 0) {
+    nccl::ncclUniqueId id{};
+    MeetingFile file(meeting_file(settings.meeting));
+    TUTTI_TRY(nccl->check(nccl->ncclGetUniqueId(&id), 0, "ncclGetUniqueId"));
+    TUTTI_TRY(file.write(id));
+    TUTTI_TRY(init(id));  // returns when all have come
+  } else {
+    TUTTI_ASSIGN(const nccl::ncclUniqueId id, read_id(settings));
+    TUTTI_TRY(init(id));
+  }
+  return NcclCommunicator::create(*nccl, comm);
+}
+
+}  // namespace
+}  // namespace tutti
+
+void tutti_baseline_open(const tutti::BaselineSettings& settings,
+                         std::shared_ptr<tutti::CommunicatorInterface>& communicator, tutti::Status& status) {
+  try {
+    tutti::Result<std::shared_ptr<tutti::CommunicatorInterface>> made = tutti::connect(settings);
+    if (made.ok()) {
+      communicator = made.take();
+    } else {
+      status = made.status();
+    }
+  } catch (const std::exception& error) {
+    status = tutti::Status(tutti::Code::system,
+                           fmt::format("rank {}: backend nccl: connecting: {}", settings.rank, error.what()));
+  }
+}

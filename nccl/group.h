@@ -1,0 +1,40 @@
+// ncclGroupStart ... ncclGroupEnd, of the calling thread. Outside a group a call is a group of its own.
+//
+// What a group's end does: first all communicators that are to be made, split or shrunk, at the same time, those of one
+// parent in their order. Then the operations: of each communicator its collectives in the order of the calls, then its
+// messages all at once (NCCL's order too); different communicators at the same time. It waits for all of it, unless the
+// communicators are non-blocking: then it returns ncclInProgress, and each communicator says when it is done.
+//
+// A call that is wrong by itself is refused at once. The group then ends with the same failure and runs nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "nccl/abi.h"
+#include "nccl/comm.h"
+#include "nccl/errors.h"
+#include "nccl/operation.h"
+
+namespace tutti::nccl {
+
+/// A communicator to be made.
+struct Task {
+  std::shared_ptr<Comm> comm;     // to be made; null: this rank gets none
+  std::shared_ptr<Comm> parent;   // null: none
+  ncclComm_t* slot = nullptr;     // the program's variable: the handle, null where it failed
+  std::function<Outcome()> body;  // calls comm->made(), or says why not
+};
+
+/// Runs it, or keeps it for the end of the group.
+ncclResult_t submit(Operation operation);
+/// Sets *task.slot to a new handle at once.
+ncclResult_t submit(Task task);
+
+/// A call failed before it came to submit(): its result, which a group that is open ends with.
+ncclResult_t refuse(const Outcome& outcome);
+
+/// Is one of the calls that wait for the end of this thread's group on `comm`?
+bool is_in_group(const Comm& comm);
+
+}  // namespace tutti::nccl

@@ -1,0 +1,116 @@
+// Memory, what may be registered, and reductions with a factor.
+
+#include <fmt/format.h>
+
+#include "nccl/device.h"
+#include "nccl/group.h"
+#include "nccl/scalar.h"
+
+namespace tutti::nccl {
+namespace {
+
+Outcome not_served(const char* function, const char* why) {
+  return {ncclInvalidUsage, fmt::format("{}: not served by this library: {}", function, why)};
+}
+
+constexpr const char* kNoWindows =
+    "Tutti reaches a peer's memory without windows (ncclMemAlloc gives such memory), and has no kernels that load from "
+    "them";
+
+}  // namespace
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclMemAlloc, (void** pointer, size_t bytes)) {
+  return guarded("ncclMemAlloc", [&] {
+    if (pointer == nullptr) return fail(ncclInvalidArgument, "ncclMemAlloc: ptr is null");
+    *pointer = bytes == 0 ? nullptr : allocate_buffer(bytes);
+    return ncclSuccess;
+  });
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclMemFree, (void* pointer)) {
+  return guarded("ncclMemFree", [&] {
+    if (pointer != nullptr) deallocate_buffer(pointer);
+    return ncclSuccess;
+  });
+}
+
+// Memory of ncclMemAlloc is within the peers' reach anyway, and other memory is reached as it is: a registration is
+// kept, and asks for nothing more.
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommRegister,
+                  (const ncclComm_t handle, void* buffer, size_t bytes, void** result)) {
+  return guarded("ncclCommRegister", [&] {
+    std::shared_ptr<Comm> comm;
+    if (const Outcome found = find_comm("ncclCommRegister", handle, comm); !found.ok()) return report(found);
+    if (result == nullptr || buffer == nullptr || bytes == 0) {
+      return fail(
+          ncclInvalidArgument,
+          fmt::format("ncclCommRegister: {}: {}; expected a buffer, its size and where to put the handle", comm->who(),
+                      result == nullptr   ? "handle is null"
+                      : buffer == nullptr ? "buff is null"
+                                          : "size is 0"));
+    }
+    *result = comm->note_range();
+    return ncclSuccess;
+  });
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t handle, void* registration)) {
+  return guarded("ncclCommDeregister", [&] {
+    std::shared_ptr<Comm> comm;
+    if (const Outcome found = find_comm("ncclCommDeregister", handle, comm); !found.ok()) return report(found);
+    if (comm->forget_range(registration)) return ncclSuccess;
+    return fail(ncclInvalidArgument,
+                fmt::format("ncclCommDeregister: {}: handle is not one that ncclCommRegister gave for this "
+                            "communicator, or not any more",
+                            comm->who()));
+  });
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister, (ncclComm_t, void*, size_t, ncclWindow_t*, int)) {
+  return guarded("ncclCommWindowRegister", [] { return refuse(not_served("ncclCommWindowRegister", kNoWindows)); });
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t)) {
+  return guarded("ncclCommWindowDeregister", [] { return refuse(not_served("ncclCommWindowDeregister", kNoWindows)); });
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
+                  (ncclRedOp_t * op, void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                   ncclComm_t handle)) {
+  return guarded("ncclRedOpCreatePreMulSum", [&] {
+    Operation operation;
+    operation.function = "ncclRedOpCreatePreMulSum";
+    if (const Outcome found = find_comm(operation.function, handle, operation.comm); !found.ok()) return report(found);
+    const auto wrong = [&](const std::string& what) {
+      return fail(ncclInvalidArgument, fmt::format("{}: {}: {}", operation.function, operation.comm->who(), what));
+    };
+    if (op == nullptr || scalar == nullptr) return wrong(op == nullptr ? "op is null" : "scalar is null");
+    if (residence != ncclScalarDevice && residence != ncclScalarHostImmediate) {
+      return wrong(fmt::format("residence is {}; expected ncclScalarDevice or ncclScalarHostImmediate",
+                               static_cast<int>(residence)));
+    }
+    if (const Outcome read = read_type(operation, type); !read.ok()) return report(read);
+    Scaling scaling{operation.type, 1.0, scalar};
+    if (residence == ncclScalarHostImmediate) {
+      const std::optional<double> factor = value_of(operation.type, scalar);
+      if (!factor) return wrong("the scalar is an integer that a double does not hold; expected at most 2^53");
+      scaling.factor = *factor;
+      scaling.scalar = nullptr;
+    }
+    return report(operation.comm->add_scaling(scaling, *op));
+  });
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle)) {
+  return guarded("ncclRedOpDestroy", [&] {
+    std::shared_ptr<Comm> comm;
+    if (const Outcome found = find_comm("ncclRedOpDestroy", handle, comm); !found.ok()) return report(found);
+    if (comm->drop_scaling(op)) return ncclSuccess;
+    return fail(ncclInvalidArgument,
+                fmt::format("ncclRedOpDestroy: {}: op is {:#x}; expected an operator that was made with this "
+                            "communicator and not destroyed",
+                            comm->who(), static_cast<unsigned>(op)));
+  });
+}
+
+}  // namespace tutti::nccl

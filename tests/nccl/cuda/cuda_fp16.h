@@ -1,0 +1,1 @@
+/* In place of CUDA's header, of which NCCL's uses nothing. */

@@ -1,0 +1,33 @@
+// A libcuda.so.1 with what nccl/device.cc asks of it: device 3 is current, and what lies in `device_memory` is its.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+extern "C" {
+
+char fake_device_memory[256];
+int fake_copies = 0;
+int fake_failure = 0;  // what the next copies end with
+
+int cuCtxGetDevice(int* device) {
+  *device = 3;
+  return 0;
+}
+
+int cuPointerGetAttribute(void* to, int which, std::uintptr_t pointer) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(fake_device_memory);
+  if (which != 2 || pointer < begin || pointer >= begin + sizeof fake_device_memory) return 1;  // not CUDA's
+  const unsigned device = 2;
+  std::memcpy(to, &device, sizeof device);
+  return 0;
+}
+
+int cuMemcpyDtoHAsync_v2(void* to, std::uintptr_t from, std::size_t bytes, void*) {
+  ++fake_copies;
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return fake_failure;
+}
+
+int cuStreamSynchronize(void*) { return 0; }
+
+}  // extern "C"
