@@ -39,6 +39,8 @@ Status Kernels::load(int device) {
     return unsupported("this build of Tutti has no kernels for device memory: no nvcc was found when it was built");
   }
   TUTTI_TRY(device::check(result, "cuLibraryLoadData", where_));
+  // Asking for the occupancy also makes the driver load each kernel now. Later it might have to wait for kernels that
+  // run, and they for this one.
   int of_each = std::numeric_limits<int>::max();
   for (int k = 0; k < kKernels; ++k) {
     CUkernel kernel = nullptr;
