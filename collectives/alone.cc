@@ -30,7 +30,8 @@ Status AloneCommunicator::run(const Call& call) {
   if (call.collective == Collective::barrier || count == 0) return {};
   if (device::kind_of(from).on_device() || device::kind_of(to).on_device()) {
     if (reduces(call.collective) && call.op == ReduceOp::premul_sum && call.factor != 1.0) {
-      return unsupported("rank 0 is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
+      return unsupported(
+          "rank 0 is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
     }
     return copy_on_device(to, from, count * element, call.stream);
   }

@@ -63,8 +63,7 @@ Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& 
     TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
     if (!topology.ranks.empty() && topology.ranks.size() != of_member.size()) {
       return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
-                                          options::text(Option::topology), topology.ranks.size(),
-                                          of_member.size()));
+                                          options::text(Option::topology), topology.ranks.size(), of_member.size()));
     }
     if (!topology.ranks.empty()) of_member = topology::host_of_rank(topology);
   }

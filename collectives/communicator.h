@@ -168,7 +168,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   executor::HostExecutor executor_;
   executor::Transfers transfers_;
   std::unique_ptr<executor::StepTrace> trace_;
-  bool watched_ = false;  // traced or explained
+  bool watched_ = false;          // traced or explained
   const std::vector<int> hosts_;  // as the planner wants them
   planner::PlanCache plans_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;

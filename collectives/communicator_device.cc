@@ -21,7 +21,6 @@ bool TuttiCommunicator::is_in_place(const Call& call) const {
   }
 }
 
-
 Result<int> TuttiCommunicator::device_of(const Call& call) const {
   const device::MemoryKind send = call.send == nullptr ? device::MemoryKind{} : device::kind_of(call.send);
   const device::MemoryKind recv = call.recv == nullptr ? device::MemoryKind{} : device::kind_of(call.recv);
@@ -29,8 +28,7 @@ Result<int> TuttiCommunicator::device_of(const Call& call) const {
   if (send.on_device() && recv.on_device() ? send.device != recv.device
                                            : call.send != nullptr && call.recv != nullptr) {
     return invalid_argument(fmt::format("{} called {} with send in {} and recv in {}; expected both in the same memory",
-                                        own_name_, name_of(call.collective), device::print(send),
-                                        device::print(recv)));
+                                        own_name_, name_of(call.collective), device::print(send), device::print(recv)));
   }
   const int device = send.on_device() ? send.device : recv.device;
   if (device_half_ && device != device_half_->device()) {
@@ -44,7 +42,8 @@ Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) c
   int device = -1;
   bool host = false;
   for (const Transfer& transfer : transfers) {
-    const device::MemoryKind kind = transfer.buffer == nullptr ? device::MemoryKind{} : device::kind_of(transfer.buffer);
+    const device::MemoryKind kind =
+        transfer.buffer == nullptr ? device::MemoryKind{} : device::kind_of(transfer.buffer);
     if (!kind.on_device()) {
       host = host || transfer.buffer != nullptr;
       continue;
@@ -56,25 +55,26 @@ Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) c
     }
     device = kind.device;
     if (transfer.tag != 0 || (!transfer.sending && transfer.peer == kAnySource)) {
-      return invalid_argument(fmt::format("{} called {} on {} with {}; expected messages between two ranks in their "
-                                          "order, without tags",
-                                          own_name_, name, device::print(kind),
-                                          transfer.tag != 0 ? fmt::format("tag {}", transfer.tag)
-                                                            : std::string("any source")));
+      return invalid_argument(
+          fmt::format("{} called {} on {} with {}; expected messages between two ranks in their "
+                      "order, without tags",
+                      own_name_, name, device::print(kind),
+                      transfer.tag != 0 ? fmt::format("tag {}", transfer.tag) : std::string("any source")));
     }
     if (transfer.stream != transfers.front().stream) {
       return invalid_argument(fmt::format("{} groups messages on several streams; expected one", own_name_));
     }
   }
   if (host) {
-    return invalid_argument(fmt::format("{} groups messages on host memory and on GPU {}; expected one of the two",
-                                        own_name_, device));
+    return invalid_argument(
+        fmt::format("{} groups messages on host memory and on GPU {}; expected one of the two", own_name_, device));
   }
   if (!device_half_) {
-    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {} before the first collective call on "
-                                        "device memory; expected such a call of all ranks first, which opens their "
-                                        "memory to each other",
-                                        own_name_, device));
+    return invalid_argument(
+        fmt::format("{} called send or recv on memory of GPU {} before the first collective call on "
+                    "device memory; expected such a call of all ranks first, which opens their "
+                    "memory to each other",
+                    own_name_, device));
   }
   if (device != device_half_->device()) {
     return invalid_argument(fmt::format("{} called send or recv on memory of GPU {}; its communicator is on GPU {}",
@@ -145,8 +145,8 @@ Status TuttiCommunicator::execute_on_device(const Call& call, int device, const 
     made.count = call.count;
     made.bytes = elements_of(call, size()) * size_of(call.type);
     const Explanation how = device_half_->explain_last_call();
-    told(made, how.algorithm, fmt::format("{}, {} round(s), on GPU {}, {}", how.algorithm, how.rounds,
-                                          device_half_->device(), how.reason));
+    told(made, how.algorithm,
+         fmt::format("{}, {} round(s), on GPU {}, {}", how.algorithm, how.rounds, device_half_->device(), how.reason));
   }
   if (status.ok()) return {};
   // Found before anything was done, as far as the kinds of error say so; else others wait for this rank.

@@ -1,5 +1,5 @@
-// The half of a communicator that works on device memory: windows in the GPUs' memory, programs, kernels in streams, and
-// a thread that hears of what kernels fail of. Made at a communicator's first call on device memory, by all ranks
+// The half of a communicator that works on device memory: windows in the GPUs' memory, programs, kernels in streams,
+// and a thread that hears of what kernels fail of. Made at a communicator's first call on device memory, by all ranks
 // together.
 //
 // Threads: run() one at a time, by the thread that runs the communicator's calls; the rest from any.

@@ -27,7 +27,7 @@ inline constexpr int kMostDeviceRanks = 64;
 inline constexpr std::uint64_t kDeviceCallRing = 4;
 
 /// One call of one rank, as its peers see it. `sequence` is written last (release, system scope).
-struct alignas(64) DeviceCall {
+struct DeviceCall {
   std::uint64_t sequence = 0;  // from 1
   std::uint64_t history = 0;   // of all calls up to this one (executor/history.h)
   std::uint64_t input = 0;     // handles
@@ -71,16 +71,16 @@ struct DeviceVerdict {
   std::uint64_t state = 0;  // 0: none; 1: complete, written last
   std::uint64_t kind = 0;   // executor::cuda::Failure
   std::uint64_t peer = 0;
-  std::uint64_t call = 0;  // the call's number
+  std::uint64_t call = 0;    // the call's number
   std::uint64_t absent = 0;  // ranks that have not entered it, a bit each
   std::uint64_t waited_ns = 0;
-  DeviceCall own;    // mismatch: the two calls that differ
+  DeviceCall own;  // mismatch: the two calls that differ
   DeviceCall other;
 };
 
 struct alignas(kDeviceLine) DeviceHostWords {
-  std::uint64_t abort = 0;     // not 0: end every wait
-  std::uint64_t limit_ns = 0;  // of a wait
+  std::uint64_t abort = 0;                         // not 0: end every wait
+  std::uint64_t limit_ns = 0;                      // of a wait
   alignas(kDeviceLine) std::uint64_t entered = 0;  // the latest call that has begun, and
   std::uint64_t finished = 0;                      // the latest that has ended
   std::uint64_t entered_ns = 0;                    // when it began, by the GPU's clock
@@ -110,8 +110,8 @@ struct DeviceWindowSizes {
   static constexpr std::size_t up(std::size_t bytes) { return (bytes + kDeviceLine - 1) / kDeviceLine * kDeviceLine; }
   constexpr std::size_t calls_at() const { return sizeof(DeviceState); }
   constexpr std::size_t call_offset(int sender, std::uint64_t call) const {
-    return calls_at() + (static_cast<std::size_t>(sender) * kDeviceCallRing + call % kDeviceCallRing) *
-                            sizeof(DeviceCall);
+    return calls_at() +
+           (static_cast<std::size_t>(sender) * kDeviceCallRing + call % kDeviceCallRing) * sizeof(DeviceCall);
   }
   constexpr std::size_t link_index(int peer, int lane, int channel) const {
     return static_cast<std::size_t>((peer * lanes + lane) * 2 + channel);
@@ -129,7 +129,8 @@ struct DeviceWindowSizes {
   }
   constexpr std::size_t scratch_at() const { return cell_offset(ranks, 0); }
   constexpr std::size_t published_at() const { return scratch_at() + 2 * up(scratch_half); }
-  // Each (peer, strip) has two cells: data from the sender at the receiver, and slots that are free again at the sender.
+  // Each (peer, strip) has two cells: data from the sender at the receiver, and slots that are free again at the
+  // sender.
   constexpr std::size_t mail_index(int peer, int strip, int channel) const {
     return static_cast<std::size_t>((peer * kMailStrips + strip) * 2 + channel);
   }

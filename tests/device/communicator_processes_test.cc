@@ -103,7 +103,8 @@ TEST_P(DeviceProcesses, AllOnOneGpu) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3));
 
 // What every rank is told when `misbehave` is done by rank 1 in the third call.
-std::vector<Outcome> with_a_bad_rank(bool one_gpu, const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,
+std::vector<Outcome> with_a_bad_rank(bool one_gpu,
+                                     const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,
                                      const Environment& environment = {}) {
   return run_processes(
       3,
@@ -163,19 +164,18 @@ TEST_P(DeviceFailures, ARankThatDies) {
 }
 
 TEST_P(DeviceFailures, ARankThatStaysAway) {
-  const auto outcomes = with_a_bad_rank(
-      GetParam(),
-      [](Communicator& comm, std::byte*, CUstream) {
-        while (comm.status() == Code::ok) std::this_thread::yield();
-      },
-      {{"TUTTI_TIMEOUT", "2s"}});
+  const auto outcomes = with_a_bad_rank(GetParam(),
+                                        [](Communicator& comm, std::byte*, CUstream) {
+                                          while (comm.status() == Code::ok) std::this_thread::yield();
+                                        },
+                                        {{"TUTTI_TIMEOUT", "2s"}});
   expect_all_say(outcomes, "rank 1");
   expect_all_say(outcomes, "has not entered it");
 }
 
 TEST_P(DeviceFailures, ARankThatAborts) {
-  const auto outcomes = with_a_bad_rank(
-      GetParam(), [](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
+  const auto outcomes =
+      with_a_bad_rank(GetParam(), [](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
   expect_all_say(outcomes, "aborted the communicator: enough of it");
 }
 

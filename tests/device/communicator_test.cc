@@ -353,15 +353,22 @@ TEST(DeviceCalls, KindsAreNotMixed) {
 TEST(DeviceCalls, RanksOnOneGpuNeedStreamsOfTheirOwn) {
   FakeDriver cuda;
   add_walkers(cuda);
-  const auto errors = run_threads(2, [](Communicator& comm) {
-    DeviceBuffers memory(0);
-    std::byte* data = memory.allocate(64);
-    comm.barrier();
-    for (int turn = 0; turn < 2; ++turn) {  // whoever comes second hears of it, once both have come
-      comm.all_reduce(data, data, 16, DataType::f32, ReduceOp::sum, {.stream = nullptr});
-      comm.barrier();
-    }
-  }, [] { Options options; options.timeout = std::chrono::seconds(5); return options; }());
+  const auto errors = run_threads(
+      2,
+      [](Communicator& comm) {
+        DeviceBuffers memory(0);
+        std::byte* data = memory.allocate(64);
+        comm.barrier();
+        for (int turn = 0; turn < 2; ++turn) {  // whoever comes second hears of it, once both have come
+          comm.all_reduce(data, data, 16, DataType::f32, ReduceOp::sum, {.stream = nullptr});
+          comm.barrier();
+        }
+      },
+      [] {
+        Options options;
+        options.timeout = std::chrono::seconds(5);
+        return options;
+      }());
   const auto told = std::count_if(errors.begin(), errors.end(), [](const std::string& error) {
     return error.find("uses the same stream as") != std::string::npos;
   });

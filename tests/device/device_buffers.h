@@ -72,7 +72,7 @@ class DeviceGraph {
  public:
   DeviceGraph(DeviceBuffers& memory, const std::function<void()>& body) : memory_(memory) {
     const device::Driver& cuda = memory.driver();
-    must_cuda(cuda.StreamBeginCapture(memory.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    must_cuda(cuda.StreamBeginCapture(memory.stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
     body();
     must_cuda(cuda.StreamEndCapture(memory.stream(), &graph_), "cuStreamEndCapture");
     must_cuda(cuda.GraphInstantiateWithFlags(&exec_, graph_, 0), "cuGraphInstantiate");

@@ -173,17 +173,18 @@ TEST(DeviceProtocol, ReplayOfTheSameArguments) {
   }
 }
 
-// Lines of the same flag, left from 2^32 - 1 calls ago, must be gone when their number comes again.
+// Lines of the same flag, left from 2^32 - 1 calls ago, must be gone when their number comes again. The calls before it
+// are too small to write over them.
 TEST(DeviceProtocol, FlagsThatComeAgainFindCleanLines) {
   constexpr int kRanks = 2;
   DeviceJob job(kRanks, window(kRanks));
   const std::uint64_t boundary = 3 * executor::cuda::kCleanEvery;
+  const std::uint64_t before = boundary - 3;  // the last call, as the windows say
   for (int r = 0; r < kRanks; ++r) {
-    job.rank(r).state().sequence = boundary - 3;
+    job.rank(r).state().sequence = before;
     for (int sender = 0; sender < kRanks; ++sender) {
-      // What every rank will see of the call before the first.
-      auto* call = reinterpret_cast<transport::DeviceCall*>(job.window(r) + job.sizes().call_offset(sender, boundary - 3));
-      call->sequence = boundary - 3;
+      auto* call = reinterpret_cast<transport::DeviceCall*>(job.window(r) + job.sizes().call_offset(sender, before));
+      call->sequence = before;
       for (const std::uint64_t stale : {boundary + 3, boundary + 4}) {
         auto* words = reinterpret_cast<std::uint64_t*>(job.window(r) + job.sizes().cell_offset(sender, stale));
         for (std::size_t i = 0; i < job.sizes().cell_bytes() / 8; ++i) {
@@ -193,14 +194,18 @@ TEST(DeviceProtocol, FlagsThatComeAgainFindCleanLines) {
     }
   }
   job.run([&](DeviceRank& rank) {
-    const auto mine = program(job, rank.index(), "one_shot", 100, 1);
+    const auto small = program(job, rank.index(), "one_shot", 2, 1);
+    const auto large = program(job, rank.index(), "one_shot", 100, 1);
     std::vector<Number> in(100);
     std::vector<Number> out(100);
     for (int call = 0; call < 12; ++call) {
+      const bool is_small = before + 1 + static_cast<std::uint64_t>(call) < boundary + 3;
       for (std::size_t i = 0; i < in.size(); ++i) in[i] = number(call, rank.index(), i);
       if (rank.index() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      ASSERT_TRUE(rank.call(mine, {.input = in.data(), .output = out.data()}));
-      for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], number(call, 0, i) + number(call, 1, i)) << call;
+      ASSERT_TRUE(rank.call(is_small ? small : large, {.input = in.data(), .output = out.data()}));
+      for (std::size_t i = 0; i < (is_small ? 2 : out.size()); ++i) {
+        ASSERT_EQ(out[i], number(call, 0, i) + number(call, 1, i)) << "call " << call;
+      }
     }
   });
 }
@@ -224,7 +229,8 @@ TEST(DeviceProtocol, OneRankInPlaceMakesAllTakeTheOtherProgram) {
                                      .if_in_place = &pairwise}));
       for (std::size_t i = 0; i < out.size(); ++i) {
         const int from_rank = static_cast<int>(i / kCount);
-        ASSERT_EQ(out[i], number(call, from_rank, static_cast<std::size_t>(rank.index()) * kCount + i % kCount)) << call;
+        ASSERT_EQ(out[i], number(call, from_rank, static_cast<std::size_t>(rank.index()) * kCount + i % kCount))
+            << call;
       }
     }
   });
@@ -311,7 +317,7 @@ TEST(DeviceProtocol, ADeadlineNamesWhoHasNotCome) {
       if (verdict.kind != static_cast<std::uint64_t>(Failure::deadline)) continue;
       EXPECT_EQ(verdict.call, 1u);
       EXPECT_EQ(verdict.absent & 4u, 4u);
-      EXPECT_GT(verdict.waited_ns, 60'000'000'000u);
+      EXPECT_GT(verdict.waited_ns, job.rank(0).host().limit_ns);
     }
   }
 }

@@ -64,9 +64,9 @@ std::vector<std::uint64_t> patterns(DataType type, std::minstd_rand& random) {
   const std::uint64_t sign = std::uint64_t{1} << (bits - 1);
   const std::uint64_t top = ((sign - 1) >> mantissa) << mantissa;  // infinity of floats
   const std::uint64_t one = (((sign - 1) >> mantissa) / 2) << mantissa;
-  for (const std::uint64_t base : {std::uint64_t{0}, std::uint64_t{1} << mantissa, one, one + (std::uint64_t{1} << mantissa),
-                                   top - (std::uint64_t{1} << mantissa), top, top + (std::uint64_t{1} << (mantissa - 1)),
-                                   sign - 1, sign / 2}) {
+  for (const std::uint64_t base :
+       {std::uint64_t{0}, std::uint64_t{1} << mantissa, one, one + (std::uint64_t{1} << mantissa),
+        top - (std::uint64_t{1} << mantissa), top, top + (std::uint64_t{1} << (mantissa - 1)), sign - 1, sign / 2}) {
     for (const std::int64_t off : {-2, -1, 0, 1, 2, 3}) {
       all.push_back((base + static_cast<std::uint64_t>(off)) & mask);
       all.push_back(((base + static_cast<std::uint64_t>(off)) ^ sign) & mask);

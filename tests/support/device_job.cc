@@ -16,12 +16,14 @@ using executor::cuda::Program;
 
 namespace {
 
+constexpr std::uint64_t kLimitNs = 15'000'000'000;  // a rank that has failed keeps the others waiting for so long
+
 const Program& head(const std::vector<std::byte>& program) { return *reinterpret_cast<const Program*>(program.data()); }
 
 }  // namespace
 
 AlignedBytes::AlignedBytes(std::size_t bytes)
-    : data_(static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{256}))),
+    : data_(static_cast<std::byte*>(::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{256}))),
       size_(bytes) {
   std::memset(data_.get(), 0, bytes);
 }
@@ -37,7 +39,7 @@ DeviceJob::DeviceJob(int ranks, const transport::DeviceWindowSizes& sizes) : siz
   for (int r = 0; r < ranks; ++r) {
     windows_.emplace_back(sizes_.bytes());
     host_.push_back(std::make_unique<transport::DeviceHostWords>());
-    host_.back()->limit_ns = 60'000'000'000;
+    host_.back()->limit_ns = kLimitNs;
     peers_.push_back({.window = reinterpret_cast<std::uint64_t>(window(r)), .flags = transport::kSameAddresses});
     ranks_[static_cast<std::size_t>(r)].job_ = this;
     ranks_[static_cast<std::size_t>(r)].index_ = r;
@@ -52,9 +54,7 @@ void DeviceJob::run(const std::function<void(DeviceRank&)>& body) {
 
 transport::DeviceHostWords& DeviceRank::host() { return *job_->host_[static_cast<std::size_t>(index_)]; }
 
-transport::DeviceState& DeviceRank::state() {
-  return *reinterpret_cast<transport::DeviceState*>(job_->window(index_));
-}
+transport::DeviceState& DeviceRank::state() { return *reinterpret_cast<transport::DeviceState*>(job_->window(index_)); }
 
 LaunchArguments DeviceRank::arguments(const std::vector<std::byte>& program, const DeviceCallArguments& call) const {
   const auto at = [](const std::vector<std::byte>* p) {
@@ -112,8 +112,7 @@ bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCal
 }
 
 bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {
-  return run_blocks(blocks,
-                    [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
+  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
 }
 
 bool DeviceRank::carry(const std::vector<std::byte>& mail, int blocks) {

@@ -34,7 +34,7 @@ class AlignedBytes {
 
  private:
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t{256}); }
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{256}); }
   };
   std::unique_ptr<std::byte, Free> data_;
   std::size_t size_;
@@ -58,7 +58,8 @@ class DeviceRank {
  public:
   int index() const { return index_; }
   /// What a launch would hand over. The programs must live as long as it is used.
-  executor::cuda::LaunchArguments arguments(const std::vector<std::byte>& program, const DeviceCallArguments& call) const;
+  executor::cuda::LaunchArguments arguments(const std::vector<std::byte>& program,
+                                            const DeviceCallArguments& call) const;
   /// Launches, waits for all blocks. False when the kernel has given up.
   bool call(const std::vector<std::byte>& program, const DeviceCallArguments& call);
   /// The same by kernels that do not wait (segments.h): this thread waits between them, as a stream would. Once a rank
@@ -77,7 +78,7 @@ class DeviceRank {
   bool run_blocks(int blocks, const std::function<void(const executor::cuda::HostPlace&)>& body);
   DeviceJob* job_ = nullptr;
   int index_ = 0;
-  std::uint64_t calls_ = 0;                                                // in pieces
+  std::uint64_t calls_ = 0;                            // in pieces
   std::map<std::pair<int, int>, std::uint64_t> seen_;  // likewise: signals, by peer and channel
 };
 

@@ -68,9 +68,7 @@ class HostBlockOf {
     std::uint64_t free = 0;
     return word(at).compare_exchange_strong(free, 1, std::memory_order_acq_rel);
   }
-  std::uint64_t now_ns() const {
-    return place_.clock ? place_.clock() : static_cast<std::uint64_t>(tutti::now_ns());
-  }
+  std::uint64_t now_ns() const { return place_.clock ? place_.clock() : static_cast<std::uint64_t>(tutti::now_ns()); }
   void relax() const { place_.relax ? place_.relax() : std::this_thread::yield(); }
 
  private:

@@ -117,8 +117,8 @@ class Oracle {
       begin = share.offset;
       elements = share.size;
     }
-    std::byte* base = range.range.space == Space::input ? const_cast<std::byte*>(ranks_[owner].input)
-                                                        : ranks_[owner].output;
+    std::byte* base =
+        range.range.space == Space::input ? const_cast<std::byte*>(ranks_[owner].input) : ranks_[owner].output;
     return base + begin * p.element;
   }
 

@@ -1,5 +1,5 @@
-// What a plan makes of its inputs, to the bit: its steps one after the other, each piece whole, by the scalar reference.
-// No rounds, strips or express cells, no threads: a second way to the same numbers.
+// What a plan makes of its inputs, to the bit: its steps one after the other, each piece whole, by the scalar
+// reference. No rounds, strips or express cells, no threads: a second way to the same numbers.
 #pragma once
 
 #include <cstddef>

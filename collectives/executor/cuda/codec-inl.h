@@ -106,8 +106,8 @@ struct Minifloat {
     if (magnitude < ((128 - kBias) << 23)) {
       // Adding 2^k, whose last place is the smallest subnormal, rounds to a whole number of those.
       const std::uint32_t magic = static_cast<std::uint32_t>(kSubnormalExponent + 23 + 127) << 23;
-      code = static_cast<std::int32_t>(bits_of(float_of(static_cast<std::uint32_t>(magnitude)) + float_of(magic)) -
-                                       magic);
+      code =
+          static_cast<std::int32_t>(bits_of(float_of(static_cast<std::uint32_t>(magnitude)) + float_of(magic)) - magic);
     } else {
       const std::int32_t rebased = magnitude - ((127 - kBias) << 23);
       code = (rebased + ((1 << (kShift - 1)) - 1) + ((rebased >> kShift) & 1)) >> kShift;

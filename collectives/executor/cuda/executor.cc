@@ -12,8 +12,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "collectives/executor/cuda/loaded_kernels.h"
 #include "collectives/executor/cuda/kernels.h"
+#include "collectives/executor/cuda/loaded_kernels.h"
 
 namespace tutti::executor::cuda {
 
@@ -83,12 +83,13 @@ Status DeviceExecutor::prepare() {
   const device::UncapturedCalls uncaptured(*cuda_);
   const std::string where = device::name_of(place_.device);
   void* words = nullptr;
-  TUTTI_TRY(device::check(
-      cuda_->MemHostAlloc(&words, sizeof(*words_), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-      "cuMemHostAlloc", where));
+  TUTTI_TRY(
+      device::check(cuda_->MemHostAlloc(&words, sizeof(*words_), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                    "cuMemHostAlloc", where));
   words_ = new (words) transport::DeviceHostWords();
   words_->limit_ns = std::numeric_limits<std::uint64_t>::max();
-  TUTTI_TRY(device::check(cuda_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", where));
+  TUTTI_TRY(
+      device::check(cuda_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", where));
   for (CUevent* event : {&done_, &captured_}) {
     TUTTI_TRY(device::check(cuda_->EventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate", where));
   }
@@ -129,9 +130,9 @@ Result<std::shared_ptr<const DeviceProgram>> DeviceExecutor::upload(std::vector<
                                                   place_.rank, program.size(), kPoolBytes));
   }
   auto uploaded = std::make_shared<const DeviceProgram>(pool_, address, program);
-  TUTTI_TRY(device::check(
-      cuda_->MemcpyAsync(address, reinterpret_cast<CUdeviceptr>(program.data()), program.size(), stream_),
-      "cuMemcpyAsync", where));
+  TUTTI_TRY(
+      device::check(cuda_->MemcpyAsync(address, reinterpret_cast<CUdeviceptr>(program.data()), program.size(), stream_),
+                    "cuMemcpyAsync", where));
   TUTTI_TRY(device::check(cuda_->StreamSynchronize(stream_), "cuStreamSynchronize", where));
   return uploaded;
 }
@@ -163,9 +164,10 @@ Result<bool> DeviceExecutor::begin_launch(CUstream stream) {
                           "cuStreamGetCaptureInfo", where));
   const bool captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
   if (captured && place_.form == Form::cut) {
-    return unsupported(fmt::format("rank {} cannot capture a call into a graph: processes share {}, where a call waits "
-                                   "for values that change with every call",
-                                   place_.rank, where));
+    return unsupported(
+        fmt::format("rank {} cannot capture a call into a graph: processes share {}, where a call waits "
+                    "for values that change with every call",
+                    place_.rank, where));
   }
   TUTTI_TRY(follow(stream, captured, capture));
   return captured;
@@ -228,8 +230,9 @@ Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, C
   } else {
     const int blocks = std::min(units, place_.sizes.lanes);
     if (largest_share(static_cast<std::size_t>(units), static_cast<std::size_t>(blocks)) > kMostUnits) {
-      return unsupported(fmt::format("rank {} groups messages to and from {} peers; {} blocks serve at most {} at a time",
-                                     place_.rank, list.tasks, blocks, blocks * kMostUnits / list.strips));
+      return unsupported(
+          fmt::format("rank {} groups messages to and from {} peers; {} blocks serve at most {} at a time", place_.rank,
+                      list.tasks, blocks, blocks * kMostUnits / list.strips));
     }
     TUTTI_TRY(launch_kernel(&arguments, kMailKernel, blocks, stream));
   }
@@ -330,15 +333,15 @@ Status DeviceExecutor::launch_cut(LaunchArguments arguments, const DeviceProgram
   for (const Cut& cut : found->second) {
     for (const Cut::Wait& wait : cut.before) {
       std::uint64_t& seen = seen_[static_cast<std::size_t>(wait.peer * 2 + wait.channel)];
-      TUTTI_TRY(wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) *
-                                                  sizeof(transport::DeviceSignal),
-                         ++seen, stream));
+      TUTTI_TRY(
+          wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) * sizeof(transport::DeviceSignal),
+                   ++seen, stream));
     }
     arguments.segment = cut.segment;
     TUTTI_TRY(launch_kernel(&arguments, program.kernel(), cut.segment.begins ? 1 : program.blocks(), stream));
     for (int peer = 0; cut.segment.begins && call > 1 && peer < sizes.ranks; ++peer) {  // the gate
-      TUTTI_TRY(wait_for(sizes.call_offset(peer, call - 1) + offsetof(transport::DeviceCall, sequence), call - 1,
-                         stream));
+      TUTTI_TRY(
+          wait_for(sizes.call_offset(peer, call - 1) + offsetof(transport::DeviceCall, sequence), call - 1, stream));
     }
   }
   return {};
@@ -352,7 +355,8 @@ void DeviceExecutor::abort() {
   if (!context.ok()) return;
   const device::UncapturedCalls uncaptured(*cuda_);
   const transport::DeviceWindowSizes& sizes = place_.sizes;
-  cuda_->MemsetD8Async(place_.window + offsetof(transport::DeviceState, failed), kReleased, sizeof(std::uint64_t), stream_);
+  cuda_->MemsetD8Async(place_.window + offsetof(transport::DeviceState, failed), kReleased, sizeof(std::uint64_t),
+                       stream_);
   cuda_->MemsetD8Async(place_.window + sizes.calls_at(), kReleased, sizes.links_at() - sizes.calls_at(), stream_);
   cuda_->MemsetD8Async(place_.window + sizes.mail_signals_at(), kReleased,
                        sizes.mail_links_at() - sizes.mail_signals_at(), stream_);
@@ -371,7 +375,10 @@ DeviceExecutor::Progress DeviceExecutor::progress() const {
 
 bool DeviceExecutor::idle() const {
   const std::lock_guard lock(mutex_);
-  return !launched_any_ || cuda_->EventQuery(done_) != CUDA_ERROR_NOT_READY;
+  if (!launched_any_) return true;
+  // Another thread may be capturing, which forbids questions to all that do not say that they are none of it.
+  const device::UncapturedCalls uncaptured(*cuda_);
+  return cuda_->EventQuery(done_) != CUDA_ERROR_NOT_READY;
 }
 
 std::uint64_t DeviceExecutor::absent_in(std::uint64_t call) {

@@ -6,7 +6,8 @@
 //   TUTTI_TRY(executor->launch({.first = program, ...}, stream));       // returns when it is in the stream
 //
 // Two forms, the same on all ranks of a communicator:
-//   waiting   one kernel for a call; it waits inside for its peers' kernels, which must be able to run at the same time:
+//   waiting   one kernel for a call; it waits inside for its peers' kernels, which must be able to run at the same
+//   time:
 //             BlockBudget sees to that. Can be captured into a graph and replayed
 //   cut       several kernels, none of which waits; between them the stream does (segments.h). For processes that share
 //             a GPU. Cannot be captured: what a stream waits for changes with every call
@@ -148,7 +149,7 @@ class DeviceExecutor {
     std::uint64_t entered = 0;
     std::uint64_t finished = 0;
     std::uint64_t mail = 0;  // in the form `cut`: odd while a group of messages is under way
-    bool captured = false;  // graphs hold calls, so there may be more than were launched
+    bool captured = false;   // graphs hold calls, so there may be more than were launched
   };
   Progress progress() const;
   /// Nothing that was launched (and not captured) is still to run. Any thread.
@@ -190,9 +191,10 @@ class DeviceExecutor {
   std::uint64_t last_capture_ = 0;
   bool launched_any_ = false;
   std::uint64_t launched_ = 0;
-  std::uint64_t groups_ = 0;           // of messages
-  std::vector<MailCount> mail_;        // form cut: by peer and strip
-  std::vector<std::uint64_t> seen_;  // form cut: by peer and channel, the signals that streams have been made to wait for
+  std::uint64_t groups_ = 0;     // of messages
+  std::vector<MailCount> mail_;  // form cut: by peer and strip
+  std::vector<std::uint64_t>
+      seen_;  // form cut: by peer and channel, the signals that streams have been made to wait for
   std::vector<std::shared_ptr<const DeviceProgram>> kept_;  // programs that graphs hold
   mutable std::mutex mutex_;                                // of what abort() and idle() use
   std::map<const DeviceProgram*, std::vector<Cut>> cuts_;

@@ -28,9 +28,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) carry_mail(const __grid_con
 }
 
 // A block fills half of a multiprocessor's threads and may use all of its registers.
-#define TUTTI_WALK(name, type, reduces)                                                                        \
+#define TUTTI_WALK(name, type, reduces)                                                                         \
   extern "C" __global__ void __launch_bounds__(512, 1) walk_##name(const __grid_constant__ LaunchArguments a) { \
-    walk<DataType::type, reduces>(a);                                                                          \
+    walk<DataType::type, reduces>(a);                                                                           \
   }
 
 TUTTI_WALK(move, u32, false)

@@ -21,7 +21,7 @@ enum class Failure : std::uint64_t {
 /// The part of a call that one kernel does where kernels must not wait for each other (segments.h). All blocks then
 /// share the signals of lane 0, and the last block to end gives those of the segment.
 struct Segment {
-  bool on = false;  // false: the kernel does the whole call, and waits in it
+  bool on = false;      // false: the kernel does the whole call, and waits in it
   bool begins = false;  // announces the call
   bool ends = false;    // ends it
   std::int32_t round = 0;
@@ -46,8 +46,8 @@ struct LaunchArguments {
   transport::DeviceCall announcement;  // sequence and history are filled in by the kernel
 };
 
-/// The flag of call `sequence` in flagged lines; never 0, which is what fresh memory has. It repeats itself after 2^32 -
-/// 1 calls, so lines are zeroed now and then (kCleanEvery).
+/// The flag of call `sequence` in flagged lines; never 0, which is what fresh memory has. It repeats itself after 2^32
+/// - 1 calls, so lines are zeroed now and then (kCleanEvery).
 constexpr std::uint32_t flag_of(std::uint64_t sequence) {
   return static_cast<std::uint32_t>(sequence % 0xFFFFFFFFULL) + 1;
 }

@@ -39,6 +39,8 @@ Status Kernels::load(int device) {
     return unsupported("this build of Tutti has no kernels for device memory: no nvcc was found when it was built");
   }
   TUTTI_TRY(device::check(result, "cuLibraryLoadData", where_));
+  // Asking for the occupancy also makes the driver load each kernel now. Later it might have to wait for kernels that
+  // run, and they for this one.
   int of_each = std::numeric_limits<int>::max();
   for (int k = 0; k < kKernels; ++k) {
     CUkernel kernel = nullptr;
@@ -90,9 +92,10 @@ Result<BlockBudget> BlockBudget::reserve(int device, int ranks) {
   const int free = capacity - all.blocks[budget.gpu_];
   budget.of_each_ = std::max(free * 3 / 4 / ranks, free / ranks > 0 ? 1 : 0);
   if (budget.of_each_ == 0) {
-    return unsupported(fmt::format("{} has no room for the kernels of one more communicator of {} ranks on it: it holds "
-                                   "{} blocks, and {} of them are taken by communicators that exist",
-                                   device::name_of(device), ranks, capacity, all.blocks[budget.gpu_]));
+    return unsupported(
+        fmt::format("{} has no room for the kernels of one more communicator of {} ranks on it: it holds "
+                    "{} blocks, and {} of them are taken by communicators that exist",
+                    device::name_of(device), ranks, capacity, all.blocks[budget.gpu_]));
   }
   all.blocks[budget.gpu_] += budget.of_each_ * ranks;
   return budget;

@@ -130,8 +130,8 @@ class MailCarrier : public Block {
     }
     if (this->load_acquire(&signal_at(own_, peer, unit.strip, 0)->count) <= mine->seen) return MailShared::wait;
     if (aliased(peer)) this->fence_alias();
-    const auto* header = reinterpret_cast<const transport::MailHeader*>(
-        own_ + a_.sizes.mail_slot(peer, unit.strip, mine->seen));
+    const auto* header =
+        reinterpret_cast<const transport::MailHeader*>(own_ + a_.sizes.mail_slot(peer, unit.strip, mine->seen));
     const MailMessage& expected = message(unit, this->shared().message[k]);
     if (header->count == expected.count && header->type == expected.type) return MailShared::go;
     transport::DeviceVerdict verdict;

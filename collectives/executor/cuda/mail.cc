@@ -41,9 +41,8 @@ std::vector<std::byte> make_mail(std::span<const Transfer> transfers, int most_s
 }
 
 std::vector<std::uint64_t> chunks_of(const Mail& mail, const MailTask& task, std::uint64_t slot) {
-  const auto* messages = reinterpret_cast<const MailMessage*>(reinterpret_cast<const std::byte*>(&mail) +
-                                                              mail.messages_at) +
-                         task.first;
+  const auto* messages =
+      reinterpret_cast<const MailMessage*>(reinterpret_cast<const std::byte*>(&mail) + mail.messages_at) + task.first;
   std::vector<std::uint64_t> chunks(static_cast<std::size_t>(mail.strips));
   for (int strip = 0; strip < mail.strips; ++strip) {
     for (std::uint32_t m = 0; m < task.messages; ++m) {

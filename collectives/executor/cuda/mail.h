@@ -1,11 +1,12 @@
-// Sends and receives on device memory: a group of them is one list, carried out by one kernel (carry_mail), or by several
-// that do not wait. Messages of a pair of ranks come in the order in which they were sent; there are no tags.
+// Sends and receives on device memory: a group of them is one list, carried out by one kernel (carry_mail), or by
+// several that do not wait. Messages of a pair of ranks come in the order in which they were sent; there are no tags.
 //
-//   const std::vector<std::byte> list = make_mail(transfers...);   // in device memory, with no pointers but the buffers'
+//   const std::vector<std::byte> list = make_mail(transfers...);   // in device memory, with no pointers but the
+//   buffers'
 //
-// A message is cut into strips, and each strip into chunks that fit into a slot of the receiver's window. Each strip of a
-// pair has a few slots, which go round; the receiver gives them back one by one. The first line of each slot says which
-// message it belongs to, so that a receiver which expects another one finds out.
+// A message is cut into strips, and each strip into chunks that fit into a slot of the receiver's window. Each strip of
+// a pair has a few slots, which go round; the receiver gives them back one by one. The first line of each slot says
+// which message it belongs to, so that a receiver which expects another one finds out.
 //
 // Units. What goes to one peer, or comes from one, in one strip, is a unit: its messages follow each other. A block has
 // several units and serves whichever can go on, so any number of blocks will do, and no order among peers can deadlock.

@@ -36,8 +36,8 @@ bool publishes_straight(const plan::Lane& lane) {
       copy->destinations.front().space != Space::published) {
     return false;
   }
-  const auto last_signal = std::find_if(lane.steps.rbegin(), lane.steps.rend(),
-                                        [](const Step& s) { return s.kind == StepKind::signal; });
+  const auto last_signal =
+      std::find_if(lane.steps.rbegin(), lane.steps.rend(), [](const Step& s) { return s.kind == StepKind::signal; });
   return std::none_of(std::next(copy), last_signal.base() > copy ? last_signal.base() : std::next(copy),
                       [](const Step& s) { return moves(s.kind); });
 }
@@ -101,7 +101,8 @@ class Flattener {
       case Space::output: to.place = own ? Place::output : Place::peer_output; break;
       case Space::scratch:
         to.place = !p_.express ? Place::scratch : own ? Place::arrived : Place::depart;
-        if (p_.express && own) to.rank = static_cast<std::int16_t>(static_cast<int>(from.base) % p_.ranks);  // the sender
+        if (p_.express && own)
+          to.rank = static_cast<std::int16_t>(static_cast<int>(from.base) % p_.ranks);  // the sender
         break;
       case Space::published: to.place = p_.express ? Place::arrived : Place::published; break;
     }
@@ -305,7 +306,8 @@ std::string print(const Program& program) {
       for (std::uint32_t i = 0; i < step.peer_count; ++i) text += fmt::format(" {}", peers[step.peers + i]);
       for (int i = 0; i < step.sources + step.destinations; ++i) {
         const ProgramRange& range = ranges[step.ranges + static_cast<std::uint32_t>(i)];
-        text += fmt::format("{} {}@{}:{}", i == step.sources ? " ->" : "", name_of(range.place), range.rank, range.slot);
+        text +=
+            fmt::format("{} {}@{}:{}", i == step.sources ? " ->" : "", name_of(range.place), range.rank, range.slot);
       }
       text += "\n";
     }

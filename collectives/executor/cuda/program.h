@@ -99,7 +99,7 @@ struct Program {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   bool express = false;
-  bool reduces = false;              // some step does
+  bool reduces = false;                // some step does
   std::uint64_t cell_strip_bytes = 0;  // express: of data, for each strip
   ProgramSlots scratch;
   ProgramSlots published;

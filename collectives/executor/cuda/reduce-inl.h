@@ -3,7 +3,7 @@
 // the device (device_block-inl.h), one thread that plays all of them on a host (host_block.h).
 //
 // Included where these are defined: what functions begin with. TUTTI_BOTH and TUTTI_MEMBER, static and not; TUTTI_SLOW
-// and TUTTI_SLOW_FREE, the same for what need not be fast, so that it is in the code once. 
+// and TUTTI_SLOW_FREE, the same for what need not be fast, so that it is in the code once.
 // Multiplications and additions must not be contracted (nvcc -fmad=false, gcc -ffp-contract=off).
 #pragma once
 
@@ -39,7 +39,7 @@ struct Pass {
 };
 
 TUTTI_BOTH Form form_of(std::uint64_t address) {
-  return address % 16 == 0 ? Form::quads
+  return address % 16 == 0  ? Form::quads
          : address % 8 == 0 ? Form::pairs
          : address % 4 == 0 ? Form::words
          : address % 2 == 0 ? Form::halves
@@ -179,8 +179,9 @@ struct Bits {
     if constexpr (kIsFloat<T>) {
       return a;  // never asked for
     } else {
-      return kOp == ReduceOp::band ? static_cast<T>(a & b) : kOp == ReduceOp::bor ? static_cast<T>(a | b)
-                                                                                  : static_cast<T>(a ^ b);
+      return kOp == ReduceOp::band  ? static_cast<T>(a & b)
+             : kOp == ReduceOp::bor ? static_cast<T>(a | b)
+                                    : static_cast<T>(a ^ b);
     }
   }
 };

@@ -1,38 +1,25 @@
 // The control half of a walker: one thread block that carries out one strip of one lane of a program (program.h), with
 // its peers' walkers in other kernels. Host and device run this same code; see reduce-inl.h for what a Block is.
 //
-// A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have entered
-// the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its parity, since
-// whoever has entered call k - 1 is done with call k - 2. Then the steps. The last block to end writes the number back,
-// so the next kernel, or the next replay of a graph, finds it.
+// A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have
+// entered the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its
+// parity, since whoever has entered call k - 1 is done with call k - 2. Then the steps. The last block to end writes
+// the number back, so the next kernel, or the next replay of a graph, finds it.
 //
 // Why each access has the order and scope that it has: docs/cuda.md.
 #pragma once
 
-#include "collectives/executor/cuda/launch.h"
-#include "collectives/executor/cuda/reduce-inl.h"
-#include "collectives/executor/history.h"
+#include "collectives/executor/cuda/caller-inl.h"
 
 namespace tutti::executor::cuda {
 
-/// What the threads of a block share.
-struct Shared {
-  struct Opened {
-    std::uint64_t input = 0;
-    std::uint64_t output = 0;
-    double factor = 1.0;
-  };
-  Pass passes[2];  // in turns: one is filled while slow threads are busy with the other
-  Opened opened[transport::kMostDeviceRanks];
-};
-
 /// `kReduces`: false leaves the reductions out (kernel of movements only).
 template <class Block, DataType kType, bool kReduces>
-class Walker : public Block {
+class Walker : public Caller<Block> {
  public:
   template <class... Args>
   TUTTI_MEMBER Walker(const LaunchArguments& arguments, Args&&... args)
-      : Block(static_cast<Args&&>(args)...), a_(arguments), own_(window(a_.rank)) {}
+      : Base(arguments, static_cast<Args&&>(args)...) {}
 
   TUTTI_MEMBER void run() {
     State* state = this->state();
@@ -40,12 +27,12 @@ class Walker : public Block {
     previous_history_ = this->load(&state->history);
     history_ = history_of(previous_history_, a_.fingerprint);
     if (this->load(&state->failed) == 0) {
-      if (this->index() == 0 && (!a_.segment.on || a_.segment.begins)) announce();
+      if (this->index() == 0 && (!a_.segment.on || a_.segment.begins)) this->announce();
       if (a_.segment.on) {
         begin(a_.first);
         walk_segment();
-      } else if (gate()) {
-        const Program* program = choose();
+      } else if (this->gate()) {
+        const Program* program = this->choose();
         if (program != nullptr && this->index() < static_cast<std::uint32_t>(program->lanes * program->strips)) {
           begin(program);
           walk();
@@ -55,33 +42,32 @@ class Walker : public Block {
     leave();
   }
 
-  /// Of reduce-inl.h: until `come` says so.
-  template <class Come>
-  TUTTI_MEMBER bool await_line(Come&& come, std::uint8_t peer) {
-    return until(come, peer);
-  }
-
  private:
-  using State = transport::DeviceState;
-  using Call = transport::DeviceCall;
+  using Base = Caller<Block>;
+  using Base::a_;
+  using Base::aliased;
+  using Base::call_;
+  using Base::call_of;
+  using Base::fail;
+  using Base::history_;
+  using Base::own_;
+  using Base::previous_history_;
+  using Base::see_entered;
+  using Base::until;
+  using Base::window;
+  using typename Base::Call;
+  using typename Base::State;
   using Signal = transport::DeviceSignal;
   using Link = transport::DeviceLink;
 
   // ---- Where things are
 
-  TUTTI_MEMBER std::uint64_t window(int rank) const { return a_.peers[rank].window; }
-  TUTTI_MEMBER State* state() const { return reinterpret_cast<State*>(own_); }
-  TUTTI_MEMBER Call* call_of(std::uint64_t at, int sender, std::uint64_t call) const {
-    return reinterpret_cast<Call*>(at + a_.sizes.call_offset(sender, call));
-  }
   TUTTI_MEMBER Signal* signal_at(std::uint64_t at, int sender, int channel) const {
-    return reinterpret_cast<Signal*>(at + a_.sizes.signals_at()) +
-           a_.sizes.link_index(sender, link_lane(), channel);
+    return reinterpret_cast<Signal*>(at + a_.sizes.signals_at()) + a_.sizes.link_index(sender, link_lane(), channel);
   }
   TUTTI_MEMBER int link_lane() const { return a_.segment.on ? 0 : static_cast<int>(this->index()); }
   TUTTI_MEMBER Link* link(int peer, int channel) const {
-    return reinterpret_cast<Link*>(own_ + a_.sizes.links_at()) +
-           a_.sizes.link_index(peer, link_lane(), channel);
+    return reinterpret_cast<Link*>(own_ + a_.sizes.links_at()) + a_.sizes.link_index(peer, link_lane(), channel);
   }
   TUTTI_MEMBER std::uint64_t cell(int at, int sender) const {
     return window(at) + a_.sizes.cell_offset(sender, call_) +
@@ -92,120 +78,7 @@ class Walker : public Block {
     return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p_) + at);
   }
 
-  // ---- Waiting, and how it fails
-
-  template <class Holds>
-  TUTTI_MEMBER bool until(Holds&& holds, int peer) {
-    std::uint64_t since = 0;
-    for (std::uint32_t turns = 1; !holds(); ++turns) {
-      if (turns % Block::kTurnsBetweenLooks == 0 && !may_wait(peer, since)) return false;
-    }
-    return true;
-  }
-
-  /// Now and then in a long wait, which began at `since` (0: not yet looked at the clock).
-  TUTTI_SLOW bool may_wait(int peer, std::uint64_t& since) {
-    if (this->load(&state()->failed) != 0) return false;
-    if (this->load(&a_.host->abort) != 0) return fail(Failure::aborted, peer, call_, 0);
-    const std::uint64_t now = this->now_ns();
-    if (since == 0) since = now;
-    if (now - since > this->load(&a_.host->limit_ns)) return fail(Failure::deadline, peer, call_, now - since);
-    this->relax();
-    return true;
-  }
-
-  TUTTI_SLOW bool fail(Failure kind, int peer, std::uint64_t call, std::uint64_t waited_ns) {
-    if (!this->claim(&state()->failed)) return false;  // somebody has told already
-    transport::DeviceVerdict* verdict = &a_.host->verdict;
-    this->store(&verdict->kind, static_cast<std::uint64_t>(kind));
-    this->store(&verdict->peer, static_cast<std::uint64_t>(peer));
-    this->store(&verdict->call, call);
-    this->store(&verdict->waited_ns, waited_ns);
-    std::uint64_t absent = 0;
-    for (int rank = 0; rank < a_.sizes.ranks; ++rank) {
-      if (this->load(&call_of(own_, rank, call)->sequence) < call) absent |= std::uint64_t{1} << rank;
-    }
-    this->store(&verdict->absent, absent);
-    tell(&verdict->own, call_of(own_, a_.rank, call));
-    tell(&verdict->other, call_of(own_, peer, call));
-    this->store_release(&verdict->state, 1);
-    return false;
-  }
-
-  TUTTI_MEMBER void tell(Call* to, const Call* from) {
-    auto* words = reinterpret_cast<std::uint64_t*>(to);
-    const auto* values = reinterpret_cast<const std::uint64_t*>(from);
-    for (std::size_t i = 0; i < sizeof(Call) / sizeof(std::uint64_t); ++i) this->store(words + i, this->load(values + i));
-  }
-
-  TUTTI_MEMBER bool aliased(int peer) const { return (a_.peers[peer].flags & transport::kAliased) != 0; }
-
-  /// Until `peer` has entered `call`, the present one or the one before; and that it made the same calls until then.
-  TUTTI_SLOW bool see_entered(int peer, std::uint64_t call) {
-    const Call* theirs = call_of(own_, peer, call);
-    if (!until([&] { return this->load_acquire(&theirs->sequence) >= call; }, peer)) return false;
-    if (aliased(peer)) this->fence_alias();
-    if (this->load(&theirs->history) == (call == call_ ? history_ : previous_history_)) return true;
-    return fail(Failure::mismatch, peer, call, 0);
-  }
-
-  // ---- The call's beginning and end
-
-  TUTTI_MEMBER void announce() {
-    if ((call_ % kCleanEvery == 1 || call_ % kCleanEvery == 2) && call_ > 2) {
-      // Nobody writes to the cells of the other parity before this rank has entered the present call.
-      clean(call_ + 1);
-    }
-    if (this->thread() == 0) {
-      this->store(&a_.host->entered_ns, this->now_ns());
-      this->store(&a_.host->entered, call_);
-    }
-    for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks; peer += static_cast<int>(this->threads())) {
-      Call* record = call_of(window(peer), a_.rank, call_);
-      this->store(&record->history, history_);
-      this->store(&record->input, a_.announcement.input);
-      this->store(&record->output, a_.announcement.output);
-      this->store(&record->factor, a_.announcement.factor);
-      this->store(&record->what, a_.announcement.what);
-      this->store(&record->count, a_.announcement.count);
-      this->store(&record->flags, a_.announcement.flags);
-      if (aliased(peer)) this->fence_alias();
-      this->store_release(&record->sequence, call_);
-    }
-  }
-
-  TUTTI_SLOW void clean(std::uint64_t parity) {
-    const std::uint64_t words = a_.sizes.cell_bytes() / sizeof(std::uint64_t);
-    for (int sender = 0; sender < a_.sizes.ranks; ++sender) {
-      auto* cell = reinterpret_cast<std::uint64_t*>(own_ + a_.sizes.cell_offset(sender, parity));
-      for (std::uint64_t i = this->thread(); i < words; i += this->threads()) this->store(cell + i, 0);
-    }
-    this->sync();  // the announcement is behind all of it
-  }
-
-  TUTTI_MEMBER bool gate() {
-    bool well = true;
-    for (int peer = static_cast<int>(this->thread()); call_ > 1 && peer < a_.sizes.ranks;
-         peer += static_cast<int>(this->threads())) {
-      well = well && see_entered(peer, call_ - 1);
-    }
-    return !this->any(!well);
-  }
-
-  TUTTI_MEMBER const Program* choose() {
-    if (a_.if_plain == nullptr && a_.if_in_place == nullptr) return a_.first;
-    bool well = true;
-    std::uint64_t flags = 0;
-    for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks; peer += static_cast<int>(this->threads())) {
-      well = well && see_entered(peer, call_);
-      if (well) flags |= this->load(&call_of(own_, peer, call_)->flags);
-    }
-    if (this->any(!well)) return nullptr;
-    const bool in_place = this->any((flags & transport::kDeviceInPlace) != 0);
-    const bool plain = this->any((flags & transport::kDevicePlain) != 0);
-    if (in_place && a_.if_in_place != nullptr) return a_.if_in_place;
-    return plain && a_.if_plain != nullptr ? a_.if_plain : a_.first;
-  }
+  // ---- The call's end
 
   TUTTI_MEMBER void leave() {
     this->sync();  // behind all that this block's threads have done
@@ -330,7 +203,8 @@ class Walker : public Block {
       return (p.flags & transport::kSameAddresses) != 0 || fail(Failure::unreachable, peer, call_, 0);
     }
     const std::uint64_t region = (handle & ~transport::kDeviceRegion) >> transport::kDeviceRegionShift;
-    const std::uint64_t base = region < p.region_count ? this->load(reinterpret_cast<const std::uint64_t*>(p.regions) + region) : 0;
+    const std::uint64_t base =
+        region < p.region_count ? this->load(reinterpret_cast<const std::uint64_t*>(p.regions) + region) : 0;
     if (base == 0) return fail(Failure::unreachable, peer, call_, 0);
     *address = base + (handle & ((std::uint64_t{1} << transport::kDeviceRegionShift) - 1));
     return true;
@@ -421,10 +295,10 @@ class Walker : public Block {
     Entry entry;
     entry.peer = static_cast<std::uint8_t>(range.rank);
     const Shared::Opened& opened = this->shared().opened[range.rank];
-    const std::uint64_t offset = is_slot(range.place)
-                                     ? 0
-                                     : (array<std::uint64_t>(p_->numbers_at)[range.offsets + piece] + part.offset) *
-                                           p_->element;
+    const std::uint64_t offset =
+        is_slot(range.place)
+            ? 0
+            : (array<std::uint64_t>(p_->numbers_at)[range.offsets + piece] + part.offset) * p_->element;
     switch (range.place) {
       case Place::input:
         entry.address = a_.input + offset;
@@ -436,10 +310,12 @@ class Walker : public Block {
         if (range.raw_input) entry.factor = opened.factor;
         break;
       case Place::peer_output: entry.address = opened.output + offset; break;
-      case Place::scratch: entry.address = slot(range, piece, round, a_.sizes.scratch_at(), a_.sizes.scratch_half,
-                                                p_->scratch); break;
-      case Place::published: entry.address = slot(range, piece, round, a_.sizes.published_at(),
-                                                  a_.sizes.published_half, p_->published); break;
+      case Place::scratch:
+        entry.address = slot(range, piece, round, a_.sizes.scratch_at(), a_.sizes.scratch_half, p_->scratch);
+        break;
+      case Place::published:
+        entry.address = slot(range, piece, round, a_.sizes.published_at(), a_.sizes.published_half, p_->published);
+        break;
       case Place::arrived: entry.address = cell(a_.rank, range.rank); break;
       case Place::depart: entry.address = cell(range.rank, a_.rank); break;
     }
@@ -470,12 +346,7 @@ class Walker : public Block {
 
   static constexpr std::uint64_t kLeastShifted = 1024;
 
-  const LaunchArguments& a_;
-  const std::uint64_t own_;  // the own window
   const Program* p_ = nullptr;
-  std::uint64_t call_ = 0;
-  std::uint64_t history_ = 0;
-  std::uint64_t previous_history_ = 0;
   std::uint64_t tag_ = 0;
   int strip_ = 0;
   std::uint32_t turn_ = 0;

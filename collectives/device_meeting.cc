@@ -1,0 +1,204 @@
+#if TUTTI_HAS_CUDA
+
+#include "collectives/device_meeting.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <random>
+
+#include "device/driver.h"
+#include "transport/shm/arena.h"
+
+namespace tutti {
+
+using executor::cuda::BlockBudget;
+using executor::cuda::Form;
+using transport::CudaIpc;
+
+namespace {
+
+constexpr std::size_t kScratchHalf = std::size_t{8} << 20;
+constexpr std::size_t kLeastScratchHalf = std::size_t{256} << 10;
+constexpr std::size_t kExpressBytes = std::size_t{64} << 10;  // of what a rank publishes or puts
+constexpr std::size_t kMailBytes = std::size_t{32} << 10;     // of a message in one slot
+constexpr int kMostBlocks = 64;
+
+std::uint64_t token_of_process() {
+  static const std::uint64_t token = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  return token;
+}
+
+constexpr std::size_t kWords = sizeof(DeviceGreeting) / sizeof(std::uint64_t);
+
+}  // namespace
+
+/// Which ranks live. A window is asked about for longer than its communicator lives: as long as peers may use it.
+class DeviceMeeting::Living {
+ public:
+  Living(transport::Transport* host, const std::vector<Greeting>& all) : host_(host) {
+    for (const Greeting& one : all)
+      pids_.push_back(one.process == token_of_process() ? 0 : static_cast<pid_t>(one.pid));
+  }
+  bool alive(int rank) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (host_ != nullptr) return host_->alive(rank);
+    }
+    const pid_t pid = pids_[static_cast<std::size_t>(rank)];
+    return pid == 0 || ::kill(pid, 0) == 0 || errno == EPERM;  // 0: a thread of this process
+  }
+  /// The communicator is no more.
+  void part() {
+    const std::lock_guard lock(mutex_);
+    host_ = nullptr;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  transport::Transport* host_;  // guarded by mutex_
+  std::vector<pid_t> pids_;
+};
+
+DeviceMeeting::~DeviceMeeting() {
+  if (living_) living_->part();
+  links_.reset();
+}
+
+Status DeviceMeeting::hold() {
+  Status mine = look();
+  TUTTI_ASSIGN(const std::vector<Greeting> all, greet(mine));
+  mine = plan_blocks(all);
+  TUTTI_TRY(agree(mine, &blocks_));
+  blocks_ = std::min(blocks_, kMostBlocks);
+  budget_.keep(blocks_);
+  number_ = all[0].notes ^ all[0].process;
+  TUTTI_ASSIGN(links_, CudaIpc::connect(links_config(all)));
+  return {};
+}
+
+Status DeviceMeeting::look() {
+  if (config_.device < 0) {
+    TUTTI_ASSIGN(const int current, device::current_device());
+    config_.device = std::max(current, 0);
+  }
+  TUTTI_ASSIGN(const CUuuid uuid, device::uuid_of(config_.device));
+  static_assert(sizeof(uuid.bytes) == sizeof(greeting_.gpu));
+  std::memcpy(greeting_.gpu, uuid.bytes, sizeof(greeting_.gpu));
+  TUTTI_ASSIGN(transport::Arena* const arena, transport::Arena::process());
+  TUTTI_ASSIGN(std::byte* const memory, arena->allocate(sizeof(transport::Notes)));
+  notes_ = std::shared_ptr<std::byte>(memory, [](std::byte* p) { transport::Arena::deallocate(p); });
+  new (memory) transport::Notes();
+  greeting_.notes = config_.host->handle_of(memory, sizeof(transport::Notes));
+  if (config_.size > transport::kMostDeviceRanks) {
+    return unsupported(fmt::format("a communicator of {} ranks on device memory; expected at most {}", config_.size,
+                                   transport::kMostDeviceRanks));
+  }
+  return {};
+}
+
+Result<std::vector<DeviceGreeting>> DeviceMeeting::greet(const Status& mine) {
+  greeting_.well = mine.ok() ? 1 : 0;
+  greeting_.process = token_of_process();
+  greeting_.pid = static_cast<std::uint64_t>(::getpid());
+  std::uint64_t words[kWords];
+  std::memcpy(words, &greeting_, sizeof(words));
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> gathered, config_.gather(words));
+  std::vector<Greeting> all(static_cast<std::size_t>(config_.size));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    std::memcpy(static_cast<void*>(&all[r]), gathered.data() + r * kWords, sizeof(Greeting));
+  }
+  if (!mine.ok()) return mine;
+  for (int r = 0; r < config_.size; ++r) {
+    if (all[static_cast<std::size_t>(r)].well == 0) return refused(r);
+  }
+  return all;
+}
+
+Status DeviceMeeting::refused(int rank) const {
+  return unsupported(fmt::format("{} cannot work on device memory (its own error says why), so {} cannot either",
+                                 config_.name(rank), config_.name(config_.rank)));
+}
+
+// Who shares a GPU with whom; and how many blocks each rank of this one's may have.
+Status DeviceMeeting::plan_blocks(const std::vector<Greeting>& all) {
+  const auto same_gpu = [](const Greeting& a, const Greeting& b) {
+    return a.gpu[0] == b.gpu[0] && a.gpu[1] == b.gpu[1];
+  };
+  int here = 0;
+  int leader = -1;
+  for (int r = 0; r < config_.size; ++r) {
+    const Greeting& one = all[static_cast<std::size_t>(r)];
+    for (const Greeting& other : all) {
+      if (same_gpu(one, other) && one.process != other.process) form_ = Form::cut;
+      all_open_ = all_open_ && same_gpu(one, other) && one.process == other.process;
+    }
+    if (!same_gpu(one, greeting_) || one.process != greeting_.process) continue;
+    if (leader < 0) leader = r;
+    ++here;
+  }
+  shares_gpu_ = here > 1;
+  blocks_ = std::numeric_limits<int>::max();  // another rank says
+  if (form_ == Form::cut) {
+    TUTTI_ASSIGN(const int capacity, BlockBudget::capacity(config_.device));
+    blocks_ = std::max(1, capacity / 2);
+  } else if (leader == config_.rank) {
+    TUTTI_ASSIGN(budget_, BlockBudget::reserve(config_.device, here));
+    blocks_ = budget_.blocks_of_each();
+  }
+  return {};
+}
+
+Status DeviceMeeting::agree(const Status& mine, int* least) {
+  const std::uint64_t word = mine.ok() ? static_cast<std::uint64_t>(least == nullptr ? 1 : *least) : 0;
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> all, config_.gather({&word, 1}));
+  if (!mine.ok()) return mine;
+  for (int r = 0; r < config_.size; ++r) {
+    const std::uint64_t theirs = all[static_cast<std::size_t>(r)];
+    if (theirs == 0) return refused(r);
+    if (least != nullptr) *least = std::min(*least, static_cast<int>(theirs));
+  }
+  return {};
+}
+
+CudaIpc::Config DeviceMeeting::links_config(const std::vector<Greeting>& all) {
+  sizes_ = {.ranks = config_.size,
+            .lanes = form_ == Form::cut ? 1 : blocks_,
+            .scratch_half = kScratchHalf,
+            .published_half = kScratchHalf,
+            .express_bytes = form_ == Form::cut ? 0 : kExpressBytes,
+            .mail_bytes = config_.size <= 16 ? kMailBytes : kMailBytes / 4};
+  const std::size_t limit = config_.options.memory_limit;
+  while (limit != 0 && sizes_.bytes() > limit && sizes_.scratch_half > kLeastScratchHalf) {
+    sizes_.scratch_half /= 2;
+    sizes_.published_half /= 2;
+  }
+  CudaIpc::Config links;
+  links.rank = config_.rank;
+  links.device = config_.device;
+  links.sizes = sizes_;
+  for (int r = 0; r < config_.size; ++r) {
+    links.notes.push_back(reinterpret_cast<transport::Notes*>(
+        r == config_.rank ? notes_.get() : config_.host->reach(r, all[static_cast<std::size_t>(r)].notes)));
+  }
+  links.keep = notes_;
+  living_ = std::make_shared<Living>(config_.host, all);
+  links.alive = [living = living_](int rank) { return living->alive(rank); };
+  links.name = config_.name;
+  links.exchange = [this](std::uint64_t mine) { return config_.gather({&mine, 1}); };
+  links.deadline = config_.options.timeout;
+  return links;
+}
+
+}  // namespace tutti
+
+#endif  // TUTTI_HAS_CUDA

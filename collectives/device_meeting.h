@@ -1,0 +1,70 @@
+// How the ranks of a communicator come to know of each other's GPUs: who shares one with whom, how many blocks each may
+// have, in which form calls are carried out, and each other's windows. Needs the CUDA toolkit's headers.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/device_half.h"
+#include "collectives/executor/cuda/executor.h"
+#include "transport/cuda_ipc/cuda_ipc.h"
+
+namespace tutti {
+
+/// What a rank tells of itself before anything is shared.
+struct DeviceGreeting {
+  std::uint64_t well = 0;
+  std::uint64_t process = 0;
+  std::uint64_t gpu[2] = {};
+  std::uint64_t notes = 0;
+  std::uint64_t pid = 0;
+};
+
+class DeviceMeeting {
+ public:
+  explicit DeviceMeeting(DeviceHalf::Config config) : config_(std::move(config)) {}
+  /// Lets go of the windows. REQUIRES: no kernel uses them.
+  ~DeviceMeeting();
+  DeviceMeeting(const DeviceMeeting&) = delete;
+  DeviceMeeting& operator=(const DeviceMeeting&) = delete;
+
+  /// A collective call of all ranks.
+  Status hold();
+  /// That all ranks are well; `least` (unless null) becomes the smallest of all ranks' values. Collective.
+  Status agree(const Status& mine, int* least);
+
+  const DeviceHalf::Config& config() const { return config_; }
+  executor::cuda::Form form() const { return form_; }
+  bool cut() const { return form_ == executor::cuda::Form::cut; }
+  bool shares_gpu() const { return shares_gpu_; }  // with other ranks of this process
+  bool all_open() const { return all_open_; }      // every pointer is good for every rank
+  int blocks() const { return blocks_; }           // the most that a call may have
+  const transport::DeviceWindowSizes& sizes() const { return sizes_; }
+  transport::CudaIpc& links() { return *links_; }
+  /// A number of this communicator's own in this process, the same for all of its ranks.
+  std::uint64_t number() const { return number_; }
+
+ private:
+  class Living;
+  using Greeting = DeviceGreeting;
+  Status look();
+  Result<std::vector<Greeting>> greet(const Status& mine);
+  Status refused(int rank) const;
+  Status plan_blocks(const std::vector<Greeting>& all);
+  transport::CudaIpc::Config links_config(const std::vector<Greeting>& all);
+
+  DeviceHalf::Config config_;
+  Greeting greeting_;
+  std::shared_ptr<std::byte> notes_;
+  executor::cuda::Form form_ = executor::cuda::Form::waiting;
+  bool shares_gpu_ = false;
+  bool all_open_ = true;
+  int blocks_ = 1;
+  std::uint64_t number_ = 0;
+  executor::cuda::BlockBudget budget_;
+  transport::DeviceWindowSizes sizes_;
+  std::shared_ptr<Living> living_;
+  std::unique_ptr<transport::CudaIpc> links_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+// A thread that hears of what kernels fail of, makes that the communicator's failure, and ends the kernels of a
+// communicator that has failed. It sleeps while nothing is under way. Needs the CUDA toolkit's headers.
+//
+// Threads: any; destroyed by the thread that made it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "collectives/device_half.h"
+#include "collectives/executor/cuda/executor.h"
+
+namespace tutti {
+
+class DeviceWatch {
+ public:
+  /// `executor` and what `config` names outlive it.
+  DeviceWatch(const DeviceHalf::Config& config, executor::cuda::DeviceExecutor& executor);
+  /// Waits until what was started is done, for as long as a wait may last.
+  ~DeviceWatch();
+  DeviceWatch(const DeviceWatch&) = delete;
+  DeviceWatch& operator=(const DeviceWatch&) = delete;
+
+  /// Something is in a stream: in all so many collectives by now.
+  void wake(std::uint64_t calls);
+  void set_timeout(std::int64_t ns) { timeout_ns_.store(ns); }
+
+ private:
+  void run();
+  transport::DeviceCall own_call(std::uint64_t number) const;
+  void tell(const transport::DeviceVerdict& verdict);
+
+  const int rank_;
+  const int size_;
+  const bool cut_;
+  const std::function<std::string(int)> name_;
+  executor::Health& health_;
+  transport::Board& board_;
+  executor::cuda::DeviceExecutor& executor_;
+  std::atomic<std::int64_t> timeout_ns_;
+  bool told_ = false;           // of the thread
+  std::uint64_t recorded_ = 0;  // likewise: calls that the flight recorder shows as done
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t launches_ = 0;  // guarded by mutex_
+  std::uint64_t calls_ = 0;     // likewise
+  bool ending_ = false;         // likewise
+  std::thread thread_;          // last: it uses all of these
+};
+
+}  // namespace tutti
