@@ -20,3 +20,38 @@ else()
     tutti_feature(cuda off "no CUDA toolkit of version 12.8 or newer was found")
   endif()
 endif()
+
+# tutti_kernels(): the kernels of collectives/executor/cuda, as a fat binary inside the room's kernels.cc. By nvcc itself and
+# not by CMake's CUDA language, which would want to link to the runtime, and a host compiler that nvcc knows. Without nvcc the
+# GPU half is built all the same, and says at run time that it has no kernels.
+set(TUTTI_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures that kernels are compiled for; the last one as PTX too")
+function(tutti_kernels)
+  if(NOT TUTTI_CUDA_FOUND)
+    return()
+  endif()
+  if(NOT CUDAToolkit_NVCC_EXECUTABLE)
+    tutti_feature(kernels off "no nvcc")
+    return()
+  endif()
+  list(JOIN TUTTI_CUDA_ARCHITECTURES ", sm_" names)
+  set(folder ${tutti_SOURCE_DIR}/collectives/executor/cuda)
+  set(image ${tutti_BINARY_DIR}/kernels.fatbin)
+  set(codes "")
+  foreach(architecture ${TUTTI_CUDA_ARCHITECTURES})
+    list(APPEND codes -gencode arch=compute_${architecture},code=sm_${architecture})
+  endforeach()
+  list(GET TUTTI_CUDA_ARCHITECTURES -1 last)
+  list(APPEND codes -gencode arch=compute_${last},code=compute_${last})
+  # No fused multiply-add where the source says multiply, then add: the bits are those of the host.
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size --threads 2
+      -I${tutti_SOURCE_DIR} -I${tutti_SOURCE_DIR}/include ${codes} -fatbin -o ${image} ${folder}/kernels.cu
+    DEPENDS ${folder}/kernels.cu ${folder}/device_block-inl.h ${folder}/walker-inl.h ${folder}/reduce-inl.h ${folder}/codec-inl.h
+      ${folder}/mail-inl.h ${folder}/mail.h ${folder}/program.h ${folder}/launch.h ${tutti_SOURCE_DIR}/collectives/executor/history.h
+      ${tutti_SOURCE_DIR}/transport/device_window.h ${tutti_SOURCE_DIR}/include/tutti/types.hpp
+      ${tutti_SOURCE_DIR}/base/even_share.h
+    COMMENT "Compiling the kernels for sm_${names}" VERBATIM)
+  set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY COMPILE_DEFINITIONS TUTTI_KERNEL_IMAGE="${image}")
+  set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY OBJECT_DEPENDS ${image})
+  tutti_feature(kernels on "nvcc ${CUDAToolkit_VERSION}, for sm_${names} and PTX")
+endfunction()

@@ -7,8 +7,10 @@
 #include <list>
 
 #include "collectives/async_queue.h"
+#include "collectives/device_copy.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
+#include "device/memory_kind.h"
 
 namespace tutti {
 
@@ -26,6 +28,12 @@ Status AloneCommunicator::run(const Call& call) {
     to = static_cast<std::byte*>(call.recv) + call.recv_offsets[0] * element;
   }
   if (call.collective == Collective::barrier || count == 0) return {};
+  if (device::kind_of(from).on_device() || device::kind_of(to).on_device()) {
+    if (reduces(call.collective) && call.op == ReduceOp::premul_sum && call.factor != 1.0) {
+      return unsupported("rank 0 is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
+    }
+    return copy_on_device(to, from, count * element, call.stream);
+  }
   if (reduces(call.collective) && call.op == ReduceOp::premul_sum) {
     void* const destinations[] = {to};
     const void* const sources[] = {from};
@@ -59,7 +67,11 @@ Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
       return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
                                           name_of(s.type), r->count, name_of(r->type)));
     }
-    if (s.count > 0) std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));
+    if (s.count > 0 && (device::kind_of(s.buffer).on_device() || device::kind_of(r->buffer).on_device())) {
+      TUTTI_TRY(copy_on_device(r->buffer, s.buffer, s.count * size_of(s.type), s.stream));
+    } else if (s.count > 0) {
+      std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));
+    }
     if (r->source != nullptr) *r->source = 0;
     receives.erase(r);
   }

@@ -7,6 +7,7 @@
 #include "collectives/call.h"
 #include "collectives/communicator_interface.h"
 #include "collectives/create.h"
+#include "device/memory_kind.h"
 #include "transport/cuda_ipc/device_memory.h"
 #include "transport/shm/arena.h"
 #include "tutti/tutti.hpp"
@@ -329,7 +330,7 @@ Traffic Communicator::traffic() const { return use(impl_).traffic(); }
 std::string Communicator::flight_recorder_text() const { return use(impl_).flight_recorder_text(); }
 std::string Communicator::flight_recorder_json() const { return use(impl_).flight_recorder_json(); }
 
-bool supports(Memory memory) noexcept { return memory == Memory::host; }
+bool supports(Memory memory) noexcept { return memory == Memory::host || device::available().ok(); }
 
 void* allocate(std::size_t bytes, Memory memory) {
   if (memory == Memory::device) return check(transport::allocate_device(bytes));

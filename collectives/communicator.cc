@@ -16,6 +16,7 @@
 #include "collectives/flight_recorder.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
+#include "device/memory_kind.h"
 #include "topology/discover.h"
 
 namespace tutti {
@@ -70,19 +71,6 @@ Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& 
   std::vector<int> hosts;
   for (const int member : members) hosts.push_back(of_member[static_cast<std::size_t>(member)]);
   return hosts;
-}
-
-bool is_in_place(const Call& call, int rank) {
-  const auto* send = static_cast<const std::byte*>(call.send);
-  const auto* recv = static_cast<const std::byte*>(call.recv);
-  const std::size_t block = static_cast<std::size_t>(rank) * call.count * size_of(call.type);
-  switch (call.collective) {
-    case Collective::all_gather:
-    case Collective::gather: return recv != nullptr && send == recv + block;
-    case Collective::reduce_scatter:
-    case Collective::scatter: return send != nullptr && recv == send + block;
-    default: return send == recv;
-  }
 }
 
 }  // namespace
@@ -159,6 +147,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
           *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
       executor_(*transport_, waiter_, health_, rank),
       transfers_(*transport_, waiter_, health_, rank, streaming_above_, room_for_messages(*transport_, options)),
+      hosts_(hosts),
       plans_(static_cast<int>(members_.size()), std::move(hosts)) {
   health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
@@ -180,6 +169,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
 
 TuttiCommunicator::~TuttiCommunicator() {
   queue_.wait_idle();
+  device_half_.reset();
   flight_recorder::delist(this);
   fabric_->unsubscribe(scope_);
   transport_->window(rank_).board->pulse.departed.store(1, std::memory_order_release);
@@ -205,6 +195,11 @@ Status TuttiCommunicator::run(const Call& call) {
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
+  TUTTI_ASSIGN(const int device, device_of(call));
+  if (device >= 0) {  // the stream is the queue; what was started before on host memory comes first
+    started_ = nullptr;
+    return finished_work(run(call));
+  }
   // What the call points to besides the buffers may be gone when its turn comes.
   struct Copy {
     Call call;
@@ -249,9 +244,14 @@ Status TuttiCommunicator::keep_in_sight() {
 Status TuttiCommunicator::execute(const Call& call) {
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
+  int device = -1;
+  if (device::kind_of(call.send).on_device() || device::kind_of(call.recv).on_device()) [[unlikely]] {
+    TUTTI_ASSIGN(device, device_of(call));
+  }
   TUTTI_TRY(keep_in_sight());
-  if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call);
+  if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call, device);
   if (call.count == 0 && call.collective != Collective::barrier) return execute_empty(call);
+  if (device >= 0) return execute_on_device(call, device);
   TUTTI_ASSIGN(const Ready* ready, this->ready(call));
   return carry_out(*ready, call, ready->announcement);
 }
@@ -259,7 +259,7 @@ Status TuttiCommunicator::execute(const Call& call) {
 Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
                                     const executor::UnevenPieces* uneven) {
   const executor::HostExecutor::Buffers buffers{call.send, call.recv, call.factor, uneven};
-  if (ready.agreement && is_in_place(call, rank_)) announcement.identity.words.flags |= transport::kInPlace;
+  if (ready.agreement && is_in_place(call)) announcement.identity.words.flags |= transport::kInPlace;
   executor_.enter(announcement, buffers, ready.handles);
   const std::shared_ptr<const Prepared>* prepared = &ready.first;
   Status status;
@@ -279,6 +279,7 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
   if (!status.ok() && ready.handles) executor_.withdraw();
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
+  last_on_device_ = false;
   if (watched_) told(last_call(), (*prepared)->plan->algorithm, how(**prepared));
   return status.ok() ? status : failed(status);
 }
@@ -290,19 +291,22 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
   executor_.leave(true);
   last_ = nullptr;
+  last_on_device_ = false;
   if (watched_) told(last_call(), "nothing", "nothing: there is nothing to move");
   return {};
 }
 
 // A plan needs to know the size and the place of every piece that its rank touches, and all ranks must choose the same
 // plan. So each first tells each what it has for it, by an all_to_all that is a call of its own.
-Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
+Status TuttiCommunicator::execute_all_to_allv(const Call& call, int device) {
   const auto n = static_cast<std::size_t>(size());
   const std::size_t largest = std::max(*std::max_element(call.send_counts, call.send_counts + n),
                                        *std::max_element(call.recv_counts, call.recv_counts + n));
   telling_.resize(n);
   told_.resize(n);
-  for (std::size_t r = 0; r < n; ++r) telling_[r] = {call.send_counts[r], call.send_offsets[r], largest};
+  const bool has_buffers = call.send != nullptr || call.recv != nullptr;
+  const std::uint64_t memory = device >= 0 ? executor::Parcel::kOnDevice : has_buffers ? executor::Parcel::kOnHost : 0;
+  for (std::size_t r = 0; r < n; ++r) telling_[r] = {call.send_counts[r], call.send_offsets[r], largest | memory};
   Call counts;
   counts.collective = Collective::all_to_all;
   counts.send = telling_.data();
@@ -317,23 +321,33 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call) {
   TUTTI_TRY(compare_counts(call));
 
   Call data = call;
-  for (const executor::Parcel& parcel : told_) data.count = std::max<std::size_t>(data.count, parcel.largest);
+  std::uint64_t memories = 0;
+  for (const executor::Parcel& parcel : told_) {
+    data.count = std::max<std::size_t>(data.count, parcel.largest_piece());
+    memories |= parcel.largest & (executor::Parcel::kOnDevice | executor::Parcel::kOnHost);
+  }
   if (data.count == 0) return {};
   // What is made ready for one size serves many, as long as it is rounded up: by an eighth at most.
   data.count = round_up(data.count, std::max<std::size_t>(std::bit_floor(data.count) / 8, 1));
+  if ((memories & executor::Parcel::kOnDevice) != 0) return execute_all_to_allv_on_device(data, memories, device);
   TUTTI_TRY(keep_in_sight());
   TUTTI_ASSIGN(const Ready* moving, ready(data));
   announcement = moving->announcement;
   announcement.bytes = std::accumulate(call.send_counts, call.send_counts + n, std::size_t{0}) * size_of(call.type);
   const std::size_t received = std::accumulate(call.recv_counts, call.recv_counts + n, std::size_t{0});
-  const executor::UnevenPieces uneven{.rank = rank_,
-                                      .send_counts = {call.send_counts, n},
-                                      .send_offsets = {call.send_offsets, n},
-                                      .recv_counts = {call.recv_counts, n},
-                                      .recv_offsets = {call.recv_offsets, n},
-                                      .told = told_,
-                                      .streaming = received * size_of(call.type) > streaming_above_};
+  executor::UnevenPieces uneven = pieces_of(call);
+  uneven.streaming = received * size_of(call.type) > streaming_above_;
   return carry_out(*moving, data, announcement, &uneven);
+}
+
+executor::UnevenPieces TuttiCommunicator::pieces_of(const Call& call) const {
+  const auto n = static_cast<std::size_t>(size());
+  return {.rank = rank_,
+          .send_counts = {call.send_counts, n},
+          .send_offsets = {call.send_offsets, n},
+          .recv_counts = {call.recv_counts, n},
+          .recv_offsets = {call.recv_offsets, n},
+          .told = told_};
 }
 
 Status TuttiCommunicator::compare_counts(const Call& call) {
@@ -522,6 +536,7 @@ Status TuttiCommunicator::set_timeout(std::chrono::milliseconds timeout) {
   TUTTI_TRY(usable());
   TUTTI_ASSIGN(options_.timeout, checked_timeout(timeout));
   waiter_.set_timeout(options_.timeout);
+  if (device_half_) device_half_->set_timeout(options_.timeout);
   return {};
 }
 
@@ -532,6 +547,7 @@ void TuttiCommunicator::abort(const std::string& reason) {
 
 Explanation TuttiCommunicator::explain_last_call() const {
   queue_.wait_idle();
+  if (last_on_device_) return device_half_->explain_last_call();
   if (!last_) return {};
   return {last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
 }
@@ -540,6 +556,7 @@ MemoryReport TuttiCommunicator::memory() const {
   queue_.wait_idle();
   MemoryReport report;
   report.scratch = transport_->sizes().bytes() + executor_.bounce_bytes();
+  if (device_half_) report.scratch += device_half_->memory();
   report.messages = transfers_.unexpected_bytes();
   report.plans = plans_.memory();
   for (const ReadySet& set : cache_) {
@@ -556,7 +573,8 @@ MemoryReport TuttiCommunicator::memory() const {
 Traffic TuttiCommunicator::traffic() const {
   queue_.wait_idle();
   const executor::Counters& counters = executor_.counters();
-  return {counters.calls, counters.bytes + transfers_.bytes(), counters.signals};
+  const std::uint64_t on_device = device_half_ ? device_half_->calls() : 0;
+  return {counters.calls + on_device, counters.bytes + transfers_.bytes(), counters.signals};
 }
 
 executor::FileOwner TuttiCommunicator::file_owner() const {

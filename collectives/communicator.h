@@ -10,6 +10,7 @@
 
 #include "collectives/async_queue.h"
 #include "collectives/communicator_interface.h"
+#include "collectives/device_half.h"
 #include "collectives/executor/host/executor.h"
 #include "collectives/executor/host/health.h"
 #include "collectives/executor/host/trace.h"
@@ -91,7 +92,23 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// By the plan that `ready` has for it. `uneven`: of an all_to_allv.
   Status carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
                    const executor::UnevenPieces* uneven = nullptr);
-  Status execute_all_to_allv(const Call& call);
+  Status execute_all_to_allv(const Call& call, int device);
+  /// After the ranks have told each other what they have. `memories`: which any of them has its buffers in.
+  Status execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device);
+  executor::UnevenPieces pieces_of(const Call& call) const;
+
+  // Device memory (communicator_device.cc).
+  /// The GPU whose memory the buffers are, or -1: they are the host's. Errors: invalid_argument (some are and some are
+  /// not, or they are of two GPUs).
+  Result<int> device_of(const Call& call) const;
+  /// That a group of sends and receives, of which some are on device memory, can be served. Errors: invalid_argument.
+  Status check_on_device(std::span<const Transfer> transfers) const;
+  Status run_group_on_device(std::span<const Transfer> transfers);
+  /// All ranks make the GPU half at their first call on device memory.
+  Status need_device_half(int device);
+  Status execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven = nullptr);
+  Result<std::vector<std::uint64_t>> gather_many(std::span<const std::uint64_t> mine);
+  bool is_in_place(const Call& call) const;
 
   // Sends and receives (communicator_transfers.cc).
   /// In the flight recorder; gives the group's number there.
@@ -152,6 +169,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   executor::Transfers transfers_;
   std::unique_ptr<executor::StepTrace> trace_;
   bool watched_ = false;  // traced or explained
+  const std::vector<int> hosts_;  // as the planner wants them
   planner::PlanCache plans_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call
@@ -161,6 +179,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::uint64_t splits_ = 0;
   std::uint64_t shrinks_ = 0;
   bool recorded_failure_ = false;  // the flight recorder has been printed
+  bool last_on_device_ = false;    // the last call was on device memory
+  std::unique_ptr<DeviceHalf> device_half_;
 };
 
 }  // namespace tutti

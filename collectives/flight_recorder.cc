@@ -31,7 +31,7 @@ constexpr std::size_t kCallsOnFailure = 5;
 
 std::vector<CallSnapshot> calls_of(const transport::Board& board) {
   std::vector<CallSnapshot> calls;
-  for (const auto* ring : {&board.calls, &board.groups}) {
+  for (const auto* ring : {&board.calls, &board.groups, &board.launches}) {
     for (const transport::CallRecord& record : *ring) {
       const CallSnapshot call = executor::snapshot(record);
       if (call.sequence != 0) calls.push_back(call);

@@ -28,6 +28,55 @@ const char* name_of(PciPath path) {
   return "?";
 }
 
+namespace {
+
+/// The host's device of that kind and PCI address, made if it is not there.
+std::size_t find_or_add(Host& host, DeviceKind kind, const std::string& pci) {
+  for (std::size_t d = 0; d < host.devices.size(); ++d) {
+    if (host.devices[d].kind == kind && host.devices[d].pci == pci) return d;
+  }
+  host.devices.push_back({.kind = kind, .pci = pci});
+  return host.devices.size() - 1;
+}
+
+double nvlink_gb_per_s(const Gpu& gpu) { return gpu.capability >= 100 ? 50 : 25; }
+
+}  // namespace
+
+void add_gpus(const Gpus& gpus, int number, Topology& topology) {
+  Host& host = topology.hosts[static_cast<std::size_t>(number)];
+  std::vector<Place> places;
+  for (const Gpu& gpu : gpus.gpus) {
+    const std::size_t at = find_or_add(host, DeviceKind::gpu, gpu.pci);
+    Device& device = host.devices[at];
+    device.name = gpu.name;
+    device.bytes = gpu.bytes;
+    device.gb_per_s = gpu.gb_per_s;
+    const bool known = gpu.numa_node >= 0 && static_cast<std::size_t>(gpu.numa_node) < host.numa_nodes.size();
+    if (known && device.parent < 0) device.numa_node = gpu.numa_node;  // below a switch it is the switch's
+    places.push_back({.host = number, .kind = PlaceKind::device, .index = static_cast<int>(at)});
+  }
+  const auto link = [&](const Place& a, const Place& b, double gb_per_s) {
+    const bool there = std::any_of(topology.links.begin(), topology.links.end(), [&](const Link& known) {
+      return (known.a == a && known.b == b) || (known.a == b && known.b == a);
+    });
+    if (!there) topology.links.push_back({.a = a, .b = b, .gb_per_s = gb_per_s});
+  };
+  for (std::size_t g = 0; g < gpus.gpus.size(); ++g) {
+    const Gpu& gpu = gpus.gpus[g];
+    if (gpu.links_to_switches == 0) continue;
+    const std::size_t at = find_or_add(host, DeviceKind::nvswitch, "");
+    host.devices[at].name = "NVSwitch";
+    link(places[g], {.host = number, .kind = PlaceKind::device, .index = static_cast<int>(at)},
+         gpu.links_to_switches * nvlink_gb_per_s(gpu));
+  }
+  for (const GpuPair& pair : gpus.pairs) {
+    const auto a = static_cast<std::size_t>(pair.a);
+    if (pair.nvlinks == 0) continue;
+    link(places[a], places[static_cast<std::size_t>(pair.b)], pair.nvlinks * nvlink_gb_per_s(gpus.gpus[a]));
+  }
+}
+
 #if TUTTI_HAS_CUDA
 
 namespace {
@@ -45,12 +94,16 @@ Result<Gpu> ask_driver(const device::Driver& cuda, int ordinal) {
   gpu.name = text;
   TUTTI_TRY(check(cuda.DeviceGetPCIBusId(text, sizeof(text) - 1, handle), "cuDeviceGetPCIBusId"));
   gpu.pci = text;
+  std::transform(gpu.pci.begin(), gpu.pci.end(), gpu.pci.begin(), [](unsigned char c) { return std::tolower(c); });
   TUTTI_TRY(check(cuda.DeviceTotalMem(&bytes, handle), "cuDeviceTotalMem"));
   gpu.bytes = bytes;
   TUTTI_ASSIGN(const int major, attribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
   TUTTI_ASSIGN(const int minor, attribute(ordinal, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
   gpu.capability = 10 * major + minor;
   TUTTI_ASSIGN(gpu.multiprocessors, attribute(ordinal, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  TUTTI_ASSIGN(const int clock, attribute(ordinal, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE));        // kHz
+  TUTTI_ASSIGN(const int width, attribute(ordinal, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH));  // bits
+  gpu.gb_per_s = 2.0 * clock * 1e3 * width / 8 * 1e-9;  // two transfers a clock
   TUTTI_ASSIGN(const CUuuid uuid, device::uuid_of(ordinal));
   for (const char byte : uuid.bytes) gpu.uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   gpu.numa_node = numa_node_of_pci(gpu.pci);

@@ -9,16 +9,18 @@
 #include <vector>
 
 #include "base/status.h"
+#include "topology/topology.h"
 
 namespace tutti::topology {
 
 struct Gpu {
   std::string name;
-  std::string pci;     // "0000:10:00.0"
+  std::string pci;     // "0000:1b:00.0", small letters
   std::string uuid;    // 32 hexadecimal digits: the same on every process
   int capability = 0;  // 90: sm_90
   int multiprocessors = 0;
   std::uint64_t bytes = 0;
+  double gb_per_s = 0;        // of its memory, as its clock and width say; 0: not told
   int numa_node = -1;         // whose memory is nearest; -1: not told
   int nvlinks = 0;            // that are up
   int links_to_switches = 0;  // of these: to an NVSwitch, over which all of its GPUs are reached
@@ -43,6 +45,11 @@ struct Gpus {
   std::vector<GpuPair> pairs;
   std::string without_nvml;  // why what NVML tells is not told; empty: it is
 };
+
+/// Adds them to a host: each becomes a device, or fills in the one of the same PCI address, and NVLinks become links
+/// (to the host's NVSwitch where they go to switches). What is not told stays as it is. NVLink's bandwidth is that of
+/// the GPU's generation, 25 GB/s a link and direction before sm_100, 50 since. REQUIRES: the host has NUMA nodes.
+void add_gpus(const Gpus& gpus, int host, Topology& topology);
 
 /// Errors: unsupported (no driver, no GPU, or a build without CUDA), system.
 Result<Gpus> discover_gpus();

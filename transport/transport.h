@@ -119,6 +119,7 @@ struct Board {
   Leavers leavers;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
   CallRecord groups[kCallRing];                     // groups of sends and receives, each rank counting its own
+  CallRecord launches[kCallRing];                   // collectives on device memory; for the flight recorder alone
 };
 
 /// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.

@@ -110,7 +110,7 @@ Result<Slots> plan_slots(std::size_t half, const Room& room, int count, std::siz
 using SlotSenders = std::vector<std::vector<int>>;
 std::optional<SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes, std::size_t express_bytes) {
   const Plan& plan = *p.plan;
-  if (p.rounds != 1 || p.opens || (plan.slots != 0 && plan.published != 0) || plan.published > 1 ||
+  if (express_bytes == 0 || p.rounds != 1 || p.opens || (plan.slots != 0 && plan.published != 0) || plan.published > 1 ||
       (plan.slots + plan.published != 0 && piece_bytes > express_bytes) || p.shape.op == ReduceOp::premul_sum) {
     return std::nullopt;
   }

@@ -75,6 +75,15 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
   write(board.groups[number % transport::kCallRing], number, group, 0, tag, 0, 1.0);
 }
 
+void announce_launch(transport::Board& board, std::uint64_t number, const Announcement& announcement) {
+  write(board.launches[number % transport::kCallRing], number, announcement, 0, 0, 0, 1.0);
+}
+
+void end_launch(transport::Board& board, std::uint64_t number) {
+  CallRecord& record = board.launches[number % transport::kCallRing];
+  if (record.sequence.load(std::memory_order_relaxed) == number) end(record, true);
+}
+
 void end(CallRecord& record, bool well) {
   record.ended.store(ticks(), std::memory_order_relaxed);
   record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_relaxed);

@@ -70,6 +70,10 @@ void announce(transport::Board& board, std::uint64_t sequence, const Announcemen
 /// Writes the record of group `number` of sends and receives: for the flight recorder alone, peers do not compare it.
 void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers);
 
+/// Writes the record of the `number`-th call on device memory, and that it has ended: for the flight recorder alone.
+void announce_launch(transport::Board& board, std::uint64_t number, const Announcement& announcement);
+void end_launch(transport::Board& board, std::uint64_t number);
+
 /// The call of this record has ended.
 void end(transport::CallRecord& record, bool well);
 /// As end(), for a group that others may have overtaken: nothing when its record was used again.

@@ -12,9 +12,15 @@ namespace tutti::executor {
 
 /// What a rank tells a peer of what it has for it, before it moves. In elements.
 struct Parcel {
+  /// In `largest`: which memory the sender's buffers are in. Neither when it has none.
+  static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kOnHost = std::uint64_t{1} << 62;
+
   std::uint64_t count = 0;
   std::uint64_t offset = 0;   // in the sender's input
   std::uint64_t largest = 0;  // of all that the sender sends or receives
+
+  std::uint64_t largest_piece() const { return largest & ~(kOnDevice | kOnHost); }
 };
 
 /// As `rank` knows them: by peer, what it sends, what it receives, and what the peers have told it. In elements.

@@ -90,6 +90,9 @@ class TUTTI_API Work {
   std::shared_ptr<PendingWork> state_;
 };
 
+/// A cudaStream_t (CUstream); null: the legacy default stream.
+using Stream = void*;
+
 /// What a call may ask for, beside its arguments.
 struct CallOptions {
   bool deterministic = false;

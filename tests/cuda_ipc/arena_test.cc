@@ -96,6 +96,7 @@ TEST(DeviceArena, FindsWhatIsItsOwn) {
 
 TEST(DeviceArena, PublicAllocate) {
   const FakeDriver cuda({.devices = 2});
+  EXPECT_TRUE(supports(Memory::device));
   void* first = allocate(100, Memory::device);  // this thread has no device yet
   EXPECT_EQ(device::kind_of(first).device, 0);
   const Result<device::CurrentContext> current = device::enter(1);
@@ -109,6 +110,7 @@ TEST(DeviceArena, PublicAllocate) {
 
 TEST(DeviceArena, PublicAllocateWithoutADriver) {
   if (device::available().ok()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_FALSE(supports(Memory::device));
   try {
     (void)allocate(100, Memory::device);
     FAIL() << "expected an error";

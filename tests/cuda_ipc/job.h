@@ -55,7 +55,7 @@ class Rank {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   FakeDriver& cuda() const { return *cuda_; }
-  const device::Driver& table() const { return cuda_->table(); }
+  const device::Driver& table() const { return *device::driver().value(); }
   std::uint64_t& word(int index) const { return job_->words[index]; }
   void barrier() { (void)exchange(0); }
 
@@ -133,8 +133,9 @@ inline SharedJob* new_job() {
 
 using Body = std::function<std::string(Rank&)>;
 
-/// REQUIRES: this process has no fake driver (its threads would not be there after a fork).
-inline std::vector<std::string> run_processes(int ranks, const FakeMachine& machine, const Body& body) {
+/// On a fake machine, or (null) on this one. REQUIRES: this process has used no driver (its threads would not be there
+/// after a fork).
+inline std::vector<std::string> run_processes_on(int ranks, const FakeMachine* machine, const Body& body) {
   SharedJob* job = new_job();
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
@@ -145,9 +146,10 @@ inline std::vector<std::string> run_processes(int ranks, const FakeMachine& mach
     }
     std::string text;
     {
-      FakeDriver cuda(machine);
-      Rank rank(job, r, ranks, &cuda);
-      const Result<device::CurrentContext> current = device::enter(r % machine.devices);
+      std::optional<FakeDriver> cuda;
+      if (machine != nullptr) cuda.emplace(*machine);
+      Rank rank(job, r, ranks, cuda ? &*cuda : nullptr);
+      const Result<device::CurrentContext> current = device::enter(r % device::device_count().value());
       text = body(rank);
     }
     std::strncpy(job->said[r], text.c_str(), sizeof(job->said[r]) - 1);
@@ -166,6 +168,10 @@ inline std::vector<std::string> run_processes(int ranks, const FakeMachine& mach
   }
   munmap(job, sizeof(SharedJob));
   return said;
+}
+
+inline std::vector<std::string> run_processes(int ranks, const FakeMachine& machine, const Body& body) {
+  return run_processes_on(ranks, &machine, body);
 }
 
 inline std::vector<std::string> run_threads(int ranks, FakeDriver& cuda, int devices, const Body& body) {

@@ -48,6 +48,7 @@ struct Case {
   int strips;
   bool in_place;
   std::size_t express;
+  bool cut;  // into kernels that do not wait
   unsigned seed;
 };
 
@@ -55,7 +56,7 @@ std::string describe(const Case& c) {
   return std::string(name_of(c.shape.collective)) + " " + c.algorithm->name + ", " + std::to_string(c.ranks) +
          " ranks, " + std::to_string(c.shape.count) + " x " + name_of(c.shape.type) + ", " + name_of(c.shape.op) +
          ", root " + std::to_string(c.shape.root) + ", " + std::to_string(c.strips) + " strips, express " +
-         std::to_string(c.express) + (c.in_place ? ", in place" : "") + ", seed " + std::to_string(c.seed);
+         std::to_string(c.express) + (c.in_place ? ", in place" : "") + (c.cut ? ", cut" : "") + ", seed " + std::to_string(c.seed);
 }
 
 // Twice in a row with the same buffers, as a replayed graph: the second time with what the first has left there.
@@ -123,9 +124,9 @@ void check_case(const Case& c, DeviceJob& job) {
     ASSERT_TRUE(run_by_reference(plan, c.shape, oracle)) << describe(c);
     job.run([&](DeviceRank& rank) {
       const int r = rank.index();
-      EXPECT_TRUE(rank.call(programs[static_cast<std::size_t>(r)],
-                            {.input = input_of(r), .output = output_of(r), .factor = factor_of(r)}))
-          << describe(c);
+      const DeviceCallArguments call{.input = input_of(r), .output = output_of(r), .factor = factor_of(r)};
+      const auto& program = programs[static_cast<std::size_t>(r)];
+      EXPECT_TRUE(c.cut ? rank.call_cut(program, call) : rank.call(program, call)) << describe(c);
     });
     for (int r = 0; r < c.ranks; ++r) {
       const auto i = static_cast<std::size_t>(r);
@@ -139,12 +140,13 @@ void check_case(const Case& c, DeviceJob& job) {
 }
 
 // Types and operations take turns over the cases; over all of them each meets each.
-void check_algorithms(int ranks, int strips, std::size_t express, unsigned seed) {
+void check_algorithms(int ranks, int strips, std::size_t express, unsigned seed, bool cut = false) {
   std::minstd_rand random(seed);
   DeviceJob job(ranks, small_window(ranks, express));
   job.disturb(seed);
   for (const algorithms::Algorithm& algorithm : algorithms::table()) {
     if (algorithm.collective == Collective::all_to_allv) continue;  // its pieces differ: uneven_test
+    if (cut && algorithm.opens_peers && ranks > 1) continue;
     for (const std::size_t count : {0u, 1u, 5u, 333u, 2048u, 9001u}) {
       const auto type = static_cast<DataType>(random() % kDataTypes);
       auto op = static_cast<ReduceOp>(random() % kReduceOps);
@@ -157,6 +159,7 @@ void check_algorithms(int ranks, int strips, std::size_t express, unsigned seed)
                    .strips = algorithm.collective == Collective::barrier ? 1 : strips,
                    .in_place = algorithm.in_place && random() % 2 == 0,
                    .express = express,
+                   .cut = cut,
                    .seed = static_cast<unsigned>(random())};
       check_case(c, job);
       if (::testing::Test::HasFatalFailure() || ::testing::Test::HasNonfatalFailure()) return;
@@ -171,6 +174,9 @@ TEST_P(DeviceAlgorithms, Express) { check_algorithms(GetParam(), 1, 2048, 200 + 
 TEST_P(DeviceAlgorithms, ThreeStrips) { check_algorithms(GetParam(), 3, 0, 300 + static_cast<unsigned>(GetParam())); }
 TEST_P(DeviceAlgorithms, ThreeStripsExpress) {
   check_algorithms(GetParam(), 3, 2048, 400 + static_cast<unsigned>(GetParam()));
+}
+TEST_P(DeviceAlgorithms, CutAtTheWaits) {
+  check_algorithms(GetParam(), 2, 0, 500 + static_cast<unsigned>(GetParam()), /*cut=*/true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceAlgorithms, ::testing::Range(1, 9));

@@ -23,7 +23,7 @@ class TestBlock : public HostBlock {
   }
 
  private:
-  static inline const HostBlock::Place kPlace;
+  static inline const HostPlace kPlace;
 };
 
 template <DataType kType>

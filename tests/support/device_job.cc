@@ -6,10 +6,11 @@
 #include <thread>
 
 #include "collectives/executor/cuda/kernels.h"
+#include "collectives/executor/cuda/segments.h"
 
 namespace tutti::testing {
 
-using executor::cuda::HostBlock;
+using executor::cuda::HostPlace;
 using executor::cuda::LaunchArguments;
 using executor::cuda::Program;
 
@@ -87,9 +88,47 @@ bool DeviceRank::call(const std::vector<std::byte>& program, const DeviceCallArg
   return launch(kernel_of(program), blocks, arguments(program, call));
 }
 
+bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call) {
+  LaunchArguments arguments = this->arguments(program, call);
+  const transport::DeviceWindowSizes& sizes = job_->sizes_;
+  const std::uint64_t number = ++calls_;
+  const auto wait_for = [&](std::size_t offset, std::uint64_t value) {
+    auto& word = *reinterpret_cast<std::uint64_t*>(job_->window(index_) + offset);
+    while (std::atomic_ref<std::uint64_t>(word).load(std::memory_order_acquire) < value) std::this_thread::yield();
+  };
+  bool well = true;
+  for (const executor::cuda::Cut& cut : executor::cuda::cuts_of(head(program))) {
+    for (const auto& wait : cut.before) {
+      wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) * sizeof(transport::DeviceSignal),
+               ++seen_[{wait.peer, wait.channel}]);
+    }
+    arguments.segment = cut.segment;
+    well = launch(kernel_of(program), cut.segment.begins ? 1 : blocks_of(program), arguments) && well;
+    for (int peer = 0; cut.segment.begins && number > 1 && peer < sizes.ranks; ++peer) {
+      wait_for(sizes.call_offset(peer, number - 1), number - 1);
+    }
+  }
+  return well;
+}
+
 bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments) {
+  return run_blocks(blocks,
+                    [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
+}
+
+bool DeviceRank::carry(const std::vector<std::byte>& mail, int blocks) {
+  executor::cuda::MailArguments a;
+  a.mail = reinterpret_cast<const executor::cuda::Mail*>(mail.data());
+  a.peers = job_->peers_.data();
+  a.host = job_->host_[static_cast<std::size_t>(index_)].get();
+  a.sizes = job_->sizes_;
+  a.rank = index_;
+  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::carry_mail_on_host(a, place); });
+}
+
+bool DeviceRank::run_blocks(int blocks, const std::function<void(const HostPlace&)>& body) {
   const auto block = [&](std::uint32_t index) {
-    HostBlock::Place place{.index = index, .blocks = static_cast<std::uint32_t>(blocks)};
+    HostPlace place{.index = index, .blocks = static_cast<std::uint32_t>(blocks)};
     if (job_->fake_clock_) place.clock = [this] { return job_->clock_.load(); };
     std::minstd_rand random(job_->disturbance_ + index * 7919 + static_cast<unsigned>(index_) * 104729 + 1);
     if (job_->disturbance_ != 0) {
@@ -97,7 +136,7 @@ bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments
         if (random() % 61 == 0) std::this_thread::yield();
       };
     }
-    executor::cuda::walk_on_host(kernel, arguments, place);
+    body(place);
   };
   std::vector<std::thread> threads;
   for (int b = 1; b < blocks; ++b) threads.emplace_back(block, static_cast<std::uint32_t>(b));

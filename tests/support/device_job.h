@@ -11,12 +11,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "collectives/executor/cuda/launch.h"
+#include "collectives/executor/cuda/mail.h"
 #include "collectives/executor/cuda/program.h"
 #include "tests/support/host_block.h"
 #include "transport/device_window.h"
@@ -59,15 +61,24 @@ class DeviceRank {
   executor::cuda::LaunchArguments arguments(const std::vector<std::byte>& program, const DeviceCallArguments& call) const;
   /// Launches, waits for all blocks. False when the kernel has given up.
   bool call(const std::vector<std::byte>& program, const DeviceCallArguments& call);
+  /// The same by kernels that do not wait (segments.h): this thread waits between them, as a stream would. Once a rank
+  /// has called so, it does so always.
+  bool call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call);
   /// The same with arguments that were made before: what a replayed graph does.
   bool launch(int kernel, int blocks, const executor::cuda::LaunchArguments& arguments);
+  /// Carries a list of messages (mail.h) by so many blocks; true when all have come.
+  bool carry(const std::vector<std::byte>& mail, int blocks);
   transport::DeviceHostWords& host();
   transport::DeviceState& state();
 
  private:
   friend class DeviceJob;
+  /// A thread for each block.
+  bool run_blocks(int blocks, const std::function<void(const executor::cuda::HostPlace&)>& body);
   DeviceJob* job_ = nullptr;
   int index_ = 0;
+  std::uint64_t calls_ = 0;                                                // in pieces
+  std::map<std::pair<int, int>, std::uint64_t> seen_;  // likewise: signals, by peer and channel
 };
 
 class DeviceJob {

@@ -7,11 +7,11 @@ namespace tutti::executor::cuda {
 namespace {
 
 template <DataType kType, bool kReduces = true>
-void walk(const LaunchArguments& arguments, const HostBlock::Place& place) {
+void walk(const LaunchArguments& arguments, const HostPlace& place) {
   Walker<HostBlock, kType, kReduces>(arguments, place).run();
 }
 
-using Walk = void (*)(const LaunchArguments&, const HostBlock::Place&);
+using Walk = void (*)(const LaunchArguments&, const HostPlace&);
 
 template <std::size_t... kTypes>
 Walk walk_of(int kernel, std::index_sequence<kTypes...>) {
@@ -21,8 +21,12 @@ Walk walk_of(int kernel, std::index_sequence<kTypes...>) {
 
 }  // namespace
 
-void walk_on_host(int kernel, const LaunchArguments& arguments, const HostBlock::Place& place) {
+void walk_on_host(int kernel, const LaunchArguments& arguments, const HostPlace& place) {
   walk_of(kernel, std::make_index_sequence<kDataTypes>())(arguments, place);
+}
+
+void carry_mail_on_host(const MailArguments& arguments, const HostPlace& place) {
+  MailCarrier<HostBlockOf<MailShared>>(arguments, place).run();
 }
 
 }  // namespace tutti::executor::cuda

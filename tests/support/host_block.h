@@ -19,23 +19,26 @@
 #define TUTTI_MEMBER inline
 #define TUTTI_SLOW
 #define TUTTI_SLOW_FREE inline
+#include "collectives/executor/cuda/mail-inl.h"
 #include "collectives/executor/cuda/walker-inl.h"
 
 namespace tutti::executor::cuda {
 
-class HostBlock {
+struct HostPlace {
+  std::uint32_t index = 0;
+  std::uint32_t blocks = 1;
+  std::function<std::uint64_t()> clock;  // ns; empty: the machine's
+  std::function<void()> relax;           // in long waits; empty: yields
+  std::function<void()> disturb;         // before every access to a shared word; for tests
+};
+
+/// `Shared`: what its threads share.
+template <class Shared>
+class HostBlockOf {
  public:
   static constexpr std::uint32_t kTurnsBetweenLooks = 8;
 
-  struct Place {
-    std::uint32_t index = 0;
-    std::uint32_t blocks = 1;
-    std::function<std::uint64_t()> clock;  // ns; empty: the machine's
-    std::function<void()> relax;           // in long waits; empty: yields
-    std::function<void()> disturb;         // before every access to a shared word; for tests
-  };
-
-  explicit HostBlock(const Place& place) : place_(place) {}
+  explicit HostBlockOf(const HostPlace& place) : place_(place) {}
 
   std::uint32_t thread() const { return 0; }
   std::uint32_t threads() const { return 1; }
@@ -76,11 +79,14 @@ class HostBlock {
     return std::atomic_ref<std::uint64_t>(*const_cast<std::uint64_t*>(at));
   }
 
-  const Place& place_;
+  const HostPlace& place_;
   mutable Shared shared_;
 };
 
+using HostBlock = HostBlockOf<Shared>;
+
 /// The body of a kernel (a number of kernels.h), as block `place` of it.
-void walk_on_host(int kernel, const LaunchArguments& arguments, const HostBlock::Place& place);
+void walk_on_host(int kernel, const LaunchArguments& arguments, const HostPlace& place);
+void carry_mail_on_host(const MailArguments& arguments, const HostPlace& place);
 
 }  // namespace tutti::executor::cuda

@@ -118,6 +118,37 @@ TEST(Gpus, DriverAndNvml) {
   EXPECT_EQ(found.value().without_nvml, "");
 }
 
+TEST(Gpus, BecomeDevicesAndLinksOfTheHost) {
+  const FakeDriver cuda({.devices = 4});
+  const WithNvml with;
+  const Result<Gpus> found = discover_gpus();
+  ASSERT_TRUE(found.ok());
+  Topology topology;
+  Host host;
+  host.numa_nodes.resize(2);
+  host.cores.push_back({.cpus = {0}});
+  host.devices.push_back({.kind = DeviceKind::pci_switch, .numa_node = 0});
+  host.devices.push_back({.kind = DeviceKind::gpu, .name = "3D controller", .pci = "0000:11:00.0", .parent = 0});
+  topology.hosts.push_back(host);
+  for (int twice = 0; twice < 2; ++twice) add_gpus(found.value(), 0, topology);
+  EXPECT_TRUE(check(topology).ok()) << check(topology).message();
+  const std::vector<Device>& devices = topology.hosts[0].devices;
+  ASSERT_EQ(devices.size(), 6U);           // the switch, four GPUs, and what stands for all NVSwitches
+  EXPECT_EQ(devices[1].name, "Fake GPU");  // the one that was there, GPU 1
+  EXPECT_EQ(devices[1].parent, 0);
+  EXPECT_EQ(devices[2].pci, "0000:10:00.0");
+  EXPECT_EQ(devices[2].bytes, std::uint64_t{1} << 30);
+  EXPECT_DOUBLE_EQ(devices[2].gb_per_s, 1000);
+  EXPECT_EQ(devices[4].numa_node, 1);
+  EXPECT_EQ(devices[5].kind, DeviceKind::nvswitch);
+  ASSERT_EQ(topology.links.size(), 3U);
+  EXPECT_EQ(topology.links[0].b.index, 5);  // GPU 2 to the switches, by three links
+  EXPECT_DOUBLE_EQ(topology.links[0].gb_per_s, 75);
+  EXPECT_EQ(topology.links[2].a.index, 2);  // GPU 0 to GPU 1, by two
+  EXPECT_EQ(topology.links[2].b.index, 1);
+  EXPECT_DOUBLE_EQ(topology.links[2].gb_per_s, 50);
+}
+
 TEST(Gpus, DriverAlone) {
   if (nvml().ok()) GTEST_SKIP() << "this machine has NVML";
   const FakeDriver cuda({.devices = 2, .peer_access = false});

@@ -2,10 +2,13 @@
 #include "transport/cuda_ipc/cuda_ipc.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sodium.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 
@@ -17,26 +20,6 @@ namespace tutti::transport {
 using device::check;
 
 namespace {
-
-/// Windows that peers may still use.
-struct Retired {
-  std::unique_ptr<OwnMemory> window;
-  Notes* notes = nullptr;
-  std::size_t ranks = 0;
-  std::uint64_t generation = 0;
-  std::function<bool(int)> alive;
-  std::shared_ptr<const void> keep;
-};
-struct Retirement {
-  std::mutex mutex;
-  std::vector<Retired> windows;  // guarded by mutex
-};
-
-// Never destroyed: a communicator may live as long as the process.
-Retirement& retirement() {
-  static Retirement& all = *new Retirement;
-  return all;
-}
 
 /// A number of this process's own; a fork's is another one.
 std::uint64_t process_number() {
@@ -57,6 +40,30 @@ void put_text(char (&field)[n], const std::string& text) {
 
 }  // namespace
 
+/// A window that peers may still use. It outlives its CudaIpc, and so does all that is in here.
+struct CudaIpc::Retired {
+  std::unique_ptr<OwnMemory> window;
+  Notes* notes = nullptr;
+  std::uint64_t generation = 0;
+  std::shared_ptr<const Watched> watched;
+  std::shared_ptr<const void> keep;
+};
+struct CudaIpc::Retirement {
+  std::mutex mutex;
+  std::vector<Retired> windows;  // guarded by mutex
+};
+
+// Never destroyed: a communicator may live as long as the process.
+CudaIpc::Retirement& CudaIpc::retirement() {
+  static Retirement& all = *new Retirement;
+  return all;
+}
+
+bool CudaIpc::has_ended(const bootstrap::Fd& process) {
+  pollfd watched{process.get(), POLLIN, 0};
+  return process && ::poll(&watched, 1, 0) != 0;
+}
+
 void CudaIpc::sweep() {
   Retirement& all = retirement();
   std::vector<Retired> gone;  // freed without the lock
@@ -66,8 +73,8 @@ void CudaIpc::sweep() {
     const bool stale = window.generation != device::driver_generation();  // of a driver that is no more: tests only
     const std::uint64_t left = stale ? 0 : window.notes->leavers.load(std::memory_order_acquire);
     bool used = false;
-    for (std::size_t r = 0; !stale && r < window.ranks; ++r) {
-      used |= (left >> r & 1) == 0 && window.alive(static_cast<int>(r));
+    for (std::size_t r = 0; !stale && r < window.watched->size(); ++r) {
+      used |= (left >> r & 1) == 0 && !has_ended((*window.watched)[r]);
     }
     if (stale) (void)window.window.release();
     (used ? kept : gone).push_back(std::move(window));
@@ -136,13 +143,18 @@ Status CudaIpc::prepare() {
 
 Status CudaIpc::meet() {
   const Card& mine = own().card;
+  auto watched = std::make_shared<Watched>(ranks());
   for (std::size_t r = 0; r < ranks(); ++r) {
     const Card& card = config_.notes[r]->card;
     peers_[r].same_process = card.process == mine.process;
     peers_[r].same_gpu = std::memcmp(card.gpu, mine.gpu, sizeof(card.gpu)) == 0;
     all_in_process_ &= peers_[r].same_process;
     all_on_gpu_ &= peers_[r].same_gpu;
+    if (peers_[r].same_process) continue;
+    (*watched)[r] = bootstrap::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0)));
+    if (!(*watched)[r] && errno == ESRCH) own().leavers.fetch_or(std::uint64_t{1} << r);  // has ended already
   }
+  watched_ = std::move(watched);
   // Descriptors are sent before any are waited for.
   for (std::size_t r = 0; r < ranks(); ++r) {
     if (!peers_[r].same_process && window_->how().kind == ExportKind::descriptor) {
@@ -211,7 +223,7 @@ CudaIpc::~CudaIpc() {
     const device::UncapturedCalls uncaptured(*cuda_);
     (void)cuda_->StreamDestroy(stream_);
   }
-  // Of a connect() that failed, too: others may have mapped the window already.
+  if (!watched_) return;  // nobody has mapped the window
   const std::uint64_t bit = std::uint64_t{1} << config_.rank;
   for (Notes* notes : config_.notes) notes->leavers.fetch_or(bit, std::memory_order_acq_rel);
   if (window_) {
@@ -219,9 +231,8 @@ CudaIpc::~CudaIpc() {
     const std::lock_guard lock(all.mutex);
     all.windows.push_back({.window = std::move(window_),
                            .notes = &own(),
-                           .ranks = ranks(),
                            .generation = device::driver_generation(),
-                           .alive = config_.alive,
+                           .watched = watched_,
                            .keep = config_.keep});
   }
   sweep();

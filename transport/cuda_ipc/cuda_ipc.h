@@ -47,9 +47,9 @@ class CudaIpc {
     int rank = 0;
     int device = 0;  // ordinal of this rank's GPU
     DeviceWindowSizes sizes;
-    std::vector<Notes*> notes;                  // by rank: zeroed host memory that all ranks see, aligned as Notes
-    std::shared_ptr<const void> keep;           // keeps that memory, and what `alive` needs
-    std::function<bool(int rank)> alive;        // also asked after this object's end, from any thread
+    std::vector<Notes*> notes;         // by rank: zeroed host memory that all ranks see, aligned as Notes
+    std::shared_ptr<const void> keep;  // keeps this rank's own, until nobody needs its window any more
+    std::function<bool(int rank)> alive;
     std::function<std::string(int rank)> name;  // "rank 2 (host alpha, pid 4711)"
     Exchange exchange;
     std::chrono::milliseconds deadline{300'000};
@@ -101,6 +101,13 @@ class CudaIpc {
     bool known_by_all = false;
   };
 
+  /// The peers' processes: descriptors that become readable when they end, by rank; none for this process.
+  using Watched = std::vector<bootstrap::Fd>;
+  static bool has_ended(const bootstrap::Fd& process);
+  struct Retired;
+  struct Retirement;
+  static Retirement& retirement();
+
   explicit CudaIpc(Config config) : config_(std::move(config)) {}
   std::size_t ranks() const { return config_.notes.size(); }
   Notes& own() const { return *config_.notes[static_cast<std::size_t>(config_.rank)]; }
@@ -114,7 +121,8 @@ class CudaIpc {
   // Regions. A number: of an own one; nothing: there is no room just now, or it cannot be exported.
   std::optional<std::size_t> announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
                                       int descriptor);
-  bool put_note(const Note& note);
+  bool has_room() const;  // for a note
+  void put_note(const Note& note);
   bool is_carried_out(std::uint64_t note) const;
   bool is_known(Region& region, std::size_t number);
   void withdraw(std::size_t number);
@@ -133,6 +141,7 @@ class CudaIpc {
   std::unique_ptr<OwnMemory> table_;  // DevicePeer[ranks], then ranks x kRegions addresses
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<PeerMemory>> windows_;
+  std::shared_ptr<const Watched> watched_;  // null: nobody has been told of the window
   bool all_in_process_ = true;
   bool all_on_gpu_ = true;
 

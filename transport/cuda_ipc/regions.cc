@@ -18,14 +18,17 @@ bool CudaIpc::is_carried_out(std::uint64_t note) const {
   return true;
 }
 
-bool CudaIpc::put_note(const Note& note) {
+bool CudaIpc::has_room() const {
+  // A place in the ring is free when all have read what lies there.
+  const std::uint64_t number = own().announced.load(std::memory_order_relaxed);
+  return number < kNoteRing || is_carried_out(number - kNoteRing + 1);
+}
+
+void CudaIpc::put_note(const Note& note) {
   Notes& notes = own();
   const std::uint64_t number = notes.announced.load(std::memory_order_relaxed);
-  // A place in the ring is free when all have read what lies there.
-  if (number >= kNoteRing && !is_carried_out(number - kNoteRing + 1)) return false;
   notes.ring[number % kNoteRing] = note;
   notes.announced.store(number + 1, std::memory_order_release);
-  return true;
 }
 
 std::optional<std::size_t> CudaIpc::announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
@@ -34,16 +37,14 @@ std::optional<std::size_t> CudaIpc::announce(CUdeviceptr base, std::size_t bytes
   std::size_t number = 0;
   while (number < own_.size() && (own_[number].open || !is_carried_out(own_[number].note))) ++number;
   if (number == static_cast<std::size_t>(kRegions)) return std::nullopt;
+  if (!has_room()) return std::nullopt;
   const std::uint64_t next = own().announced.load(std::memory_order_relaxed) + 1;
-  if (next > kNoteRing && !is_carried_out(next - kNoteRing)) return std::nullopt;
   if (how.kind == ExportKind::descriptor) {
     for (std::size_t r = 0; r < ranks(); ++r) {
       if (!peers_[r].same_process) send_descriptor(static_cast<int>(r), next, descriptor);
     }
   }
-  if (!put_note({.kind = NoteKind::open, .region = static_cast<std::uint32_t>(number), .base = base, .how = how})) {
-    return std::nullopt;
-  }
+  put_note({.kind = NoteKind::open, .region = static_cast<std::uint32_t>(number), .base = base, .how = how});
   if (number == own_.size()) own_.emplace_back();
   own_[number] = {.base = base, .bytes = bytes, .id = id, .note = next, .open = true};
   by_base_[base] = number;
@@ -53,8 +54,8 @@ std::optional<std::size_t> CudaIpc::announce(CUdeviceptr base, std::size_t bytes
 void CudaIpc::withdraw(std::size_t number) {
   Region& region = own_[number];
   by_base_.erase(region.base);
-  // Without room for the note the region stays, unused: its number is lost, and no more.
-  if (!put_note({.kind = NoteKind::close, .region = static_cast<std::uint32_t>(number), .how = {}})) return;
+  if (!has_room()) return;  // the region stays, unused: its number is lost, and no more
+  put_note({.kind = NoteKind::close, .region = static_cast<std::uint32_t>(number), .how = {}});
   region.open = false;
   region.note = own().announced.load(std::memory_order_relaxed);
 }

@@ -5,8 +5,8 @@
 
 namespace tutti::executor::cuda {
 
-struct Shared;
-
+/// `Shared`: what its threads share.
+template <class Shared>
 class DeviceBlock {
  public:
   /// Between two looks at whether to go on waiting: one of these costs a trip over PCIe.

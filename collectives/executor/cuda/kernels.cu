@@ -6,6 +6,7 @@
 #define TUTTI_SLOW_FREE static __device__ __noinline__
 
 #include "collectives/executor/cuda/device_block-inl.h"
+#include "collectives/executor/cuda/mail-inl.h"
 #include "collectives/executor/cuda/walker-inl.h"
 
 namespace tutti::executor::cuda {
@@ -14,11 +15,17 @@ namespace {
 template <DataType kType, bool kReduces>
 __device__ __forceinline__ void walk(const LaunchArguments& arguments) {
   __shared__ alignas(16) unsigned char storage[sizeof(Shared)];
-  Walker<DeviceBlock, kType, kReduces> walker(arguments, reinterpret_cast<Shared*>(storage));
+  Walker<DeviceBlock<Shared>, kType, kReduces> walker(arguments, reinterpret_cast<Shared*>(storage));
   walker.run();
 }
 
 }  // namespace
+
+extern "C" __global__ void __launch_bounds__(512, 1) carry_mail(const __grid_constant__ MailArguments a) {
+  __shared__ alignas(16) unsigned char storage[sizeof(MailShared)];
+  MailCarrier<DeviceBlock<MailShared>> carrier(a, reinterpret_cast<MailShared*>(storage));
+  carrier.run();
+}
 
 // A block fills half of a multiprocessor's threads and may use all of its registers.
 #define TUTTI_WALK(name, type, reduces)                                                                        \

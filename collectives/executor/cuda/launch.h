@@ -15,6 +15,18 @@ enum class Failure : std::uint64_t {
   deadline,     // waited for `peer` longer than the limit
   aborted,      // the host said so
   unreachable,  // a handle of `peer` that is not mapped here
+  message,      // `peer` sends another number or type of elements: own.count and .what, and other's
+};
+
+/// The part of a call that one kernel does where kernels must not wait for each other (segments.h). All blocks then
+/// share the signals of lane 0, and the last block to end gives those of the segment.
+struct Segment {
+  bool on = false;  // false: the kernel does the whole call, and waits in it
+  bool begins = false;  // announces the call
+  bool ends = false;    // ends it
+  std::int32_t round = 0;
+  std::uint32_t first_step = 0;
+  std::uint32_t end_step = 0;
 };
 
 /// Constant over all replays of a graph; the number of the call and all that follows from it is in the window.
@@ -30,6 +42,7 @@ struct LaunchArguments {
   std::uint64_t input = 0;  // addresses
   std::uint64_t output = 0;
   std::uint64_t fingerprint = 0;  // of the call
+  Segment segment;
   transport::DeviceCall announcement;  // sequence and history are filled in by the kernel
 };
 

@@ -40,10 +40,16 @@ class Walker : public Block {
     previous_history_ = this->load(&state->history);
     history_ = history_of(previous_history_, a_.fingerprint);
     if (this->load(&state->failed) == 0) {
-      if (this->index() == 0) announce();
-      if (gate()) {
-        p_ = choose();
-        if (p_ != nullptr && this->index() < static_cast<std::uint32_t>(p_->lanes * p_->strips)) walk();
+      if (this->index() == 0 && (!a_.segment.on || a_.segment.begins)) announce();
+      if (a_.segment.on) {
+        begin(a_.first);
+        walk_segment();
+      } else if (gate()) {
+        const Program* program = choose();
+        if (program != nullptr && this->index() < static_cast<std::uint32_t>(program->lanes * program->strips)) {
+          begin(program);
+          walk();
+        }
       }
     }
     leave();
@@ -70,11 +76,12 @@ class Walker : public Block {
   }
   TUTTI_MEMBER Signal* signal_at(std::uint64_t at, int sender, int channel) const {
     return reinterpret_cast<Signal*>(at + a_.sizes.signals_at()) +
-           a_.sizes.link_index(sender, static_cast<int>(this->index()), channel);
+           a_.sizes.link_index(sender, link_lane(), channel);
   }
+  TUTTI_MEMBER int link_lane() const { return a_.segment.on ? 0 : static_cast<int>(this->index()); }
   TUTTI_MEMBER Link* link(int peer, int channel) const {
     return reinterpret_cast<Link*>(own_ + a_.sizes.links_at()) +
-           a_.sizes.link_index(peer, static_cast<int>(this->index()), channel);
+           a_.sizes.link_index(peer, link_lane(), channel);
   }
   TUTTI_MEMBER std::uint64_t cell(int at, int sender) const {
     return window(at) + a_.sizes.cell_offset(sender, call_) +
@@ -207,6 +214,10 @@ class Walker : public Block {
     if (this->add(&state->exits, 1) + 1 != this->blocks()) return;
     this->store(&state->exits, 0);
     if (this->load(&state->failed) != 0) return;
+    if (a_.segment.on) {
+      give_signals();
+      if (!a_.segment.ends) return;
+    }
     this->store(&state->history, history_);
     this->store(&state->sequence, call_);
     this->store(&a_.host->finished, call_);
@@ -214,9 +225,37 @@ class Walker : public Block {
 
   // ---- The steps
 
-  TUTTI_MEMBER void walk() {
+  TUTTI_MEMBER void begin(const Program* program) {
+    p_ = program;
     strip_ = static_cast<int>(this->index()) % p_->strips;
     tag_ = tag_of(history_, call_);
+  }
+
+  /// Whatever this segment waits for has come before its kernel was launched: one block looks whether it is of this
+  /// call, and for the others the launch is behind it.
+  TUTTI_MEMBER void walk_segment() {
+    const auto* steps = array<ProgramStep>(p_->steps_at) + array<ProgramLane>(p_->lanes_at)->steps;
+    for (std::uint32_t s = a_.segment.first_step; s < a_.segment.end_step; ++s) {
+      const ProgramStep& now = steps[s];
+      if (!passes(now.guard, a_.segment.round) || now.verb == Verb::signal) continue;
+      if (now.verb == Verb::wait && this->index() != 0) continue;
+      if (!step(now, a_.segment.round)) return;
+    }
+  }
+
+  /// By the last block's first thread: all data of the segment is behind the others' exits.
+  TUTTI_SLOW void give_signals() {
+    const auto* steps = array<ProgramStep>(p_->steps_at) + array<ProgramLane>(p_->lanes_at)->steps;
+    for (std::uint32_t s = a_.segment.first_step; s < a_.segment.end_step; ++s) {
+      const ProgramStep& now = steps[s];
+      if (!passes(now.guard, a_.segment.round) || now.verb != Verb::signal) continue;
+      for (std::uint32_t i = 0; i < now.peer_count; ++i) {
+        signal(array<std::int32_t>(p_->peers_at)[now.peers + i], now.channel);
+      }
+    }
+  }
+
+  TUTTI_MEMBER void walk() {
     const ProgramLane lane = array<ProgramLane>(p_->lanes_at)[static_cast<int>(this->index()) / p_->strips];
     const auto* steps = array<ProgramStep>(p_->steps_at) + lane.steps;
     for (int round = 0; round < p_->rounds; ++round) {

@@ -1,0 +1,169 @@
+// The communicator's calls on device memory: which half serves a call, and how the GPU half comes to be.
+
+#include <fmt/format.h>
+
+#include "collectives/communicator.h"
+#include "collectives/validate.h"
+#include "device/memory_kind.h"
+
+namespace tutti {
+
+bool TuttiCommunicator::is_in_place(const Call& call) const {
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  const std::size_t block = static_cast<std::size_t>(rank_) * call.count * size_of(call.type);
+  switch (call.collective) {
+    case Collective::all_gather:
+    case Collective::gather: return recv != nullptr && send == recv + block;
+    case Collective::reduce_scatter:
+    case Collective::scatter: return send != nullptr && recv == send + block;
+    default: return send == recv;
+  }
+}
+
+
+Result<int> TuttiCommunicator::device_of(const Call& call) const {
+  const device::MemoryKind send = call.send == nullptr ? device::MemoryKind{} : device::kind_of(call.send);
+  const device::MemoryKind recv = call.recv == nullptr ? device::MemoryKind{} : device::kind_of(call.recv);
+  if (!send.on_device() && !recv.on_device()) return -1;
+  if (send.on_device() && recv.on_device() ? send.device != recv.device
+                                           : call.send != nullptr && call.recv != nullptr) {
+    return invalid_argument(fmt::format("{} called {} with send in {} and recv in {}; expected both in the same memory",
+                                        own_name_, name_of(call.collective), device::print(send),
+                                        device::print(recv)));
+  }
+  const int device = send.on_device() ? send.device : recv.device;
+  if (device_half_ && device != device_half_->device()) {
+    return invalid_argument(fmt::format("{} called {} on memory of GPU {}; its communicator is on GPU {}", own_name_,
+                                        name_of(call.collective), device, device_half_->device()));
+  }
+  return device;
+}
+
+Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) const {
+  int device = -1;
+  bool host = false;
+  for (const Transfer& transfer : transfers) {
+    const device::MemoryKind kind = transfer.buffer == nullptr ? device::MemoryKind{} : device::kind_of(transfer.buffer);
+    if (!kind.on_device()) {
+      host = host || transfer.buffer != nullptr;
+      continue;
+    }
+    const char* name = transfer.sending ? "send" : "recv";
+    if (device >= 0 && kind.device != device) {
+      return invalid_argument(fmt::format("{} groups messages on memory of GPU {} and of GPU {}; expected one GPU",
+                                          own_name_, device, kind.device));
+    }
+    device = kind.device;
+    if (transfer.tag != 0 || (!transfer.sending && transfer.peer == kAnySource)) {
+      return invalid_argument(fmt::format("{} called {} on {} with {}; expected messages between two ranks in their "
+                                          "order, without tags",
+                                          own_name_, name, device::print(kind),
+                                          transfer.tag != 0 ? fmt::format("tag {}", transfer.tag)
+                                                            : std::string("any source")));
+    }
+    if (transfer.stream != transfers.front().stream) {
+      return invalid_argument(fmt::format("{} groups messages on several streams; expected one", own_name_));
+    }
+  }
+  if (host) {
+    return invalid_argument(fmt::format("{} groups messages on host memory and on GPU {}; expected one of the two",
+                                        own_name_, device));
+  }
+  if (!device_half_) {
+    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {} before the first collective call on "
+                                        "device memory; expected such a call of all ranks first, which opens their "
+                                        "memory to each other",
+                                        own_name_, device));
+  }
+  if (device != device_half_->device()) {
+    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {}; its communicator is on GPU {}",
+                                        own_name_, device, device_half_->device()));
+  }
+  return {};
+}
+
+Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfers) {
+  queue_.wait_idle();
+  TUTTI_TRY(check_on_device(transfers));
+  if (health_.failed()) return failed(health_.status());
+  const Status status = device_half_->run_group(transfers);
+  if (status.ok()) return {};
+  const bool harmless = status.code() == Code::invalid_argument || status.code() == Code::unsupported ||
+                        status.code() == Code::memory_limit;
+  return harmless && !health_.failed() ? status : failed(status);
+}
+
+Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(size()));
+  Call call;
+  call.collective = Collective::all_gather;
+  call.send = mine.data();
+  call.recv = all.data();
+  call.count = mine.size();
+  call.type = DataType::u64;
+  TUTTI_TRY(execute(call));
+  return all;
+}
+
+Status TuttiCommunicator::need_device_half(int device) {
+  if (device_half_) return {};
+  DeviceHalf::Config config;
+  config.rank = rank_;
+  config.size = size();
+  config.device = device;
+  config.host = transport_.get();
+  config.health = &health_;
+  config.name = [this](int rank) { return who(rank); };
+  config.gather = [this](std::span<const std::uint64_t> mine) { return gather_many(mine); };
+  config.hosts = hosts_;
+  config.options = options_;
+  TUTTI_ASSIGN(device_half_, DeviceHalf::create(std::move(config)));
+  return {};
+}
+
+Status TuttiCommunicator::execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven) {
+  TUTTI_TRY(need_device_half(device));
+  DeviceHalf::Request request;
+  request.call = &call;
+  request.deterministic = call.deterministic || options_.deterministic;
+  request.identity = identity_of(call, request.deterministic);
+  request.algorithm = call.algorithm;
+  request.wish = options_.algorithm;
+  request.in_place = is_in_place(call);
+  request.uneven = uneven;
+  const Status status = device_half_->run(request);
+  last_on_device_ = true;
+  if (watched_ && status.ok()) {
+    executor::CallSnapshot made;
+    made.sequence = device_half_->calls();
+    made.collective = call.collective;
+    made.type = call.type;
+    made.op = call.op;
+    made.deterministic = request.deterministic;
+    made.root = call.root;
+    made.count = call.count;
+    made.bytes = elements_of(call, size()) * size_of(call.type);
+    const Explanation how = device_half_->explain_last_call();
+    told(made, how.algorithm, fmt::format("{}, {} round(s), on GPU {}, {}", how.algorithm, how.rounds,
+                                          device_half_->device(), how.reason));
+  }
+  if (status.ok()) return {};
+  // Found before anything was done, as far as the kinds of error say so; else others wait for this rank.
+  const bool harmless = status.code() == Code::invalid_argument || status.code() == Code::unsupported ||
+                        status.code() == Code::memory_limit;
+  return harmless && !health_.failed() ? status : failed(status);
+}
+
+Status TuttiCommunicator::execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device) {
+  if ((memories & executor::Parcel::kOnHost) != 0) {
+    return invalid_argument(
+        fmt::format("{} called all_to_allv in which some ranks have their buffers in host memory and some on a GPU; "
+                    "expected one of the two",
+                    own_name_));
+  }
+  const executor::UnevenPieces uneven = pieces_of(data);
+  return execute_on_device(data, device, &uneven);
+}
+
+}  // namespace tutti

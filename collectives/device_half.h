@@ -1,0 +1,71 @@
+// The half of a communicator that works on device memory: windows in the GPUs' memory, programs, kernels in streams, and
+// a thread that hears of what kernels fail of. Made at a communicator's first call on device memory, by all ranks
+// together.
+//
+// Threads: run() one at a time, by the thread that runs the communicator's calls; the rest from any.
+// Errors of create() leave the communicator as it is: its calls on host memory go on working.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/call.h"
+#include "collectives/executor/host/health.h"
+#include "collectives/executor/record.h"
+#include "collectives/executor/uneven.h"
+#include "transport/transport.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti {
+
+class DeviceHalf {
+ public:
+  /// Everybody's words, rank after rank: a collective call among the ranks.
+  using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
+
+  struct Config {
+    int rank = 0;
+    int size = 1;
+    int device = -1;  // ordinal of this rank's GPU; -1: the calling thread's
+    transport::Transport* host = nullptr;
+    executor::Health* health = nullptr;
+    std::function<std::string(int)> name;  // "rank 2 (host alpha, pid 4711)"
+    Gather gather;
+    std::vector<int> hosts;  // by rank, as the planner wants them
+    Options options;
+  };
+  /// A collective call of all ranks. Errors: unsupported (no CUDA in this build, no driver, no kernels), memory_limit.
+  static Result<std::unique_ptr<DeviceHalf>> create(Config config);
+  virtual ~DeviceHalf() = default;
+
+  /// A call, without its order in the communicator.
+  struct Request {
+    const Call* call = nullptr;
+    executor::CallIdentity identity;
+    bool deterministic = false;
+    std::string_view algorithm;  // the call's own wish, or else
+    std::string_view wish;       // the communicator's: it holds where it can
+    bool in_place = false;
+    const executor::UnevenPieces* uneven = nullptr;  // of an all_to_allv; the call's count is its largest piece
+  };
+  /// Returns when the call is in the stream. Errors: invalid_argument, unsupported and memory_limit leave the
+  /// communicator as it is.
+  virtual Status run(const Request& request) = 0;
+
+  /// A group of sends and receives, all on device memory: messages of a pair in their order, without tags. As run().
+  virtual Status run_group(std::span<const Transfer> transfers) = 0;
+
+  virtual int device() const = 0;
+  virtual Explanation explain_last_call() const = 0;
+  virtual std::size_t memory() const = 0;  // device memory that this rank takes, in bytes
+  virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+  /// Calls that have been put into streams.
+  virtual std::uint64_t calls() const = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,233 @@
+// Carries a list of messages (mail.h): host and device run this same code; see reduce-inl.h for what a Block is.
+#pragma once
+
+#include "collectives/executor/cuda/launch.h"
+#include "collectives/executor/cuda/mail.h"
+#include "collectives/executor/cuda/reduce-inl.h"
+
+namespace tutti::executor::cuda {
+
+/// What the threads of a block share.
+struct MailShared {
+  enum Action : std::uint32_t { wait, go, give_up };
+
+  Pass pass;
+  Action action = wait;  // what the block does about the unit in question
+  // By unit of this block: where it stands.
+  std::uint32_t message[kMostUnits];
+  std::uint64_t chunk[kMostUnits];
+  std::uint32_t done[kMostUnits];
+};
+
+template <class Block>
+class MailCarrier : public Block {
+ public:
+  template <class... Args>
+  TUTTI_MEMBER MailCarrier(const MailArguments& arguments, Args&&... args)
+      : Block(static_cast<Args&&>(args)...), a_(arguments), mail_(*arguments.mail), own_(window(arguments.rank)) {}
+
+  TUTTI_MEMBER void run() {
+    if (a_.mark != 0 && this->index() == 0 && this->thread() == 0) this->store(&a_.host->mail, a_.mark);
+    const int all = mail_.tasks * mail_.strips;
+    const int first = static_cast<int>(this->index());
+    const int step = static_cast<int>(this->blocks());
+    const int units = first < all ? (all - first + step - 1) / step : 0;
+    for (int k = static_cast<int>(this->thread()); k < units; k += static_cast<int>(this->threads())) {
+      start(k, first + k * step);
+    }
+    this->sync();
+    std::uint64_t since = 0;
+    for (std::uint32_t turns = 1;; ++turns) {
+      int left = 0;
+      bool moved = false;
+      int peer = 0;
+      for (int k = 0; k < units; ++k) {
+        if (this->shared().done[k] != 0) continue;
+        const Unit unit = unit_of(first + k * step);
+        ++left;
+        peer = unit.task.peer;
+        if (this->thread() == 0) this->shared().action = look(unit, k);
+        this->sync();
+        const MailShared::Action action = this->shared().action;
+        if (action == MailShared::give_up) return;
+        if (action == MailShared::go) {
+          carry(unit, k);
+          moved = true;
+        }
+        this->sync();  // the next unit may change what has been read here
+      }
+      if (left == 0) return;
+      if (moved) {
+        since = 0;
+        turns = 0;
+      } else if (turns % Block::kTurnsBetweenLooks == 0) {
+        if (this->thread() == 0 && !may_wait(peer, since)) this->shared().action = MailShared::give_up;
+        this->sync();
+        if (this->shared().action == MailShared::give_up) return;
+        this->sync();
+      }
+    }
+  }
+
+  /// Of reduce-inl.h; there are no flagged lines here.
+  template <class Come>
+  TUTTI_MEMBER bool await_line(Come&&, std::uint8_t) {
+    return false;
+  }
+
+ private:
+  struct Unit {
+    MailTask task;
+    int strip;
+  };
+
+  TUTTI_MEMBER std::uint64_t window(int rank) const { return a_.peers[rank].window; }
+  TUTTI_MEMBER transport::DeviceState* state() const { return reinterpret_cast<transport::DeviceState*>(own_); }
+  TUTTI_MEMBER transport::DeviceSignal* signal_at(std::uint64_t at, int peer, int strip, int channel) const {
+    return reinterpret_cast<transport::DeviceSignal*>(at + a_.sizes.mail_signals_at()) +
+           a_.sizes.mail_index(peer, strip, channel);
+  }
+  TUTTI_MEMBER transport::DeviceLink* link(const Unit& unit) const {
+    return reinterpret_cast<transport::DeviceLink*>(own_ + a_.sizes.mail_links_at()) +
+           a_.sizes.mail_index(unit.task.peer, unit.strip, 0);
+  }
+  TUTTI_MEMBER Unit unit_of(int number) const {
+    const auto* tasks = reinterpret_cast<const MailTask*>(reinterpret_cast<const char*>(&mail_) + mail_.tasks_at);
+    return {tasks[number / mail_.strips], number % mail_.strips};
+  }
+  TUTTI_MEMBER const MailMessage& message(const Unit& unit, std::uint32_t m) const {
+    return reinterpret_cast<const MailMessage*>(reinterpret_cast<const char*>(&mail_) +
+                                                mail_.messages_at)[unit.task.first + m];
+  }
+  TUTTI_MEMBER MailPart part(const Unit& unit, std::uint32_t m) const {
+    return mail_part(message(unit, m).bytes, unit.strip, mail_.most, a_.sizes.mail_bytes);
+  }
+
+  /// Where unit k begins: at its first chunk, or at that of the round.
+  TUTTI_SLOW void start(int k, int number) {
+    const Unit unit = unit_of(number);
+    std::uint64_t skip = a_.one_round != 0 ? a_.round : 0;
+    std::uint32_t m = 0;
+    for (; m < unit.task.messages; ++m) {
+      const std::uint64_t chunks = part(unit, m).chunks;
+      if (skip < chunks) break;
+      skip -= chunks;
+    }
+    MailShared& shared = this->shared();
+    shared.message[k] = m;
+    shared.chunk[k] = skip;
+    const bool other_way = a_.one_round != 0 && unit.task.sending != a_.sending;
+    shared.done[k] = m == unit.task.messages || other_way ? 1 : 0;
+  }
+
+  /// By one thread: whether the unit's next chunk can be carried.
+  TUTTI_SLOW MailShared::Action look(const Unit& unit, int k) {
+    const transport::DeviceLink* mine = link(unit);
+    const int peer = unit.task.peer;
+    if (unit.task.sending != 0) {
+      const std::uint64_t free = this->load_acquire(&signal_at(own_, peer, unit.strip, 1)->count);
+      return mine->sent - free < transport::kMailSlots ? MailShared::go : MailShared::wait;
+    }
+    if (this->load_acquire(&signal_at(own_, peer, unit.strip, 0)->count) <= mine->seen) return MailShared::wait;
+    if (aliased(peer)) this->fence_alias();
+    const auto* header = reinterpret_cast<const transport::MailHeader*>(
+        own_ + a_.sizes.mail_slot(peer, unit.strip, mine->seen));
+    const MailMessage& expected = message(unit, this->shared().message[k]);
+    if (header->count == expected.count && header->type == expected.type) return MailShared::go;
+    transport::DeviceVerdict verdict;
+    verdict.own.count = expected.count;
+    verdict.own.what = expected.type;
+    verdict.other.count = header->count;
+    verdict.other.what = header->type;
+    fail(Failure::message, peer, verdict);
+    return MailShared::give_up;
+  }
+
+  /// By all threads: the chunk; then, by one, the signal.
+  TUTTI_MEMBER void carry(const Unit& unit, int k) {
+    MailShared& shared = this->shared();
+    const MailMessage& m = message(unit, shared.message[k]);
+    const MailPart p = part(unit, shared.message[k]);
+    const std::uint64_t done = shared.chunk[k] * a_.sizes.mail_bytes;
+    const int peer = unit.task.peer;
+    const bool sending = unit.task.sending != 0;
+    transport::DeviceLink* mine = link(unit);
+    if (this->thread() == 0) {
+      const std::uint64_t slot = sending ? window(peer) + a_.sizes.mail_slot(a_.rank, unit.strip, mine->sent)
+                                         : own_ + a_.sizes.mail_slot(peer, unit.strip, mine->seen);
+      const std::uint64_t there = m.address + p.offset + done;
+      const std::uint64_t here = slot + transport::kDeviceLine;
+      Pass& pass = shared.pass;
+      pass.bytes = p.bytes - done < a_.sizes.mail_bytes ? p.bytes - done : a_.sizes.mail_bytes;
+      pass.sources = pass.destinations = 1;
+      pass.entries[0].address = sending ? there : here;
+      pass.entries[1].address = sending ? here : there;
+      pass.entries[0].form = form_of(pass.entries[0].address);
+      pass.entries[1].form = form_of(pass.entries[1].address);
+      if (sending) {
+        auto* header = reinterpret_cast<transport::MailHeader*>(slot);
+        header->count = m.count;
+        header->type = m.type;
+      }
+    }
+    this->sync();
+    copy_pass(*this, shared.pass);
+    this->sync();  // the signal is behind what all threads have done
+    if (this->thread() != 0) return;
+    if (aliased(peer)) this->fence_alias();
+    if (sending) {
+      mine->sent += 1;
+      this->store_release(&signal_at(window(peer), a_.rank, unit.strip, 0)->count, mine->sent);
+    } else {
+      mine->seen += 1;
+      this->store_release(&signal_at(window(peer), a_.rank, unit.strip, 1)->count, mine->seen);
+    }
+    if (a_.one_round != 0 || advance(unit, k)) shared.done[k] = 1;
+  }
+
+  /// True: that was the unit's last chunk.
+  TUTTI_SLOW bool advance(const Unit& unit, int k) {
+    MailShared& shared = this->shared();
+    if (++shared.chunk[k] < part(unit, shared.message[k]).chunks) return false;
+    shared.chunk[k] = 0;
+    while (++shared.message[k] < unit.task.messages) {
+      if (part(unit, shared.message[k]).chunks > 0) return false;  // others have no part in this strip
+    }
+    return true;
+  }
+
+  TUTTI_MEMBER bool aliased(int peer) const { return (a_.peers[peer].flags & transport::kAliased) != 0; }
+
+  TUTTI_SLOW bool may_wait(int peer, std::uint64_t& since) {
+    if (this->load(&state()->failed) != 0) return false;
+    transport::DeviceVerdict verdict;
+    if (this->load(&a_.host->abort) != 0) return fail(Failure::aborted, peer, verdict);
+    const std::uint64_t now = this->now_ns();
+    if (since == 0) since = now;
+    verdict.waited_ns = now - since;
+    if (verdict.waited_ns > this->load(&a_.host->limit_ns)) return fail(Failure::deadline, peer, verdict);
+    this->relax();
+    return true;
+  }
+
+  TUTTI_SLOW bool fail(Failure kind, int peer, const transport::DeviceVerdict& details) {
+    if (!this->claim(&state()->failed)) return false;
+    transport::DeviceVerdict* verdict = &a_.host->verdict;
+    this->store(&verdict->kind, static_cast<std::uint64_t>(kind));
+    this->store(&verdict->peer, static_cast<std::uint64_t>(peer));
+    this->store(&verdict->call, 0);  // messages have no number
+    this->store(&verdict->waited_ns, details.waited_ns);
+    this->store(&verdict->own.count, details.own.count);
+    this->store(&verdict->own.what, details.own.what);
+    this->store(&verdict->other.count, details.other.count);
+    this->store(&verdict->other.what, details.other.what);
+    this->store_release(&verdict->state, 1);
+    return false;
+  }
+
+  const MailArguments& a_;
+  const Mail& mail_;
+  const std::uint64_t own_;
+};
+
+}  // namespace tutti::executor::cuda

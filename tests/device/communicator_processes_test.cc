@@ -1,0 +1,185 @@
+// Device memory with ranks as processes, each with a fake driver of its own: on GPUs of their own, where kernels wait
+// for each other, and on one GPU, where streams wait between kernels. Also ranks that die, stay away or differ.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "tests/collectives/must.h"
+#include "tests/collectives/processes.h"
+#include "tests/device/device_buffers.h"
+#include "tests/support/fake_walkers.h"
+
+namespace tutti::testing {
+namespace {
+
+using Value = std::uint32_t;
+
+Value number(int turn, int rank, std::size_t i) {
+  return static_cast<Value>(turn) * 7919 + static_cast<Value>(rank) * 104729 + static_cast<Value>(i) * 31;
+}
+
+// Sums of several sizes, the same buffers again and again, others in between; and the other collectives.
+std::string sums(Communicator& comm, int device) {
+  DeviceBuffers memory(device);
+  const auto n = static_cast<std::size_t>(comm.size());
+  for (const std::size_t count : {1u, 300u, 20000u, 300000u}) {
+    std::byte* in = memory.allocate(4 * count);
+    std::byte* out = memory.allocate(4 * count * n);
+    std::vector<Value> mine(count);
+    for (int turn = 0; turn < 6; ++turn) {
+      for (std::size_t i = 0; i < count; ++i) mine[i] = number(turn, comm.rank(), i);
+      memory.write(in, std::as_bytes(std::span(mine)));
+      comm.all_reduce(in, out, count, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+      std::vector<std::byte> got = memory.read(out, 4 * count);
+      for (std::size_t i = 0; i < count; ++i) {
+        Value sum = 0;
+        for (int r = 0; r < comm.size(); ++r) sum += number(turn, r, i);
+        Value value = 0;
+        std::memcpy(&value, got.data() + 4 * i, 4);
+        MUST(value == sum);
+      }
+      comm.all_gather(in, out, count, DataType::u32, {.stream = memory.stream()});
+      got = memory.read(out, 4 * count * n);
+      for (std::size_t i = 0; i < count * n; ++i) {
+        Value value = 0;
+        std::memcpy(&value, got.data() + 4 * i, 4);
+        MUST(value == number(turn, static_cast<int>(i / count), i % count));
+      }
+    }
+  }
+  // Each passes something on to the next one, around the ring: more than the slots of a window hold.
+  constexpr std::size_t kCount = 400000;
+  std::byte* from = memory.allocate(4 * kCount);
+  std::byte* to = memory.allocate(4 * kCount);
+  std::vector<Value> mine(kCount);
+  const int next = (comm.rank() + 1) % comm.size();
+  const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+  for (int turn = 0; turn < 3; ++turn) {
+    for (std::size_t i = 0; i < kCount; ++i) mine[i] = number(turn, comm.rank(), i);
+    memory.write(from, std::as_bytes(std::span(mine)));
+    comm.group_start();
+    comm.send(from, kCount, DataType::u32, next, 0, memory.stream());
+    comm.recv(to, kCount, DataType::u32, previous, 0, nullptr, memory.stream());
+    comm.group_end();
+    const std::vector<std::byte> got = memory.read(to, 4 * kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      Value value = 0;
+      std::memcpy(&value, got.data() + 4 * i, 4);
+      MUST(value == number(turn, previous, i));
+    }
+  }
+  return comm.explain_last_call().algorithm + ": " + comm.explain_last_call().reason;
+}
+
+class DeviceProcesses : public ::testing::TestWithParam<int> {};
+
+TEST_P(DeviceProcesses, EachOnAGpuOfItsOwn) {
+  const int ranks = GetParam();
+  const auto outcomes = run_processes(ranks, [ranks](Communicator& comm) {
+    FakeDriver cuda({.devices = ranks});
+    add_walkers(cuda);
+    const std::string how = sums(comm, comm.rank());
+    comm = {};
+    return how;
+  });
+  expect_no_errors(outcomes);
+  EXPECT_NE(outcomes[0].said.find("direct"), std::string::npos) << outcomes[0].said;
+}
+
+TEST_P(DeviceProcesses, AllOnOneGpu) {
+  const auto outcomes = run_processes(GetParam(), [](Communicator& comm) {
+    FakeDriver cuda;
+    add_walkers(cuda);
+    const std::string how = sums(comm, 0);
+    comm = {};
+    return how;
+  });
+  expect_no_errors(outcomes);
+  EXPECT_NE(outcomes[0].said.find("cut at their waits"), std::string::npos) << outcomes[0].said;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3));
+
+// What every rank is told when `misbehave` is done by rank 1 in the third call.
+std::vector<Outcome> with_a_bad_rank(bool one_gpu, const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,
+                                     const Environment& environment = {}) {
+  return run_processes(
+      3,
+      [&](Communicator& comm) -> std::string {
+        FakeDriver cuda({.devices = 3});
+        add_walkers(cuda);
+        std::string told;
+        {
+          DeviceBuffers memory(one_gpu ? 0 : comm.rank());
+          std::byte* data = memory.allocate(4 * 5000);
+          memory.write(data, std::vector<std::byte>(20000));
+          try {
+            for (int turn = 0; turn < 3; ++turn) {
+              if (turn == 2 && comm.rank() == 1) {
+                misbehave(comm, data, memory.stream());
+              } else {
+                comm.all_reduce(data, data, 5000, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+              }
+            }
+            memory.synchronize();
+            while (comm.status(&told) == Code::ok) std::this_thread::yield();
+            comm.all_reduce(data, data, 5000, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+          } catch (const Error& error) {
+            told = error.what();
+          }
+          memory.synchronize();  // aborted kernels have ended
+        }
+        comm = {};
+        return told;
+      },
+      environment);
+}
+
+void expect_all_say(const std::vector<Outcome>& outcomes, const std::string& words, int but = -1) {
+  for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    if (r == but) continue;
+    EXPECT_EQ(outcome.error, "") << "rank " << r;
+    EXPECT_NE(outcome.said.find(words), std::string::npos) << "rank " << r << ": " << outcome.said;
+  }
+}
+
+class DeviceFailures : public ::testing::TestWithParam<bool> {};
+
+TEST_P(DeviceFailures, AnotherCallIsNamed) {
+  const auto outcomes = with_a_bad_rank(GetParam(), [](Communicator& comm, std::byte* data, CUstream stream) {
+    comm.all_reduce(data, data, 4999, DataType::u32, ReduceOp::sum, {.stream = stream});
+  });
+  expect_all_say(outcomes, "called all_reduce(4999 x u32, sum) as its call 3");
+  EXPECT_EQ(outcomes[0].said, outcomes[1].said);
+  EXPECT_EQ(outcomes[0].said, outcomes[2].said);
+}
+
+TEST_P(DeviceFailures, ARankThatDies) {
+  const auto outcomes = with_a_bad_rank(GetParam(), [](Communicator&, std::byte*, CUstream) { ::raise(SIGKILL); });
+  expect_all_say(outcomes, "died", 1);
+}
+
+TEST_P(DeviceFailures, ARankThatStaysAway) {
+  const auto outcomes = with_a_bad_rank(
+      GetParam(),
+      [](Communicator& comm, std::byte*, CUstream) {
+        while (comm.status() == Code::ok) std::this_thread::yield();
+      },
+      {{"TUTTI_TIMEOUT", "2s"}});
+  expect_all_say(outcomes, "rank 1");
+  expect_all_say(outcomes, "has not entered it");
+}
+
+TEST_P(DeviceFailures, ARankThatAborts) {
+  const auto outcomes = with_a_bad_rank(
+      GetParam(), [](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
+  expect_all_say(outcomes, "aborted the communicator: enough of it");
+}
+
+INSTANTIATE_TEST_SUITE_P(OnOneGpu, DeviceFailures, ::testing::Bool());
+
+}  // namespace
+}  // namespace tutti::testing

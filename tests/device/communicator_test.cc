@@ -1,0 +1,372 @@
+// Device memory from the API down to the walkers, ranks as threads, on a fake driver.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "tests/collectives/conformance.h"
+#include "tests/collectives/must.h"
+#include "tests/collectives/ranks.h"
+#include "tests/device/device_buffers.h"
+#include "tests/support/fake_walkers.h"
+
+namespace tutti::testing {
+namespace {
+
+std::size_t blocks(Collective collective, int ranks, bool input) {
+  switch (collective) {
+    case Collective::reduce_scatter:
+    case Collective::scatter: return input ? static_cast<std::size_t>(ranks) : 1;
+    case Collective::all_gather:
+    case Collective::gather: return input ? 1 : static_cast<std::size_t>(ranks);
+    case Collective::all_to_all: return static_cast<std::size_t>(ranks);
+    default: return 1;
+  }
+}
+
+void call(Communicator& comm, Collective collective, const void* send, void* recv, std::size_t count, DataType type,
+          ReduceOp op, int root, const CallOptions& options) {
+  switch (collective) {
+    case Collective::all_reduce: return comm.all_reduce(send, recv, count, type, op, options);
+    case Collective::reduce_scatter: return comm.reduce_scatter(send, recv, count, type, op, options);
+    case Collective::all_gather: return comm.all_gather(send, recv, count, type, options);
+    case Collective::broadcast: return comm.broadcast(send, recv, count, type, root, options);
+    case Collective::reduce: return comm.reduce(send, recv, count, type, op, root, options);
+    case Collective::all_to_all: return comm.all_to_all(send, recv, count, type, options);
+    case Collective::gather: return comm.gather(send, recv, count, type, root, options);
+    case Collective::scatter: return comm.scatter(send, recv, count, type, root, options);
+    default: return;
+  }
+}
+
+constexpr Collective kAll[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                               Collective::broadcast,  Collective::reduce,         Collective::all_to_all,
+                               Collective::gather,     Collective::scatter};
+
+// The same call on host memory and on device memory, deterministic where it reduces: the same bits.
+void compare_with_host(Communicator& comm, DeviceBuffers& memory, unsigned seed) {
+  std::minstd_rand same(seed);
+  for (const Collective collective : kAll) {
+    for (const std::size_t count : {1u, 17u, 1000u, 40000u}) {
+      const auto type = static_cast<DataType>(same() % kDataTypes);
+      auto op = static_cast<ReduceOp>(same() % kReduceOps);
+      if (!applies(op, type) || !reduces(collective)) op = ReduceOp::sum;
+      const int root = has_root(collective) ? static_cast<int>(same() % static_cast<unsigned>(comm.size())) : 0;
+      const std::size_t in_bytes = blocks(collective, comm.size(), true) * count * size_of(type);
+      const std::size_t out_bytes = blocks(collective, comm.size(), false) * count * size_of(type);
+      std::minstd_rand own(seed + 77 + static_cast<unsigned>(comm.rank()));
+      std::vector<std::byte> input(in_bytes);
+      for (std::byte& b : input) b = static_cast<std::byte>(own());
+      std::vector<std::byte> expected(out_bytes, std::byte{9});
+      const CallOptions options{.deterministic = reduces(collective), .factor = 0.5 + comm.rank()};
+      call(comm, collective, input.data(), expected.data(), count, type, op, root, options);
+
+      std::byte* send = memory.allocate(in_bytes);
+      std::byte* recv = memory.allocate(out_bytes);
+      memory.write(send, input);
+      memory.write(recv, std::vector<std::byte>(out_bytes, std::byte{9}));
+      CallOptions on_device = options;
+      on_device.stream = memory.stream();
+      call(comm, collective, send, recv, count, type, op, root, on_device);
+      const bool whole = !has_root(collective) || collective == Collective::broadcast ||
+                         collective == Collective::scatter || comm.rank() == root;
+      if (whole && memory.read(recv, out_bytes) != expected) {
+        throw std::runtime_error(std::string(name_of(collective)) + " of " + std::to_string(count) + " x " +
+                                 name_of(type) + ", " + name_of(op) + ": other bits than on the host, by " +
+                                 comm.explain_last_call().algorithm);
+      }
+      memory.synchronize();
+    }
+  }
+}
+
+class DeviceCommunicator : public ::testing::TestWithParam<int> {};
+
+TEST_P(DeviceCommunicator, HasTheBitsOfTheHost) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(GetParam(), [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    compare_with_host(comm, memory, 5);
+  }));
+  EXPECT_LE(cuda.resident_most(0), 32);
+}
+
+TEST_P(DeviceCommunicator, RanksOnGpusOfTheirOwn) {
+  FakeDriver cuda({.devices = GetParam()});
+  add_walkers(cuda);
+  expect_no_errors(run_threads(GetParam(), [](Communicator& comm) {
+    DeviceBuffers memory(comm.rank());
+    compare_with_host(comm, memory, 6);
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCommunicator, ::testing::Values(2, 3, 4));
+
+TEST(DeviceCalls, ManyAreInTheStreamAtATime) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(3, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    std::vector<float> ones(100, 1.0F);
+    auto* data = reinterpret_cast<float*>(memory.allocate(400));
+    memory.write(reinterpret_cast<std::byte*>(data), std::as_bytes(std::span(ones)));
+    for (int i = 0; i < 12; ++i) {
+      comm.all_reduce(data, data, 100, DataType::f32, ReduceOp::sum, {.stream = memory.stream()});
+    }
+    const std::vector<std::byte> bytes = memory.read(reinterpret_cast<std::byte*>(data), 400);
+    float first = 0;
+    std::memcpy(&first, bytes.data(), sizeof(first));
+    MUST(first == 531441.0F);  // 3^12
+    MUST(comm.status() == Code::ok);
+  }));
+}
+
+TEST(DeviceCalls, OnOtherStreamsStillInOrder) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    DeviceBuffers other(0);  // with a stream of its own
+    auto* data = reinterpret_cast<std::uint32_t*>(memory.allocate(4 * 3000));
+    const std::vector<std::uint32_t> ones(3000, 1);
+    memory.write(reinterpret_cast<std::byte*>(data), std::as_bytes(std::span(ones)));
+    for (int i = 0; i < 10; ++i) {
+      Stream stream = i % 2 == 0 ? memory.stream() : other.stream();
+      comm.all_reduce(data, data, 3000, DataType::u32, ReduceOp::sum, {.stream = stream});
+    }
+    other.synchronize();
+    const std::vector<std::byte> bytes = memory.read(reinterpret_cast<std::byte*>(data), 4 * 3000);
+    std::uint32_t last = 0;
+    std::memcpy(&last, bytes.data() + 4 * 2999, sizeof(last));
+    MUST(last == 1024);
+  }));
+}
+
+TEST(DeviceCalls, CapturedAndReplayed) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(3, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    std::byte* small = memory.allocate(4 * 64);
+    std::byte* large = memory.allocate(4 * 50000);
+    const std::vector<std::uint32_t> ones(50000, 1);
+    memory.write(small, std::as_bytes(std::span(ones).first(64)));
+    memory.write(large, std::as_bytes(std::span(ones)));
+    DeviceGraph graph(memory, [&] {
+      comm.all_reduce(small, small, 64, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+      comm.all_reduce(large, large, 50000, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+    });
+    for (int i = 0; i < 5; ++i) graph.launch();
+    memory.synchronize();
+    comm.all_reduce(small, small, 64, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+    std::uint32_t got = 0;
+    std::memcpy(&got, memory.read(small, 256).data() + 252, 4);
+    MUST(got == 729);  // 3^6
+    std::memcpy(&got, memory.read(large, 200000).data() + 199996, 4);
+    MUST(got == 243);
+  }));
+}
+
+TEST(DeviceCalls, AllToAllv) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  for (const std::size_t unit : {3u, 3000u}) {
+    expect_no_errors(run_threads(3, [unit](Communicator& comm) {
+      DeviceBuffers memory(0);
+      const auto n = static_cast<std::size_t>(comm.size());
+      const auto me = static_cast<std::size_t>(comm.rank());
+      // Rank i has (i + 2 j) % 5 units for rank j.
+      std::vector<std::size_t> send_counts, send_offsets, recv_counts, recv_offsets;
+      std::size_t sent = 0;
+      std::size_t received = 0;
+      for (std::size_t r = 0; r < n; ++r) {
+        send_counts.push_back((me + 2 * r) % 5 * unit);
+        recv_counts.push_back((r + 2 * me) % 5 * unit);
+        send_offsets.push_back(sent);
+        recv_offsets.push_back(received);
+        sent += send_counts.back();
+        received += recv_counts.back();
+      }
+      std::vector<std::uint32_t> input(sent + 1);
+      for (std::size_t i = 0; i < sent; ++i) input[i] = static_cast<std::uint32_t>(me * 1000000 + i);
+      std::byte* send = memory.allocate(4 * (sent + 1));
+      std::byte* recv = memory.allocate(4 * (received + 1));
+      memory.write(send, std::as_bytes(std::span(input)));
+      for (int turn = 0; turn < 3; ++turn) {
+        comm.all_to_allv(send, send_counts.data(), send_offsets.data(), recv, recv_counts.data(), recv_offsets.data(),
+                         DataType::u32, {.stream = memory.stream()});
+        const std::vector<std::byte> got = memory.read(recv, 4 * (received + 1));
+        for (std::size_t r = 0; r < n; ++r) {
+          std::size_t begin = 0;  // of what r has for me
+          for (std::size_t j = 0; j < me; ++j) begin += (r + 2 * j) % 5 * unit;
+          for (std::size_t i = 0; i < recv_counts[r]; ++i) {
+            std::uint32_t value = 0;
+            std::memcpy(&value, got.data() + 4 * (recv_offsets[r] + i), 4);
+            MUST(value == r * 1000000 + begin + i);
+          }
+        }
+      }
+    }));
+  }
+}
+
+void open_memory(Communicator& comm, DeviceBuffers& memory) {
+  std::byte* data = memory.allocate(16);
+  comm.all_reduce(data, data, 4, DataType::i32, ReduceOp::max, {.stream = memory.stream()});
+}
+
+TEST(DeviceCalls, Messages) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(3, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    open_memory(comm, memory);
+    const int n = comm.size();
+    const auto me = static_cast<std::uint32_t>(comm.rank());
+    // Everybody sends everybody, itself too, several messages of several sizes, in one group; twice.
+    const std::size_t counts[] = {5, 0, 20001, 300000, 1};
+    constexpr std::size_t kTotal = 5 + 20001 + 300000 + 1;
+    std::byte* out = memory.allocate(4 * kTotal * static_cast<std::size_t>(n));
+    std::byte* in = memory.allocate(4 * kTotal * static_cast<std::size_t>(n));
+    std::vector<std::uint32_t> numbers(kTotal * static_cast<std::size_t>(n));
+    for (std::uint32_t turn = 0; turn < 2; ++turn) {
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        numbers[i] = turn * 17 + me * 1000003 + static_cast<std::uint32_t>(i);
+      }
+      memory.write(out, std::as_bytes(std::span(numbers)));
+      comm.group_start();
+      for (int peer = 0; peer < n; ++peer) {
+        std::size_t at = static_cast<std::size_t>(peer) * kTotal;
+        for (const std::size_t count : counts) {
+          comm.send(out + 4 * at, count, DataType::u32, peer, 0, memory.stream());
+          comm.recv(in + 4 * at, count, DataType::u32, peer, 0, nullptr, memory.stream());
+          at += count;
+        }
+      }
+      comm.group_end();
+      const std::vector<std::byte> got = memory.read(in, 4 * numbers.size());
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        std::uint32_t value = 0;
+        std::memcpy(&value, got.data() + 4 * i, 4);
+        MUST(value == turn * 17 + i / kTotal * 1000003 + me * kTotal + i % kTotal);
+      }
+    }
+    // A chain of single messages, which no group holds together.
+    if (me > 0) comm.recv(in, 70000, DataType::u32, static_cast<int>(me) - 1, 0, nullptr, memory.stream());
+    if (me == 0) memory.write(in, std::as_bytes(std::span(numbers).first(70000)));
+    if (static_cast<int>(me) + 1 < n) comm.send(in, 70000, DataType::u32, static_cast<int>(me) + 1, 0, memory.stream());
+    std::uint32_t last = 0;
+    std::memcpy(&last, memory.read(in + 4 * 69999, 4).data(), 4);
+    MUST(last == 17 + 69999);
+    comm.all_reduce(in, in, 10, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+    memory.synchronize();
+    MUST(comm.status() == Code::ok);
+  }));
+}
+
+TEST(DeviceCalls, AMessageOfAnotherSizeIsNamed) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  const auto errors = run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    open_memory(comm, memory);
+    std::byte* data = memory.allocate(4000000);
+    if (comm.rank() == 0) comm.send(data, 1000, DataType::f32, 1, 0, memory.stream());
+    if (comm.rank() == 1) comm.recv(data, 900000, DataType::f32, 0, 0, nullptr, memory.stream());
+    std::string told;
+    while (comm.status(&told) == Code::ok) std::this_thread::yield();
+    memory.synchronize();
+    throw std::runtime_error(told);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("sends 1000 x f32 to rank 1"), std::string::npos) << error;
+    EXPECT_NE(error.find("which receives 900000 x f32"), std::string::npos) << error;
+  }
+}
+
+TEST(DeviceCalls, WhatMessagesCannotHaveIsRefused) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    std::byte* data = memory.allocate(64);
+    float host[4] = {};
+    const auto refused = [&](const std::function<void()>& call, const char* words) {
+      try {
+        call();
+      } catch (const Error& error) {
+        MUST(error.code() == Code::invalid_argument);
+        MUST(std::string(error.what()).find(words) != std::string::npos);
+        return;
+      }
+      MUST(false);
+    };
+    const int peer = 1 - comm.rank();
+    refused([&] { comm.send(data, 4, DataType::f32, peer, 0, memory.stream()); }, "before the first collective call");
+    open_memory(comm, memory);
+    refused([&] { comm.send(data, 4, DataType::f32, peer, 7, memory.stream()); }, "with tag 7");
+    refused([&] { comm.recv(data, 4, DataType::f32, kAnySource, 0, nullptr, memory.stream()); }, "with any source");
+    refused(
+        [&] {
+          comm.group_start();
+          comm.send(data, 4, DataType::f32, peer, 0, memory.stream());
+          comm.recv(host, 4, DataType::f32, peer, 0, nullptr, memory.stream());
+          comm.group_end();
+        },
+        "expected one of the two");
+    memory.synchronize();
+  }));
+}
+
+TEST(DeviceCalls, KindsAreNotMixed) {
+  FakeDriver cuda({.devices = 2});
+  add_walkers(cuda);
+  expect_no_errors(run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    DeviceBuffers elsewhere(1);
+    std::byte* here = memory.allocate(64);
+    float host[16] = {};
+    const auto refused = [&](const void* send, void* recv, const char* words) {
+      try {
+        comm.all_reduce(send, recv, 16, DataType::f32, ReduceOp::sum, {.stream = memory.stream()});
+      } catch (const Error& error) {
+        MUST(error.code() == Code::invalid_argument);
+        MUST(std::string(error.what()).find(words) != std::string::npos);
+        return;
+      }
+      MUST(false);
+    };
+    refused(here, host, "expected both in the same memory");
+    refused(host, here, "expected both in the same memory");
+    comm.all_reduce(here, here, 16, DataType::f32, ReduceOp::sum, {.stream = memory.stream()});
+    std::byte* there = elsewhere.allocate(64);
+    refused(there, there, "its communicator is on GPU 0");
+    comm.all_reduce(host, host, 16, DataType::f32);  // and host memory goes on working
+    memory.synchronize();
+  }));
+}
+
+TEST(DeviceCalls, RanksOnOneGpuNeedStreamsOfTheirOwn) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  const auto errors = run_threads(2, [](Communicator& comm) {
+    DeviceBuffers memory(0);
+    std::byte* data = memory.allocate(64);
+    comm.barrier();
+    for (int turn = 0; turn < 2; ++turn) {  // whoever comes second hears of it, once both have come
+      comm.all_reduce(data, data, 16, DataType::f32, ReduceOp::sum, {.stream = nullptr});
+      comm.barrier();
+    }
+  }, [] { Options options; options.timeout = std::chrono::seconds(5); return options; }());
+  const auto told = std::count_if(errors.begin(), errors.end(), [](const std::string& error) {
+    return error.find("uses the same stream as") != std::string::npos;
+  });
+  EXPECT_GE(told, 1) << errors[0] << "; " << errors[1];
+}
+
+}  // namespace
+}  // namespace tutti::testing

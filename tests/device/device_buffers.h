@@ -1,0 +1,95 @@
+// Device memory, a stream and graphs for tests, straight by the driver.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "device/driver.h"
+#include "tests/support/fake_driver.h"
+
+namespace tutti::testing {
+
+inline void must_cuda(CUresult result, const char* what) {
+  if (result != CUDA_SUCCESS) throw std::runtime_error(std::string(what) + ": " + std::to_string(result));
+}
+
+/// Memory of one GPU, freed at the end, and a stream of its own.
+class DeviceBuffers {
+ public:
+  explicit DeviceBuffers(int device) : cuda_(*device::driver().value()), device_(device) {
+    const auto context = device::enter(device_);
+    must_cuda(cuda_.StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
+  }
+  ~DeviceBuffers() {
+    const auto context = device::enter(device_);
+    cuda_.StreamSynchronize(stream_);
+    for (const CUdeviceptr memory : memory_) cuda_.MemFree(memory);
+    cuda_.StreamDestroy(stream_);
+  }
+  DeviceBuffers(const DeviceBuffers&) = delete;
+  DeviceBuffers& operator=(const DeviceBuffers&) = delete;
+
+  CUstream stream() const { return stream_; }
+  const device::Driver& driver() const { return cuda_; }
+
+  std::byte* allocate(std::size_t bytes) {
+    const auto context = device::enter(device_);
+    CUdeviceptr made = 0;
+    must_cuda(cuda_.MemAlloc(&made, bytes), "cuMemAlloc");
+    memory_.push_back(made);
+    return reinterpret_cast<std::byte*>(made);
+  }
+  void write(std::byte* to, std::span<const std::byte> from) {
+    const auto context = device::enter(device_);
+    must_cuda(cuda_.MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from.data()),
+                                from.size(), stream_),
+              "cuMemcpyAsync");
+    synchronize();
+  }
+  std::vector<std::byte> read(const std::byte* from, std::size_t bytes) {
+    const auto context = device::enter(device_);
+    std::vector<std::byte> to(bytes);
+    must_cuda(cuda_.MemcpyAsync(reinterpret_cast<CUdeviceptr>(to.data()), reinterpret_cast<CUdeviceptr>(from), bytes,
+                                stream_),
+              "cuMemcpyAsync");
+    synchronize();
+    return to;
+  }
+  void synchronize() { must_cuda(cuda_.StreamSynchronize(stream_), "cuStreamSynchronize"); }
+
+ private:
+  const device::Driver& cuda_;
+  const int device_;
+  CUstream stream_ = nullptr;
+  std::vector<CUdeviceptr> memory_;
+};
+
+/// What `body` puts into the stream of `memory`, as a graph.
+class DeviceGraph {
+ public:
+  DeviceGraph(DeviceBuffers& memory, const std::function<void()>& body) : memory_(memory) {
+    const device::Driver& cuda = memory.driver();
+    must_cuda(cuda.StreamBeginCapture(memory.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    body();
+    must_cuda(cuda.StreamEndCapture(memory.stream(), &graph_), "cuStreamEndCapture");
+    must_cuda(cuda.GraphInstantiateWithFlags(&exec_, graph_, 0), "cuGraphInstantiate");
+  }
+  ~DeviceGraph() {
+    memory_.driver().GraphExecDestroy(exec_);
+    memory_.driver().GraphDestroy(graph_);
+  }
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
+
+  void launch() { must_cuda(memory_.driver().GraphLaunch(exec_, memory_.stream()), "cuGraphLaunch"); }
+
+ private:
+  DeviceBuffers& memory_;
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+};
+
+}  // namespace tutti::testing
