@@ -41,3 +41,10 @@ std::span<const Feature> features() { return kFeatures; }
 ")
   endif()
 endfunction()
+
+pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc)
+if(HWLOC_FOUND)
+  tutti_feature(hwloc on "${HWLOC_VERSION}, finds PCI switches, NICs and GPUs")
+else()
+  tutti_feature(hwloc off "not found; a host's PCI devices are not known")
+endif()

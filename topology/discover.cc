@@ -21,6 +21,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "topology/cpu_list.h"
+#include "topology/discover_devices.h"
 #include "topology/text.h"
 
 namespace tutti::topology {
@@ -226,24 +227,33 @@ double quota_in(const std::string& folder) {
 
 Result<Host> discover_host(const std::string& root) { return Discovery(root).host(); }
 
-Result<Topology> topology_of_process() {
+Result<Topology> discover(const std::string& root) {
   Topology topology;
-  const std::string& path = options::text(Option::topology);
-  if (path.empty()) {
-    TUTTI_ASSIGN(Host host, discover_host());
-    topology.hosts.push_back(std::move(host));
-    return topology;
-  }
+  TUTTI_ASSIGN(Host host, discover_host(root));
+  add_devices(host, cpus_in(root + "/sys/devices/system/node/online"), root);
+  topology.hosts.push_back(std::move(host));
+  return topology;
+}
+
+Result<Topology> read_file(const std::string& path) {
   std::error_code error;
   const std::uintmax_t bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
   const std::optional<std::string> text = bytes > 0 && bytes <= kMostTextBytes ? text_of(path) : std::nullopt;
   if (!text) {
-    return Status(Code::system, fmt::format("TUTTI_TOPOLOGY: {} is not a file of at most {} bytes that can be read",
-                                            quote(path), kMostTextBytes));
+    return Status(Code::system,
+                  fmt::format("{} is not a file of at most {} bytes that can be read", quote(path), kMostTextBytes));
   }
-  Result<Topology> read = parse(*text);
-  if (!read.ok()) return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {}: {}", path, read.status().message()));
-  return read;
+  Result<Topology> topology = parse(*text);
+  if (!topology.ok()) return invalid_argument(fmt::format("{}: {}", path, topology.status().message()));
+  return topology;
+}
+
+Result<Topology> topology_of_process() {
+  const std::string& path = options::text(Option::topology);
+  if (path.empty()) return discover();
+  Result<Topology> topology = read_file(path);
+  if (topology.ok()) return topology;
+  return Status(topology.status().code(), "TUTTI_TOPOLOGY: " + topology.status().message());
 }
 
 int numa_node_of_pci(const std::string& bus_id, const std::string& root) {

@@ -1,9 +1,9 @@
-// The one file that asks the operating system about the machine: sysfs for CPUs, caches and NUMA nodes, the scheduler
-// and the control groups for what this process may use of them.
+// The one part that asks the operating system about the machine: sysfs for CPUs, caches and NUMA nodes, hwloc for the
+// PCI tree (discover_devices.cc; without hwloc a host has no devices), the scheduler and the control groups for what
+// this process may use of them.
 //
-// It reads sysfs itself rather than through hwloc: for what a Topology holds today hwloc reads the same files, and a
-// library that is loaded into other people's programs has better not to bring a second hwloc along (MPI libraries bring
-// one). A test compares the two where hwloc is installed.
+// CPUs, caches and NUMA nodes are read from sysfs itself: hwloc reads the same files, and every communicator wants them
+// in a moment. A test compares the two where hwloc is installed.
 //
 // `root` stands before every path, for tests that bring their own /sys and /proc. Thread-safe.
 #pragma once
@@ -22,8 +22,15 @@ namespace tutti::topology {
 /// package, one NUMA node, a core for each CPU, no caches). Errors: system, when not even the CPUs can be listed.
 Result<Host> discover_host(const std::string& root = "");
 
+/// The same with its devices: a topology of this one host. Takes some ten milliseconds where hwloc is installed.
+/// Errors: as discover_host().
+Result<Topology> discover(const std::string& root = "");
+
+/// A topology from a file. Errors: as parse(), with the file's name; system when the file cannot be read.
+Result<Topology> read_file(const std::string& path);
+
 /// What this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as discovered.
-/// Errors: as parse() and discover_host(), with the file's name; system when the file cannot be read.
+/// Errors: as read_file() and discover().
 Result<Topology> topology_of_process();
 
 /// How many CPUs these processes of this host have between them: the CPUs that at least one of them may run on, at most

@@ -8,6 +8,7 @@
 #include "perf/driver/measure.h"
 #include "tests/perf/one_rank.h"
 #include "tests/support/fake_driver.h"
+#include "tests/support/fake_walkers.h"
 
 namespace tutti::perf {
 namespace {
@@ -116,6 +117,32 @@ TEST(DeviceMeasure, RanksOfAHostTakeTurnsOverItsGpus) {
   EXPECT_EQ(gpu_name(3), "GPU 1 (Fake GPU)");
   const Gpu third(2, false);
   EXPECT_EQ(third.name(), "GPU 0 (Fake GPU)");
+}
+
+/// The program itself, its ranks as threads, down to the walkers.
+int all_reduce_perf(std::vector<const char*> words) {
+  FakeDriver cuda;
+  testing::add_walkers(cuda);
+  words.insert(words.begin(), {"all_reduce_perf", "--memory", "device", "-w", "1"});
+  std::vector<char*> arguments;
+  for (const char* word : words) arguments.push_back(const_cast<char*>(word));
+  return perf_main(static_cast<int>(arguments.size()), arguments.data(), Whole());
+}
+
+TEST(DeviceProgram, RightOnThreads) {
+  EXPECT_EQ(all_reduce_perf({"-t", "2", "-b", "0", "-e", "100K", "-i", "33333", "-n", "3", "-c", "2"}), 0);
+  EXPECT_EQ(all_reduce_perf({"-t", "3", "-b", "8", "-e", "64K", "-f", "64", "-n", "2", "-c", "2", "-u", "3"}), 0);
+}
+
+TEST(DeviceProgram, RightFromGraphs) {
+  EXPECT_EQ(all_reduce_perf({"-t", "2", "-b", "8", "-e", "64K", "-f", "64", "-n", "3", "-c", "2", "-G", "3"}), 0);
+}
+
+TEST(DeviceProgram, RightInTheLegacyStreamAndDeterministic) {
+  EXPECT_EQ(all_reduce_perf({"-t", "2", "-b", "64K", "-e", "64K", "-n", "3", "-c", "1", "-y", "1"}), 0);
+  EXPECT_EQ(all_reduce_perf({"-t", "3", "-b", "12K", "-e", "12K", "-n", "1", "-c", "1", "-d", "all", "-o", "all",
+                             "--deterministic"}),
+            0);
 }
 
 struct Vector {

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "tests/topology/machines.h"
+#include "topology/discover_devices.h"
 #include "topology/text.h"
 #ifdef TUTTI_HAS_HWLOC
 #include <hwloc.h>
@@ -204,6 +205,45 @@ TEST(Discover, ThisMachineMakesSense) {
 }
 
 #ifdef TUTTI_HAS_HWLOC
+TEST_F(FakeMachine, HasTheDevicesThatHwlocFinds) {
+  put("/sys/devices/system/cpu/online", "0-1");
+  put("/sys/devices/system/node/online", "0-1");
+  put_node(0, "0", 1 << 20, "10 20");
+  put_node(1, "1", 1 << 20, "20 10");
+  put("/sys/class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)");
+  put("/sys/class/net/ib0/speed", "-1");
+  setenv("HWLOC_XMLFILE", (std::string(TUTTI_TEST_MACHINES) + "/gpus_behind_a_switch.hwloc.xml").c_str(), 1);
+  const Result<Topology> found = discover(root_);
+  unsetenv("HWLOC_XMLFILE");
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_TRUE(check(found.value()).ok()) << check(found.value()).message();
+  const std::vector<Device>& devices = found.value().hosts[0].devices;
+  // The ports before and behind the switch are part of the way; what only draws on a screen is left out.
+  ASSERT_EQ(devices.size(), 4u) << print(found.value());
+  const auto near = [](double speed) { return ::testing::DoubleNear(speed, 0.01); };
+  EXPECT_EQ(devices[0].kind, DeviceKind::pci_switch);
+  EXPECT_EQ(devices[0].pci, "0000:10:00.0");
+  EXPECT_THAT(devices[0].up_gb_per_s, near(31.51));
+  EXPECT_EQ(devices[1].kind, DeviceKind::gpu);
+  EXPECT_EQ(devices[1].pci, "0000:12:00.0");
+  EXPECT_EQ(devices[1].parent, 0);
+  EXPECT_EQ(devices[2].kind, DeviceKind::nic);
+  EXPECT_EQ(devices[2].name, "ib0");
+  EXPECT_EQ(devices[2].rdma, "mlx5_0");
+  EXPECT_EQ(devices[2].parent, 0);
+  EXPECT_EQ(devices[2].gb_per_s, 25);
+  EXPECT_THAT(devices[2].up_gb_per_s, near(15.75));
+  EXPECT_EQ(devices[3].kind, DeviceKind::gpu);
+  EXPECT_EQ(devices[3].numa_node, 1);
+  EXPECT_EQ(devices[3].parent, -1);
+}
+
+TEST_F(FakeMachine, AnEthernetPortsSpeedIsInMbitPerSecond) {
+  put("/sys/class/net/eth0/speed", "25000");
+  EXPECT_EQ(port_gb_per_s(root_, "eth0", ""), 3.125);
+  EXPECT_EQ(port_gb_per_s(root_, "eth1", "mlx5_9"), 0);
+}
+
 TEST(Discover, AgreesWithHwloc) {
   hwloc_topology_t theirs = nullptr;
   ASSERT_EQ(hwloc_topology_init(&theirs), 0);

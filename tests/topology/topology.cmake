@@ -1,5 +1,4 @@
-# hwloc is an independent witness of what discovery finds; the library itself does without it.
-pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc)
+# hwloc is also an independent witness of what discovery finds.
 tutti_tests(topology)
 target_compile_definitions(test_topology_text PRIVATE TUTTI_TEST_MACHINES="${CMAKE_CURRENT_LIST_DIR}/machines")
 target_compile_definitions(test_topology_discover PRIVATE TUTTI_TEST_MACHINES="${CMAKE_CURRENT_LIST_DIR}/machines")
@@ -7,7 +6,4 @@ target_compile_definitions(test_collectives_topology PRIVATE TUTTI_TEST_MACHINES
 if(HWLOC_FOUND)
   target_compile_definitions(test_topology_discover PRIVATE TUTTI_HAS_HWLOC)
   target_link_libraries(test_topology_discover PRIVATE PkgConfig::HWLOC)
-  tutti_feature(hwloc on "${HWLOC_VERSION}, tests compare the topology with it")
-else()
-  tutti_feature(hwloc off "not found, only a test would use it")
 endif()

@@ -10,13 +10,11 @@
 //   other.
 // Devices: what is in device memory goes into a stream, the caller's current one, or for calls that are not synchronous
 //   one of the group's own behind it (streams.h). Its Work is done when the stream has come there.
-// Tensors: dense, all of a call on one device; any strides, any size, 0 dimensions too. Memory that tutti::allocate
-// gave
-//   (allocateTensor) is reached by the peers without a copy; any other works as well.
-// Timeouts: of the group, or of one call (opts.timeout, as dist.barrier(timeout=...) gives it). A call that is not done
-// by
-//   then ends the group on all ranks, with a sentence that says so; one in the background when it is waited for. Sums
-//   of sparse tensors have the group's.
+// Tensors: dense, all of a call on one device; any strides, any size, 0 dimensions too. Memory of allocateTensor, which
+//   tutti::allocate gave, is reached by the peers without a copy; any other works as well.
+// Timeouts: of the group, or of one call (opts.timeout, as dist.barrier(timeout=...) gives it). A call that is late
+//   ends the group on all ranks, with a sentence that says so; one in the background when it is waited for. Sums of
+//   sparse tensors, and calls in a stream, have the group's.
 // Sequence numbers: of collectives, so that they are the same on all ranks; messages are counted apart.
 // Threads: any. Lifetime: destroying it ends what is under way on this group with an error on all ranks; shutdown()
 //   first waits for it. Copies in a forked child refuse every call.

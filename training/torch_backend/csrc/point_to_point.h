@@ -9,8 +9,7 @@
 //   transfers.finish_batch()->wait();             // all of them together, in any order
 //
 // Devices: messages of device memory go into a stream of the group's own, in the order of the calls, and pair up by
-// that
-//   order: without tags, and not from any source. Two ranks that send to each other do so in a batch.
+//   that order: without tags, and not from any source. Two ranks that send to each other do so in a batch.
 // Matching: by sender and tag; messages of a pair with one tag keep their order. Count and type must be those that were
 //   sent.
 // Threads: any. Errors: ValueError for tensor, peer or tag; what fails later is thrown by wait().

@@ -3,8 +3,7 @@
 // Who ends it: complete(), called by the thread that did the work. What is to be done with the result before the caller
 //   may see it (copies into tensors that are not contiguous) is done there, so that "completed" means all of it.
 // On a device it is complete when it is in a stream; wait() puts the current stream behind it, and blocks the caller
-// only
-//   when it has a limit. isCompleted() asks the device.
+//   only when it has a limit. isCompleted() asks the device.
 // Future: made when asked for, completed after the call is and never before, by a thread that may run Python
 //   (callbacks.h). Its value is the list of the outputs.
 // Memory: holds inputs and temporaries until it is complete, and the outputs as long as it lives.
