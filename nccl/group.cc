@@ -28,6 +28,28 @@ void keep_first(Outcome& first, const Outcome& outcome) {
   if (first.ok()) first = outcome;
 }
 
+/// body(0), body(1), ... at the same time, as far as threads can be had; the first on this thread.
+void run_together(std::size_t count, const std::function<void(std::size_t)>& body) {
+  std::vector<std::thread> threads;
+  std::vector<std::size_t> own;
+  for (std::size_t i = 0; i < count; ++i) {
+    try {
+      if (i > 0) threads.emplace_back(body, i);
+      if (i == 0) own.push_back(i);
+    } catch (const std::system_error&) {
+      own.push_back(i);
+    }
+  }
+  for (const std::size_t i : own) body(i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Outcome first_of(const std::vector<Outcome>& outcomes) {
+  Outcome first;
+  for (const Outcome& outcome : outcomes) keep_first(first, outcome);
+  return first;
+}
+
 // ---- Communicators to be made ----
 
 void take_back(const Task& task) {
@@ -64,24 +86,10 @@ Outcome run_tasks(const std::vector<Task>& tasks) {
     rows[found->second].push_back(i);
   }
   std::vector<Outcome> outcomes(tasks.size());
-  const auto run_row = [&](const std::vector<std::size_t>& row) {
-    for (const std::size_t i : row) outcomes[i] = run_and_keep(tasks[i]);
-  };
-  std::vector<std::thread> threads;
-  std::vector<std::size_t> own;  // rows of this thread: the first, and those for which no other thread can be had
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    try {
-      if (r > 0) threads.emplace_back(run_row, std::cref(rows[r]));
-      if (r == 0) own.push_back(r);
-    } catch (const std::system_error&) {
-      own.push_back(r);
-    }
-  }
-  for (const std::size_t r : own) run_row(rows[r]);
-  for (std::thread& thread : threads) thread.join();
-  Outcome first;
-  for (const Outcome& outcome : outcomes) keep_first(first, outcome);
-  return first;
+  run_together(rows.size(), [&](std::size_t row) {
+    for (const std::size_t i : rows[row]) outcomes[i] = run_and_keep(tasks[i]);
+  });
+  return first_of(outcomes);
 }
 
 /// In the background; the communicator's state says when it is done. The handle stays, also of one that failed.
@@ -151,11 +159,20 @@ Outcome start_all(const std::vector<Batch>& batches, std::vector<Started>& start
   return first;
 }
 
+/// With nobody else to run beside: on this thread.
+Outcome run_alone(const Batch& batch) {
+  Outcome first;
+  for (const Operation& operation : batch.collectives) keep_first(first, run(operation));
+  if (!batch.messages.empty()) keep_first(first, run_messages(batch.messages));
+  return first;
+}
+
 Outcome run_batches(const std::vector<Batch>& batches) {
-  if (batches.size() == 1) {  // nobody else to run beside: on this thread
-    const Batch& only = batches.front();
-    if (only.collectives.empty()) return run_messages(only.messages);
-    if (only.collectives.size() == 1 && only.messages.empty()) return run(only.collectives.front());
+  if (batches.size() == 1) return run_alone(batches.front());
+  if (supports(Memory::device)) {  // the first call on device memory meets the others' before it counts as started
+    std::vector<Outcome> outcomes(batches.size());
+    run_together(batches.size(), [&](std::size_t i) { outcomes[i] = run_alone(batches[i]); });
+    return first_of(outcomes);
   }
   std::vector<Comm::Caller> callers;
   for (const Batch& batch : batches) callers.emplace_back(*batch.comm);
@@ -175,6 +192,17 @@ Outcome run_batches(const std::vector<Batch>& batches) {
 
 /// For non-blocking communicators. The callbacks run before the communicator ends: see Comm::~Comm.
 Outcome leave_running(const std::vector<Batch>& batches) {
+  if (supports(Memory::device)) {  // see run_batches()
+    for (const Batch& batch : batches) {
+      batch.comm->begin();
+      try {
+        std::thread([batch] { batch.comm->end(run_alone(batch)); }).detach();  // the operations keep the communicator
+      } catch (...) {
+        batch.comm->end(outcome_of_current_exception("ncclGroupEnd"));
+      }
+    }
+    return {ncclInProgress, {}};
+  }
   std::vector<Started> started;
   Outcome first = start_all(batches, started);
   for (const Started& one : started) {

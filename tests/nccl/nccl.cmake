@@ -1,10 +1,17 @@
-# nccl.*: libtutti_nccl.so. What needs NVIDIA's header (from the package nvidia-nccl-cu13 in .venv, or where
-# TUTTI_NCCL_INCLUDE points to) is off without it.
-tutti_tests(nccl LINK tutti_nccl EXCLUDE abi)
+# nccl.*: libtutti_nccl.so. What needs NVIDIA's header (from the package nvidia-nccl-cu13 in .venv or with the system's
+# Python, or where TUTTI_NCCL_INCLUDE points to) is off without it.
+tutti_tests(nccl LINK tutti_nccl EXCLUDE abi on_device)
 add_library(nccl_fake_cuda SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_cuda.cc)  # libcuda.so.1, of this test alone
 set_target_properties(nccl_fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/nccl_fake_cuda)
 target_link_libraries(test_nccl_device PRIVATE nccl_fake_cuda)
+if(TUTTI_CUDA_FOUND)  # the library's objects in the test itself, which gives them a driver
+  tutti_program(test_nccl_on_device ${CMAKE_CURRENT_LIST_DIR}/on_device_test.cc $<TARGET_OBJECTS:room_nccl>
+    LINK tutti_test_support)
+  set_target_properties(test_nccl_on_device PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME nccl.on_device COMMAND test_nccl_on_device)
+  set_tests_properties(nccl.on_device PROPERTIES TIMEOUT 120 ENVIRONMENT "TUTTI_TIMEOUT=60s")
+endif()
 # These test host memory: with a GPU, ncclMemAlloc would give its memory.
 set(nccl_environment "TUTTI_TIMEOUT=60s;CUDA_VISIBLE_DEVICES=")
 set_tests_properties(nccl.communicators nccl.device nccl.errors nccl.processes PROPERTIES ENVIRONMENT "${nccl_environment}")
@@ -17,6 +24,11 @@ endif()
 
 set(TUTTI_NCCL_HEADER_VERSION 2.28.9)
 file(GLOB places ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/nccl/include)
+if(Python3_Interpreter_FOUND)  # beside PyTorch with CUDA
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import nvidia.nccl as n; print(list(n.__path__)[0] + '/include')"
+    OUTPUT_VARIABLE place ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  list(APPEND places ${place})
+endif()
 find_path(TUTTI_NCCL_INCLUDE nccl.h HINTS ${places})
 if(NOT TUTTI_NCCL_INCLUDE)
   tutti_feature("tests with NCCL's header" off "nccl.h not found: pip install nvidia-nccl-cu13==${TUTTI_NCCL_HEADER_VERSION} in .venv")

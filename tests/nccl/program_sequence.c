@@ -2,8 +2,6 @@
  * alltoall_perf do with NCCL (src/common.cu, threadRunTests and BenchTime): a configuration, buffers by ncclMemAlloc,
  * registration, a warm-up, timed and aggregated iterations in a group each, in place and out of place, a check of the
  * results, and asynchronous errors looked for while waiting. */
-#include <stdio.h>
-
 #include "program.h"
 
 #define COUNT 4096

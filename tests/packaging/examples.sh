@@ -13,6 +13,10 @@ prefix=$work/prefix
 libraries=$(dirname "$(find "$prefix" -name libtutti.so)")
 export PKG_CONFIG_PATH=$libraries/pkgconfig
 
+for file in libtutti_nccl.so tutti/as_nccl/libnccl.so.2; do
+  [ -e "$libraries/$file" ] || { echo "lib/$file was not installed"; exit 1; }
+done
+
 # expect NAME PROGRAM: every rank must say that nothing is wrong, and the job must end with 0.
 expect() {
   local output

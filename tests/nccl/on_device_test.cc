@@ -1,0 +1,149 @@
+// NCCL's calls on device memory, with streams, on the fake driver. The library's objects are in this program.
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "device/memory_kind.h"
+#include "tests/device/device_buffers.h"
+#include "tests/nccl/ranks.h"
+#include "tests/support/fake_walkers.h"
+
+namespace tutti::nccl::testing {
+namespace {
+
+using tutti::testing::DeviceBuffers;
+using tutti::testing::FakeDriver;
+
+constexpr std::size_t kCount = 1000;
+
+/// A rank's buffers, of `blocks` x kCount elements each, and its stream.
+struct Rank {
+  Rank(int device, int blocks) : memory(device) {
+    const std::size_t bytes = static_cast<std::size_t>(blocks) * kCount * sizeof(float);
+    send = reinterpret_cast<float*>(memory.allocate(bytes));
+    recv = reinterpret_cast<float*>(memory.allocate(bytes));
+  }
+  cudaStream_t stream() const { return reinterpret_cast<cudaStream_t>(memory.stream()); }
+  void write(const std::vector<float>& values) {
+    memory.write(reinterpret_cast<std::byte*>(send), std::as_bytes(std::span(values)));
+  }
+  std::vector<float> read(std::size_t count) {
+    const std::vector<std::byte> bytes = memory.read(reinterpret_cast<std::byte*>(recv), count * sizeof(float));
+    std::vector<float> values(count);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  DeviceBuffers memory;
+  float* send;
+  float* recv;
+};
+
+std::vector<float> filled(float value, std::size_t count = kCount) { return std::vector<float>(count, value); }
+
+TEST(OnDevice, OneThreadDrivesAllRanks) {
+  FakeDriver cuda;
+  tutti::testing::add_walkers(cuda);
+  constexpr int kRanks = 3;
+  const std::vector<ncclComm_t> comms = init_all(kRanks);
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (int r = 0; r < kRanks; ++r) {
+    ranks.push_back(std::make_unique<Rank>(0, kRanks));
+    ranks.back()->write(filled(static_cast<float>(r + 1), kRanks * kCount));
+  }
+  const auto in_a_group = [&](auto&& call) {
+    EXPECT_DONE(ncclGroupStart());
+    for (int r = 0; r < kRanks; ++r) call(r, *ranks[static_cast<std::size_t>(r)], comms[static_cast<std::size_t>(r)]);
+    EXPECT_DONE(ncclGroupEnd());
+  };
+  in_a_group([](int, Rank& own, ncclComm_t comm) {
+    EXPECT_DONE(ncclAllReduce(own.send, own.recv, kCount, ncclFloat32, ncclSum, comm, own.stream()));
+  });
+  for (const auto& rank : ranks) EXPECT_EQ(rank->read(kCount), filled(6));
+  in_a_group([](int, Rank& own, ncclComm_t comm) {
+    EXPECT_DONE(ncclReduceScatter(own.send, own.recv, kCount, ncclFloat32, ncclAvg, comm, own.stream()));
+  });
+  for (const auto& rank : ranks) EXPECT_EQ(rank->read(kCount), filled(2));
+  in_a_group([](int r, Rank& own, ncclComm_t comm) {  // a ring of messages, after a sum
+    EXPECT_DONE(ncclRecv(own.recv, kCount, ncclFloat32, (r + kRanks - 1) % kRanks, comm, own.stream()));
+    EXPECT_DONE(ncclSend(own.send, kCount, ncclFloat32, (r + 1) % kRanks, comm, own.stream()));
+    EXPECT_DONE(ncclAllReduce(own.send, own.send, kCount, ncclFloat32, ncclMax, comm, own.stream()));
+  });
+  for (const auto& rank : ranks) EXPECT_EQ(rank->read(kCount), filled(3));
+  for (const ncclComm_t comm : comms) EXPECT_DONE(ncclCommDestroy(comm));
+}
+
+TEST(OnDevice, ThreadsThatMeetByAnId) {
+  FakeDriver cuda({.devices = 2});
+  tutti::testing::add_walkers(cuda);
+  ncclUniqueId id;
+  EXPECT_DONE(ncclGetUniqueId(&id));
+  on_threads(2, [&](int rank) {
+    Rank own(rank, 1);
+    const auto context = device::enter(rank);
+    ncclComm_t comm = nullptr;
+    EXPECT_DONE(ncclCommInitRank(&comm, 2, id, rank));
+    own.write(filled(static_cast<float>(rank + 1)));
+    EXPECT_DONE(ncclAllReduce(own.send, own.recv, kCount, ncclFloat32, ncclProd, comm, own.stream()));
+    EXPECT_EQ(own.read(kCount), filled(2));
+    EXPECT_DONE(ncclGroupStart());
+    EXPECT_DONE(ncclSend(own.send, kCount, ncclFloat32, 1 - rank, comm, own.stream()));
+    EXPECT_DONE(ncclRecv(own.recv, kCount, ncclFloat32, 1 - rank, comm, own.stream()));
+    EXPECT_DONE(ncclGroupEnd());
+    EXPECT_EQ(own.read(kCount), filled(static_cast<float>(2 - rank)));
+    EXPECT_DONE(ncclCommDestroy(comm));
+  });
+}
+
+TEST(OnDevice, NonBlocking) {
+  FakeDriver cuda;
+  tutti::testing::add_walkers(cuda);
+  ncclUniqueId id;
+  EXPECT_DONE(ncclGetUniqueId(&id));
+  on_threads(2, [&](int rank) {
+    Rank own(0, 1);
+    ncclConfig_t config = new_config();
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, rank, &config), ncclInProgress);
+    EXPECT_EQ(settle(comm), ncclSuccess);
+    own.write(filled(static_cast<float>(rank + 1)));
+    EXPECT_EQ(ncclAllReduce(own.send, own.recv, kCount, ncclFloat32, ncclSum, comm, own.stream()), ncclInProgress);
+    EXPECT_EQ(settle(comm), ncclSuccess) << ncclGetLastError(comm);
+    EXPECT_EQ(own.read(kCount), filled(3));
+    EXPECT_DONE(ncclCommDestroy(comm));
+  });
+}
+
+TEST(OnDevice, MemoryOfTheDevice) {
+  FakeDriver cuda;
+  tutti::testing::add_walkers(cuda);
+  const auto context = device::enter(0);
+  void* memory = nullptr;
+  EXPECT_DONE(ncclMemAlloc(&memory, 1 << 20));
+  EXPECT_TRUE(device::kind_of(memory).on_device());
+  EXPECT_DONE(ncclMemFree(memory));
+}
+
+TEST(OnDevice, AMismatchIsAnAsynchronousError) {
+  FakeDriver cuda;
+  tutti::testing::add_walkers(cuda);
+  const std::vector<ncclComm_t> comms = init_all(2);
+  on_threads(2, [&](int rank) {
+    Rank own(0, 2);
+    const ncclComm_t comm = comms[static_cast<std::size_t>(rank)];
+    own.write(filled(1, 2 * kCount));
+    const ncclResult_t called = rank == 0
+                                    ? ncclAllReduce(own.send, own.recv, 100, ncclFloat32, ncclSum, comm, own.stream())
+                                    : ncclAllGather(own.send, own.recv, 100, ncclFloat32, comm, own.stream());
+    EXPECT_TRUE(called == ncclSuccess || called == ncclInvalidUsage) << ncclGetLastError(comm);
+    ncclResult_t state = ncclSuccess;
+    wait_until([&] { return ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess; });
+    EXPECT_EQ(state, ncclInvalidUsage);
+    EXPECT_THAT(ncclGetLastError(comm), AllOf(HasSubstr("all_reduce(100 x f32"), HasSubstr("all_gather(100 x f32")));
+    EXPECT_DONE(ncclCommAbort(comm));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::nccl::testing
