@@ -103,6 +103,7 @@ command_gpu() {
     shift
   done
   [ ${#stages[@]} -gt 0 ] || stages=("${gpu_stages[@]}")
+  export CUDA_DEVICE_MAX_CONNECTIONS=32  # ranks as threads of one process have a stream each: docs/cuda.md, "Co-residency"
   gpu_environment
   steps ${#stages[@]}
   for stage in "${stages[@]}"; do
