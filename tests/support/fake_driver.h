@@ -8,17 +8,14 @@
 //
 // What it is faithful in:
 // - Device memory is shared memory without a name, garbage when it is fresh, and its pointers are the host's: so a
-// kernel
-//   is a host function. Other processes that have a fake driver of their own open it by IPC handles or descriptors, at
-//   other addresses; handles of a process that has ended, or of memory that was freed, are refused. Device i is the
-//   same device in all processes (its uuid says so).
+//   kernel is a host function. Other processes that have a fake driver of their own open it by IPC handles or
+//   descriptors, at other addresses; handles of a process that has ended, or of memory that was freed, are refused.
+//   Device i is the same device in all processes (its uuid says so).
 // - A stream is a thread with a queue. Legacy and per-thread default streams, blocking and non-blocking streams,
-// events,
-//   wait and write of 64-bit values, host functions.
+//   events, wait and write of 64-bit values, host functions.
 // - A launch runs the function of the kernel's name once for each block, each block on a thread of its own. A device
-// holds
-//   multiprocessors x blocks_per_multiprocessor blocks at a time, and the rest waits: blocks that wait for others which
-//   have found no room hang, as on a GPU.
+//   holds multiprocessors x blocks_per_multiprocessor blocks at a time, and the rest waits: blocks that wait for
+//   others which have found no room hang, as on a GPU.
 // - Capture: launches, copies, fills and values become nodes; other streams join by events; what capture forbids is
 //   refused and ends it. A graph's branches run at the same time.
 // - Contexts: calls that need a current one fail without.

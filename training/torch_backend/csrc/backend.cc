@@ -133,7 +133,7 @@ TuttiBackend::WorkPtr TuttiBackend::launch(Job job, bool asynchronous, std::chro
 
 TuttiBackend::WorkPtr TuttiBackend::launch_on_device(Job job, bool asynchronous) {
   auto work = c10::make_intrusive<TuttiWork>(job.type, job.title, job.caller, ++sequence_, job.outputs, collectives_);
-  const StreamTurn turn(asynchronous ? collectives_stream(*job.device) : current_stream(*job.device));
+  const StreamTurn turn(asynchronous ? streams_.of(*job.device) : current_stream(*job.device));
   for (Operation& operation : job.operations) operation.stream = turn.stream().native_handle();
   translated([&] { collectives_->run(job.operations); });
   for (const CopyBack& back : job.copies) copy_into(back.to, back.from);
@@ -143,11 +143,6 @@ TuttiBackend::WorkPtr TuttiBackend::launch_on_device(Job job, bool asynchronous)
   work->complete_on_device(turn.end());
   transfers_.add_to_batch(work);
   return work;
-}
-
-c10::Stream TuttiBackend::collectives_stream(c10::Device device) {
-  const std::lock_guard lock(streams_mutex_);
-  return streams_.try_emplace(device, side_stream(device)).first->second;
 }
 
 }  // namespace tutti_torch

@@ -23,7 +23,6 @@
 
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <unordered_map>
 
 #include "channel.h"
 #include "point_to_point.h"
@@ -159,11 +158,7 @@ class TuttiBackend final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Channel> collectives_;
   PointToPoint transfers_;
-  /// What asynchronous collectives on the device run in, beside the caller's stream.
-  c10::Stream collectives_stream(c10::Device device);
-
-  std::mutex streams_mutex_;
-  std::unordered_map<c10::Device, c10::Stream> streams_;  // guarded by streams_mutex_
+  SideStreams streams_;  // of collectives on devices that are not synchronous
   std::atomic<std::uint64_t> sequence_{0};
   std::atomic<std::uint64_t> messages_{0};
   std::atomic<std::uint64_t> monitored_barriers_{0};

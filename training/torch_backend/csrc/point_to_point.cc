@@ -72,11 +72,7 @@ PointToPoint::WorkPtr PointToPoint::launch(Message message, c10d::OpType type, c
 }
 
 void PointToPoint::launch_on_device(std::span<const Message> messages, TuttiWork& work) {
-  const c10::Device device = messages.front().memory.device();
-  const c10::Stream stream = [&] {
-    const std::lock_guard lock(mutex_);
-    return streams_.try_emplace(device, side_stream(device)).first->second;
-  }();
+  const c10::Stream stream = streams_.of(messages.front().memory.device());
   const StreamTurn turn(stream);
   translated([&] {
     channel_->use([&](tutti::Communicator& c) {

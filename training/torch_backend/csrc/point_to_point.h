@@ -75,8 +75,8 @@ class PointToPoint {
   const int size_;
   std::atomic<int> open_batches_{0};
   std::mutex mutex_;
-  std::unordered_map<c10::Device, c10::Stream> streams_;  // guarded by mutex_
-  std::unordered_map<std::thread::id, Batch> batches_;    // guarded by mutex_; of a thread, used by it alone
+  SideStreams streams_;
+  std::unordered_map<std::thread::id, Batch> batches_;  // guarded by mutex_; of a thread, used by it alone
 };
 
 }  // namespace tutti_torch

@@ -1,6 +1,6 @@
 // What orders calls on device memory: streams, through torch's own interface to whatever accelerator it has.
 //
-//   StreamTurn turn(device, side_stream);      // from here to its end, `side_stream` is the current one
+//   StreamTurn turn(side_streams.of(device));  // from here to its end, that is the current one
 //   turn.uses(tensor);                         // its memory is not given away before the stream is done with it
 //   operation.stream = turn.stream().native_handle();
 //   const std::shared_ptr<DeviceEnd> end = turn.end();
@@ -14,7 +14,11 @@
 #include <c10/core/Stream.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
+
+#include "signals.h"
 
 namespace tutti_torch {
 
@@ -24,6 +28,8 @@ class DeviceEnd {
   explicit DeviceEnd(const c10::Stream& stream);
   /// Whether the device has come there.
   bool reached() const { return event_.query(); }
+  /// Until then or `deadline`, seeing signals; false when it has not by then. Throws as check_signals() (signals.h).
+  bool wait_until(Clock::time_point deadline) const;
   /// What is put into the device's current stream from now on comes behind it.
   void block_current_stream() const;
   /// Calls `body` while the stream is the current one.
@@ -50,8 +56,15 @@ class CurrentStream {
 
 /// The current stream of `device`.
 c10::Stream current_stream(c10::Device device);
-/// One beside it, from torch's pool.
-c10::Stream side_stream(c10::Device device);
+/// One beside it for each device, out of torch's pool when it is first asked for. Any thread.
+class SideStreams {
+ public:
+  c10::Stream of(c10::Device device);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<c10::Device, c10::Stream> streams_;  // guarded by mutex_
+};
 /// Until the device has done all that is in its current stream.
 void synchronize_current_stream(c10::Device device);
 

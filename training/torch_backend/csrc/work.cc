@@ -2,8 +2,6 @@
 
 #include <ATen/record_function.h>
 
-#include <thread>
-
 #include "callbacks.h"
 #include "signals.h"
 
@@ -90,7 +88,7 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout) {
   try {
     done = wait_with_signals(cv_, lock, std::min(deadline, deadline_), [this] { return completed_; });
   } catch (...) {
-    if (const auto channel = channel_.lock()) channel->abort(caller_.text() + " and was interrupted while it waited");
+    abort_interrupted();
     throw;
   }
   if (!done && deadline_ <= deadline) {
@@ -107,14 +105,20 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout) {
   lock.unlock();
   if (const auto channel = channel_.lock()) channel->expect_well();
   end_->block_current_stream();
-  for (auto pause = std::chrono::microseconds(10); deadline != Clock::time_point::max() && !end_->reached();
-       pause = std::min<std::chrono::microseconds>(pause * 2, kSignalSlice)) {
-    TORCH_CHECK_WITH(DistBackendError, Clock::now() < deadline, caller_.text(), " and waited for the device for ",
-                     timeout.count(), " ms, the limit that it gave to wait(); the call goes on");
-    check_signals();
-    std::this_thread::sleep_for(pause);
+  if (deadline == Clock::time_point::max()) return true;
+  try {
+    done = end_->wait_until(deadline);
+  } catch (...) {
+    abort_interrupted();
+    throw;
   }
+  TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and waited for the device for ", timeout.count(),
+                   " ms, the limit that it gave to wait(); the call goes on");
   return true;
+}
+
+void TuttiWork::abort_interrupted() {
+  if (const auto channel = channel_.lock()) channel->abort(caller_.text() + " and was interrupted while it waited");
 }
 
 std::vector<at::Tensor> TuttiWork::result() { return {outputs_.begin(), outputs_.end()}; }

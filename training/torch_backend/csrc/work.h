@@ -51,6 +51,8 @@ class TuttiWork final : public c10d::Work {
 
  private:
   void fill(c10::ivalue::Future& future);
+  /// What a signal's handler raised is being thrown out of wait().
+  void abort_interrupted();
 
   const Caller caller_;
   const std::uint64_t sequence_;
