@@ -1,0 +1,108 @@
+// The contract between the transport of a job on several hosts (transport/hosts) and what a network offers: one-sided
+// writes into memory that its owner has exposed, and signals behind them. UCX and verbs implement it.
+//
+//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, UcxWire::open(job));
+//   ... everybody's wire->address() is exchanged ...
+//   TUTTI_TRY(wire->meet(addresses));
+//   TUTTI_ASSIGN(const std::string key, wire->expose(memory, bytes));
+//   ... everybody's key is exchanged ...
+//   TUTTI_ASSIGN(const Region there, wire->attach(member, key));
+//   TUTTI_TRY(wire->put(member, lane, there, at, from, bytes, ticket));   // `from` is read until settled(ticket)
+//   TUTTI_TRY(wire->signal(member, lane, there, cell, count, tag));       // seen after what was put before it
+//   TUTTI_TRY(wire->progress());                                          // again and again while waiting
+//
+// One Wire serves a process in one job, whatever communicators it makes; peers are named by their number in the job.
+//
+// Order. What is put and signalled to one member in one lane is seen there in that order: whoever sees a signal sees
+// all that was put before it. Lanes are not ordered among each other; they may go by different devices (rails).
+// Holding back. put() and signal() may wait for more, so that what belongs together goes as one message: a signal() to
+// the member in that lane, or post(), sends it.
+// Failure. A link that has broken stays so: put(), signal() and broken() tell, for that member alone; what was on its
+// way settles. Words of the status: which device or address, and what the network's library says.
+// Threads: any; calls are serialised inside.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::transport {
+
+/// Who takes part in a job, as a wire must know it.
+struct WireJob {
+  int own = 0;                     // this process's member number
+  std::vector<int> hosts;          // by member: equal numbers on equal hosts. Members of the own host are not linked
+  std::vector<std::string> names;  // by member, for errors: "rank 3 (host alpha, pid 4711)"
+  int lanes = 1;                   // that put() and signal() name
+  std::string own_ip;              // the address of this host that its peers reach (IPv4 or IPv6), which chooses the
+                                   // interface where TUTTI_INTERFACE does not; empty: any
+
+  int members() const { return static_cast<int>(hosts.size()); }
+  bool linked(int member) const { return hosts[static_cast<std::size_t>(member)] != hosts[static_cast<std::size_t>(own)]; }
+};
+
+/// A peer's exposed memory, as this process names it.
+using Region = std::uint32_t;
+
+/// Of a put whose source is still being read; 0: it has been.
+using Ticket = std::uint64_t;
+
+struct WireInfo {
+  std::string name;          // "ucx", "verbs"
+  std::string devices;       // what it goes by, for people: "tcp/eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
+  int rails = 1;             // lane k goes by rail k % rails
+  std::size_t copied = 0;    // puts of so many bytes are settled at once
+  double alpha_us = 0;       // latency of a signal
+  double gb_per_s = 0;       // of all rails together
+};
+
+class Wire {
+ public:
+  /// What a key or an address may take at most.
+  static constexpr std::size_t kMostKeyBytes = 256;
+  static constexpr std::size_t kMostAddressBytes = 64 << 10;
+
+  virtual ~Wire() = default;
+  virtual const WireInfo& info() const = 0;
+
+  /// What peers must know to reach this process. Valid for the wire's lifetime.
+  virtual const std::string& address() const = 0;
+  /// Everybody's, by member. Connections may be made here or when they are first needed. Errors: unsupported (peers
+  /// that cannot be reached by this wire; names them), system.
+  virtual Status meet(const std::vector<std::string>& addresses) = 0;
+
+  /// Lets peers write into [base, base + bytes), until conceal(). Errors: system, memory_limit (the limit of locked
+  /// memory, with what to do).
+  virtual Result<std::string> expose(std::byte* base, std::size_t bytes) = 0;
+  /// REQUIRES: no peer writes there any more, or its link is broken.
+  virtual void conceal(std::byte* base) = 0;
+  /// By the key that `member` has exposed it with. REQUIRES: linked(member).
+  virtual Result<Region> attach(int member, std::string_view key) = 0;
+  virtual void detach(Region region) = 0;
+
+  /// Writes `bytes` to `at` in the region. `from`: any memory of this process; what lies in exposed memory need not be
+  /// copied. Errors: the link is broken.
+  virtual Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+                     Ticket& ticket) = 0;
+  /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees `tag`
+  /// and all that was put before. Sends what was held back. Errors: the link is broken.
+  virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag) = 0;
+  virtual bool settled(Ticket ticket) = 0;
+  /// Sends what was held back, to everybody.
+  virtual Status post() = 0;
+  /// Moves what can be moved, both ways. True: something has.
+  virtual bool progress() = 0;
+  /// Sleeps until something may have come or has settled, or `most` has passed. May return early.
+  virtual void doze(std::chrono::nanoseconds most) = 0;
+
+  /// Ok, or why `member` cannot be reached any more. Cheap.
+  virtual Status broken(int member) = 0;
+};
+
+}  // namespace tutti::transport
