@@ -8,15 +8,15 @@
 //   ... everybody's key is exchanged ...
 //   TUTTI_ASSIGN(const Region there, wire->attach(member, key));
 //   TUTTI_TRY(wire->put(member, lane, there, at, from, bytes, ticket));   // `from` is read until settled(ticket)
-//   TUTTI_TRY(wire->signal(member, lane, there, cell, count, tag));       // seen after what was put before it
+//   TUTTI_TRY(wire->signal(member, lane, there, cell, count, tag, Push::now));  // seen after what was put before it
 //   TUTTI_TRY(wire->progress());                                          // again and again while waiting
 //
 // One Wire serves a process in one job, whatever communicators it makes; peers are named by their number in the job.
 //
 // Order. What is put and signalled to one member in one lane is seen there in that order: whoever sees a signal sees
 // all that was put before it. Lanes are not ordered among each other; they may go by different devices (rails).
-// Holding back. put() and signal() may wait for more, so that what belongs together goes as one message: a signal() to
-// the member in that lane, or post(), sends it.
+// Holding back. put(), and signal() with Push::later, may wait for more, so that what belongs together goes as one
+// message: a signal() with Push::now to the member in that lane, or post(), sends it.
 // Failure. A link that has broken stays so: put(), signal() and broken() tell, for that member alone; what was on its
 // way settles. Words of the status: which device or address, and what the network's library says.
 // Threads: any; calls are serialised inside.
@@ -52,6 +52,9 @@ using Region = std::uint32_t;
 
 /// Of a put whose source is still being read; 0: it has been.
 using Ticket = std::uint64_t;
+
+/// Whether a signal sends what was held back, and itself, or may be held back too.
+enum class Push : std::uint8_t { now, later };
 
 struct WireInfo {
   std::string name;          // "ucx", "verbs"
@@ -91,8 +94,9 @@ class Wire {
   virtual Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                      Ticket& ticket) = 0;
   /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees `tag`
-  /// and all that was put before. Sends what was held back. Errors: the link is broken.
-  virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag) = 0;
+  /// and all that was put before. Errors: the link is broken.
+  virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                        Push push) = 0;
   virtual bool settled(Ticket ticket) = 0;
   /// Sends what was held back, to everybody.
   virtual Status post() = 0;
