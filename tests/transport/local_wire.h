@@ -1,0 +1,96 @@
+// The smallest wire: the kernel writes into the peers' memory (process_vm_writev), in order and at once. The suite of
+// wires is tried on it.
+#pragma once
+
+#include <fmt/format.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+
+#include "transport/wire.h"
+
+namespace tutti::testing {
+
+class LocalWire final : public transport::Wire {
+ public:
+  explicit LocalWire(const transport::WireJob& job)
+      : job_(job), address_(std::to_string(::getpid())), broken_(job.hosts.size()) {
+    info_ = {"local", "memory", 1, SIZE_MAX, 1, 1};
+  }
+
+  /// Ok where the kernel lets this process write its own memory so; a sandbox may not.
+  static bool allowed() {
+    char from = 1, to = 0;
+    return write(::getpid(), &from, 1, &to) == 0 && to == 1;
+  }
+
+  const transport::WireInfo& info() const override { return info_; }
+  const std::string& address() const override { return address_; }
+  Status meet(const std::vector<std::string>& addresses) override {
+    for (const std::string& address : addresses) pids_.push_back(std::stoi(address));
+    return {};
+  }
+  Result<std::string> expose(std::byte* base, std::size_t) override {
+    return fmt::format("{}", reinterpret_cast<std::uintptr_t>(base));
+  }
+  void conceal(std::byte*) override {}
+  Result<transport::Region> attach(int, std::string_view key) override {
+    const std::lock_guard lock(mutex_);
+    regions_.push_back(reinterpret_cast<std::byte*>(std::stoull(std::string(key))));
+    return static_cast<transport::Region>(regions_.size() - 1);
+  }
+  void detach(transport::Region) override {}
+
+  Status put(int member, int, transport::Region to, std::size_t at, const void* from, std::size_t bytes,
+             transport::Ticket& ticket) override {
+    const std::lock_guard lock(mutex_);
+    ticket = 0;
+    return write_to(member, from, bytes, regions_[to] + at);
+  }
+  Status signal(int member, int, transport::Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                transport::Push) override {
+    const std::lock_guard lock(mutex_);
+    TUTTI_TRY(write_to(member, &tag, sizeof tag, regions_[to] + at + sizeof count));
+    return write_to(member, &count, sizeof count, regions_[to] + at);
+  }
+  bool settled(transport::Ticket) override { return true; }
+  Status post() override { return {}; }
+  bool progress() override { return false; }
+  void doze(std::chrono::nanoseconds most) override {
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, std::chrono::milliseconds(1)));
+  }
+  Status broken(int member) override {
+    const std::lock_guard lock(mutex_);
+    return broken_[static_cast<std::size_t>(member)];
+  }
+
+ private:
+  static int write(int pid, const void* from, std::size_t bytes, void* to) {
+    const iovec source{const_cast<void*>(from), bytes};
+    const iovec target{to, bytes};
+    return ::process_vm_writev(pid, &source, 1, &target, 1, 0) == static_cast<ssize_t>(bytes) ? 0 : errno;
+  }
+  Status write_to(int member, const void* from, std::size_t bytes, std::byte* to) {
+    Status& broken = broken_[static_cast<std::size_t>(member)];
+    if (broken.ok()) {
+      if (const int error = write(pids_[static_cast<std::size_t>(member)], from, bytes, to); error != 0) {
+        broken = system_error("writing to " + job_.names[static_cast<std::size_t>(member)], error);
+      }
+    }
+    return broken;
+  }
+
+  const transport::WireJob job_;
+  transport::WireInfo info_;
+  std::string address_;
+  std::mutex mutex_;
+  std::vector<int> pids_;
+  std::vector<std::byte*> regions_;
+  std::vector<Status> broken_;
+};
+
+}  // namespace tutti::testing

@@ -1,0 +1,20 @@
+// The suite of wires on the smallest one, which shows that the suite itself is right.
+#include "tests/transport/local_wire.h"
+#include "tests/transport/wire_suite.h"
+
+namespace tutti::testing {
+namespace {
+
+const WireMaker kLocal{
+    "Local",
+    [](const WireJob& job) -> Result<std::unique_ptr<Wire>> {
+      return std::unique_ptr<Wire>(std::make_unique<LocalWire>(job));
+    },
+    [] {
+      return std::string(LocalWire::allowed() ? "" : "the kernel does not let processes write each other's memory");
+    }};
+
+INSTANTIATE_TEST_SUITE_P(Local, WireSuite, every_way(kLocal), name_of_wire_test);
+
+}  // namespace
+}  // namespace tutti::testing
