@@ -58,7 +58,9 @@ Result<std::shared_ptr<CommunicatorInterface>> open_baseline(const std::string& 
   }
   std::shared_ptr<CommunicatorInterface> communicator;
   Status status;
-  open(settings, communicator, status);
+  BaselineSettings here = settings;
+  if (here.interface.empty()) here.interface = options::text(Option::interface);
+  open(here, communicator, status);
   if (!status.ok()) return status;
   return communicator;
 }

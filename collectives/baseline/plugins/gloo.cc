@@ -1,5 +1,5 @@
-// Gloo behind CommunicatorInterface: its TCP transport over the loopback interface. Ranks meet over files in a folder
-// of the temporary directory, which is gone as soon as all are connected.
+// Gloo behind CommunicatorInterface: its TCP transport over the loopback interface, or TUTTI_INTERFACE. Ranks meet over
+// files in a folder of the temporary directory (hosts must share it), which is gone as soon as all are connected.
 #include <fmt/format.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -288,7 +288,7 @@ class Cleanup {
 
 std::shared_ptr<GlooCommunicator> connect(const BaselineSettings& settings) {
   gloo::transport::tcp::attr where;
-  where.iface = "lo";
+  where.iface = settings.interface.empty() ? "lo" : settings.interface;
   std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(where);
   auto context = std::make_shared<gloo::rendezvous::Context>(settings.rank, settings.size);
   context->setTimeout(settings.timeout);

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""What TCP itself gives between two hosts: each sends `size` bytes to the other at the same time, as the ranks of an
+all-reduce of two hosts do, over one connection, with no protocol around it. Both sides poll.
+
+    tcp_limit.py                      # on one host: prints nothing, serves one measurement
+    tcp_limit.py --to ADDRESS -J FILE # on the other: JSON with microseconds per exchange, for each of the sizes
+"""
+import argparse
+import json
+import socket
+import struct
+import time
+
+PORT = 29399
+CHUNK = 1 << 20
+
+
+def exchange(connection, out, into):
+    """Sends all of `out` and fills `into`; does not wait for the one before it does the other."""
+    size = len(out)
+    sent = received = 0
+    while sent < size or received < size:
+        if sent < size:
+            try:
+                sent += connection.send(out[sent:sent + CHUNK])
+            except BlockingIOError:
+                pass
+        if received < size:
+            try:
+                got = connection.recv_into(into[received:])
+                if got == 0:
+                    raise OSError("the other side has ended")
+                received += got
+            except BlockingIOError:
+                pass
+
+
+def prepare(connection):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setblocking(False)
+    return connection
+
+
+def rounds_of(connection, size, count):
+    out, into = memoryview(bytearray(size)), memoryview(bytearray(size))
+    exchange(connection, out, into)
+    begun = time.perf_counter()
+    for _ in range(count):
+        exchange(connection, out, into)
+    return (time.perf_counter() - begun) / count
+
+
+def serve():
+    with socket.create_server(("", PORT)) as listener:
+        listener.settimeout(30)
+        connection = prepare(listener.accept()[0])
+    order = memoryview(bytearray(16))
+    while True:
+        exchange(connection, order[:16], order)
+        size, count = struct.unpack("qq", order)
+        if count == 0:
+            return
+        rounds_of(connection, size, count)
+
+
+def ask(connection, size, count):
+    exchange(connection, memoryview(struct.pack("qq", size, count)), memoryview(bytearray(16)))
+
+
+def measure(address, sizes, seconds):
+    until = time.monotonic() + 10
+    while True:
+        try:
+            connection = prepare(socket.create_connection((address, PORT), timeout=5))
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+    rows = []
+    for size in sizes:
+        ask(connection, size, 3)
+        once = rounds_of(connection, size, 3)
+        count = max(3, min(20000, int(seconds / once)))
+        ask(connection, size, count)
+        rows.append({"size": size, "time": rounds_of(connection, size, count) * 1e6})
+    ask(connection, 0, 0)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", metavar="ADDRESS")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8, 65536, 1 << 20, 16 << 20])
+    parser.add_argument("--time", type=float, default=0.1, help="seconds per size, at least")
+    parser.add_argument("-J", dest="json", metavar="FILE")
+    arguments = parser.parse_args()
+    if arguments.to is None:
+        return serve()
+    rows = measure(arguments.to, arguments.sizes, arguments.time)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"results": rows}, file)
+    else:
+        for row in rows:
+            print(f"{row['size']:10} B {row['time']:10.1f} us {row['size'] / row['time'] / 1000:8.3f} GB/s each way")
+
+
+main()
