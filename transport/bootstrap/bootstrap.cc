@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "transport/bootstrap/guest.h"
 #include "transport/bootstrap/hub.h"
+#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -84,6 +85,8 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Config config) {
 
 Status Bootstrap::meet(Config config) {
   const auto deadline = LocalRank::Clock::now() + deadline_;
+  const Endpoint& hub = config.listener != nullptr ? config.listener->endpoint() : config.hub;
+  if (!hub.is_unix() && !is_loopback(hub.address)) TUTTI_TRY(own_address({}).status());  // a wrong TUTTI_INTERFACE
   if (config.rank == 0) {
     if (config.listener == nullptr) {
       TUTTI_ASSIGN(config.listener, Listener::open(config.hub));

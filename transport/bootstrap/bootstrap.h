@@ -57,7 +57,7 @@ class Bootstrap {
 
   int rank() const { return local_->rank(); }
   int size() const { return local_->size(); }
-  /// Host and process of each rank.
+  /// Host, process and address of each rank.
   const std::vector<Identity>& roster() const { return roster_; }
 
   /// Everybody's blob, by rank; at most 16 MiB together. Errors: timeout (names who has not come), peer_died, aborted

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/parse.h"
+#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -76,10 +77,6 @@ void assume_one_host(Place& place) {
   place.one_host = true;
   place.local_rank = place.rank;
   place.local_size = place.size;
-}
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
 }
 
 Result<Place> from_tutti(const Variables& variables, const Surroundings& surroundings) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -51,6 +52,13 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
     return Attempt{invalid_argument(fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
   };
   if (const Status status = check_same_user(fd.value().get()); !status.ok()) return refuse(status.message());
+  Identity who = local.own();
+  if (const std::string source = local_address_of(fd.value().get()); !source.empty() && !is_loopback(source)) {
+    Result<OwnAddress> own = own_address_at(source);
+    if (!own.ok()) return {own.status(), true};
+    who.address = own.value().address;
+    who.interface = own.value().interface;
+  }
   Connection connection(fd.take());
 
   Result<Frame> first = wait_for_frame(connection, deadline);
@@ -68,7 +76,7 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   introduction.nonce = handshake.guest;
   introduction.rank = local.rank();
   introduction.size = local.size();
-  introduction.who = local.own();
+  introduction.who = std::move(who);
   introduction.proof = prove(secret, handshake, introduction);
   connection.send(frame_of(introduction));
 
@@ -85,6 +93,17 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   }
   entered = {std::move(connection), welcome.value().who};
   return {};
+}
+
+/// "; asked from host beta, 10.7.0.2 on eth0", where the network may be why nobody answers.
+std::string where_asked_from(const Endpoint& hub) {
+  if (hub.is_unix()) return {};
+  if (is_loopback(hub.address)) return fmt::format("; only host {} itself is reached there", host_name());
+  const Result<OwnAddress> own = own_address(routes_to(hub.address));
+  if (own.ok() && !own.value().address.empty()) {
+    return fmt::format("; asked from host {}, {} on {}", host_name(), own.value().address, own.value().interface);
+  }
+  return fmt::format("; asked from host {}, which has no address that others reach", host_name());
 }
 
 class GuestLoop {
@@ -129,7 +148,8 @@ class GuestLoop {
       local_.break_off(Status(Code::aborted, fmt::format("{} has left", name_of(0, hub_))));
     } else if (!local_.leaving()) {
       const std::string& why = connection_.why_closed();
-      std::string text = name_of(0, hub_) + (why.empty() ? " died" : fmt::format(" is lost: {}", why));
+      std::string text =
+          why.empty() ? name_of(0, hub_) + " died" : fmt::format("{} is lost: {}", name_and_address_of(0, hub_), why);
       local_.break_off(Status(Code::peer_died, text));
       local_.note_failure({Code::peer_died, 0, 0, std::move(text)});
     }
@@ -187,8 +207,8 @@ Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret&
     if (attempt.final) return attempt.status;
     log::debug("joining at {} failed, trying again: {}", hub.text(), attempt.status.message());
     if (Clock::now() + pause >= deadline) {
-      return Status(Code::timeout, fmt::format("rank 0 of {} has not come within {}; {}", local.size(),
-                                               seconds_text(limit), attempt.status.message()));
+      return Status(Code::timeout, fmt::format("rank 0 of {} has not come within {}; {}{}", local.size(),
+                                               seconds_text(limit), attempt.status.message(), where_asked_from(hub)));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<Clock::duration>(pause * 2, 50ms);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "transport/bootstrap/connection.h"
+#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -157,13 +158,25 @@ class Hub {
     member.presence = Presence::here;
     member.who = guest.who;
     member.connection = std::move(at->connection);
+    learn_own_address(member.connection.fd());
     Welcome welcome;
-    welcome.who = local_.own();
+    welcome.who = members_[0].who;
     welcome.proof = prove(secret_, at->handshake, welcome);
     member.connection.send(frame_of(welcome));
     pending_.erase(at);
     log::debug("{} is here", name_of(guest.rank, member.who));
     if (ranks_that_are(Presence::absent).empty()) close_meeting();
+  }
+
+  /// Where a rank on another host has reached this one is where all others do; rank 0 may listen everywhere.
+  void learn_own_address(int fd) {
+    Identity& own = members_[0].who;
+    const std::string source = local_address_of(fd);
+    if (!own.address.empty() || source.empty() || is_loopback(source)) return;
+    Result<OwnAddress> address = own_address_at(source);
+    if (!address.ok()) return;  // Bootstrap::connect has tried it before
+    own.address = address.value().address;
+    own.interface = address.value().interface;
   }
 
   void close_meeting() {
@@ -291,9 +304,9 @@ class Hub {
       if (met_) return;
       const std::vector<int> absent = ranks_that_are(Presence::absent);
       fail_meeting(Code::timeout,
-                   fmt::format("{} of {} {} not come within {}; {} {} here", rank_list(absent), local_.size(),
+                   fmt::format("{} of {} {} not come within {}; {} {} here{}", rank_list(absent), local_.size(),
                                absent.size() == 1 ? "has" : "have", limit, rank_list(ranks_that_are(Presence::here)),
-                               ranks_that_are(Presence::here).size() == 1 ? "is" : "are"));
+                               ranks_that_are(Presence::here).size() == 1 ? "is" : "are", where_hub_waits()));
       return;
     }
     const auto found = exchanges_.find(impatient.sequence);
@@ -307,6 +320,12 @@ class Hub {
                   fmt::format("{} of {} {} not come to exchange {} within {}; {} {} there", rank_list(missing),
                               local_.size(), missing.size() == 1 ? "has" : "have", impatient.sequence, limit,
                               rank_list(given), given.size() == 1 ? "is" : "are"));
+  }
+
+  /// "; rank 0 waits at 10.7.0.1:12345 on host alpha", which those who are absent may not reach.
+  std::string where_hub_waits() const {
+    if (listener_ == nullptr || listener_->endpoint().is_unix()) return {};
+    return fmt::format("; rank 0 waits at {} on host {}", listener_->endpoint().text(), local_.own().host);
   }
 
   void fail_meeting(Code code, const std::string& text) {
@@ -368,7 +387,8 @@ class Hub {
     if (local_.leaving()) return;
     const Member& member = members_[static_cast<std::size_t>(rank)];
     const std::string& why = member.connection.why_closed();
-    const std::string text = name_of(rank, member.who) + (why.empty() ? " died" : fmt::format(" is lost: {}", why));
+    const std::string text = why.empty() ? name_of(rank, member.who) + " died"
+                                         : fmt::format("{} is lost: {}", name_and_address_of(rank, member.who), why);
     if (!met_) return fail_meeting(Code::peer_died, text + " before all ranks had come");
     FailureNote note;
     note.rank = rank;

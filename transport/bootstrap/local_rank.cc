@@ -23,6 +23,12 @@ std::string name_of(int rank, const Identity& identity) {
   return fmt::format("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
 }
 
+std::string name_and_address_of(int rank, const Identity& identity) {
+  if (identity.address.empty()) return name_of(rank, identity);
+  return fmt::format("rank {} (host {}, pid {}, {} on {})", rank, identity.host, identity.pid, identity.address,
+                     identity.interface);
+}
+
 std::string seconds_text(std::chrono::milliseconds duration) {
   return fmt::format("{:g} s", static_cast<double>(duration.count()) / 1000);
 }

@@ -104,6 +104,9 @@ class LocalRank {
 
 /// "rank 2 (host alpha, pid 77)".
 std::string name_of(int rank, const Identity& identity);
+/// "rank 2 (host alpha, pid 77, 10.7.0.2 on eth0)", for what may be the network's fault; as name_of() without an
+/// address.
+std::string name_and_address_of(int rank, const Identity& identity);
 
 /// "5 s", "0.25 s".
 std::string seconds_text(std::chrono::milliseconds duration);

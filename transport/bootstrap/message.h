@@ -28,7 +28,8 @@ inline constexpr std::size_t kHeaderBytes = 5;
 inline constexpr std::size_t kMaxPayload = 16 << 20;     // from a rank that has proven itself
 inline constexpr std::size_t kMaxUnprovenPayload = 512;  // from anybody
 inline constexpr std::size_t kMaxHostName = 255;
-inline constexpr std::size_t kMaxText = 4096;  // of an error sentence
+inline constexpr std::size_t kMaxAddressText = 64;  // of a numeric address, or of an interface's name
+inline constexpr std::size_t kMaxText = 4096;       // of an error sentence
 inline constexpr int kMaxRanks = 1 << 20;
 
 using Nonce = std::array<unsigned char, 32>;
@@ -72,13 +73,15 @@ class FrameReader {
   std::size_t at_ = 0;
 };
 
-/// Who a rank is, for error sentences.
+/// Who a rank is, for error sentences, and where its peers on other hosts reach it.
 struct Identity {
   std::string host;
   std::int64_t pid = 0;
+  std::string address;    // numeric (interfaces.h); empty where all ranks meet inside one host
+  std::string interface;  // that has it
   template <class Archive>
   void fields(Archive& archive) {
-    archive(host, kMaxHostName)(pid);
+    archive(host, kMaxHostName)(pid)(address, kMaxAddressText)(interface, kMaxAddressText);
   }
   friend bool operator==(const Identity&, const Identity&) = default;
 };

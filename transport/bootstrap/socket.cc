@@ -2,8 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,13 +9,17 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
-#include "base/options.h"
 #include "base/parse.h"
+#include "transport/bootstrap/interfaces.h"
 #include "transport/bootstrap/secret.h"
 
 namespace tutti::bootstrap {
@@ -31,6 +33,12 @@ struct Address {
 };
 
 Result<std::vector<Address>> resolve(const Endpoint& endpoint) {
+  if (const std::size_t comma = endpoint.address.find(','); comma != std::string::npos) {
+    TUTTI_ASSIGN(std::vector<Address> all, resolve({endpoint.address.substr(0, comma), endpoint.port}));
+    TUTTI_ASSIGN(const std::vector<Address> others, resolve({endpoint.address.substr(comma + 1), endpoint.port}));
+    all.insert(all.end(), others.begin(), others.end());
+    return all;
+  }
   if (endpoint.is_unix()) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
@@ -65,7 +73,11 @@ Result<std::vector<Address>> resolve(const Endpoint& endpoint) {
 std::string numeric(const Address& address) {
   char host[NI_MAXHOST] = {};
   const int error = ::getnameinfo(address.get(), address.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  return error == 0 ? host : "?";
+  // As an IPv4 address where a socket for both kinds has it.
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string text = error == 0 ? host : "?";
+  const bool mapped = text.rfind(kMapped, 0) == 0 && text.find('.') != std::string::npos;
+  return mapped ? text.substr(kMapped.size()) : text;
 }
 
 int port_of(const Address& address) {
@@ -73,31 +85,6 @@ int port_of(const Address& address) {
     return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
-}
-
-/// The address to listen on when none was given.
-Result<std::string> own_address() {
-  const std::string& wanted = options::text(Option::interface);
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return system_error("cannot list the network interfaces", errno);
-  std::string found;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || !(entry->ifa_flags & IFF_UP)) continue;
-    Address address;
-    address.size = sizeof(sockaddr_in);
-    std::memcpy(&address.storage, entry->ifa_addr, address.size);
-    const std::string text = numeric(address);
-    if (wanted.empty() ? !(entry->ifa_flags & IFF_LOOPBACK) : wanted == entry->ifa_name || wanted == text) {
-      found = text;
-      break;
-    }
-  }
-  ::freeifaddrs(list);
-  if (found.empty() && !wanted.empty()) {
-    return invalid_argument(
-        fmt::format("TUTTI_INTERFACE: no interface that is up has the name or IPv4 address {}", quote(wanted)));
-  }
-  return found.empty() ? std::string("127.0.0.1") : found;
 }
 
 void set_option(int fd, int level, int name, int value) { (void)::setsockopt(fd, level, name, &value, sizeof value); }
@@ -110,12 +97,67 @@ void tune(int fd, bool is_unix) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 3);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 14'000);  // the same for what was sent and is not acknowledged
 }
 
 int family_of(int fd) {
   Address address;
   address.size = sizeof address.storage;
   return ::getsockname(fd, address.get(), &address.size) == 0 ? address.storage.ss_family : AF_UNSPEC;
+}
+
+/// An address in this many milliseconds or not at all: the next one, or another attempt, may do better.
+constexpr int kMostForOneAddress = 3000;
+
+/// On all interfaces, for IPv4 and IPv6 where the kernel has both.
+std::vector<Address> everywhere(std::uint16_t port) {
+  std::vector<Address> addresses(2);
+  auto* six = reinterpret_cast<sockaddr_in6*>(&addresses[0].storage);
+  six->sin6_family = AF_INET6;
+  six->sin6_port = htons(port);
+  addresses[0].size = sizeof(sockaddr_in6);
+  auto* four = reinterpret_cast<sockaddr_in*>(&addresses[1].storage);
+  four->sin_family = AF_INET;
+  four->sin_port = htons(port);
+  addresses[1].size = sizeof(sockaddr_in);
+  return addresses;
+}
+
+/// Whether text is an address rather than a name, or several.
+bool is_numeric(const std::string& text) {
+  std::array<unsigned char, 16> bytes{};
+  return ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 ||
+         ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), bytes.data()) == 1;
+}
+
+/// What rank 0 binds to at an endpoint. Errors: system, where none of the addresses is of this host.
+Result<std::vector<Address>> addresses_to_bind(const Endpoint& endpoint) {
+  TUTTI_ASSIGN(std::vector<Address> addresses, resolve(endpoint));
+  const bool several = endpoint.address.find(',') != std::string::npos;
+  if (endpoint.is_unix() || (is_loopback(endpoint.address) && !several)) return addresses;
+  TUTTI_ASSIGN(const std::vector<InterfaceAddress> own, list_addresses());
+  const bool is_own = std::any_of(addresses.begin(), addresses.end(), [&](const Address& address) {
+    const std::string text = numeric(address);
+    return is_loopback(text) || std::any_of(own.begin(), own.end(), [&](const auto& one) {
+             return text.substr(0, text.find('%')) == one.address;
+           });
+  });
+  if (!is_own) {
+    return Status(Code::system,
+                  fmt::format("rank 0 cannot listen at {}: that is not an address of its host {}, which has "
+                              "{}; expected TUTTI_MASTER_ADDR to be the host of rank 0",
+                              endpoint.text(), host_name(), describe_addresses(own)));
+  }
+  return is_numeric(endpoint.address) ? addresses : everywhere(endpoint.port);
+}
+
+/// Why an attempt to connect has failed, for people.
+std::string words_of(int error) {
+  const std::string text = std::strerror(error);
+  if (error == ETIMEDOUT)
+    return text + " (the host is down, the address is another's, or a firewall drops what is sent)";
+  if (error == EHOSTUNREACH) return text + " (no such host on that network, or a firewall rejects what is sent)";
+  return text;
 }
 
 /// errno of the attempt; 0 when connected.
@@ -142,9 +184,10 @@ std::string Endpoint::text() const {
 Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& at) {
   Endpoint endpoint = at;
   if (endpoint.address.empty()) {
-    TUTTI_ASSIGN(endpoint.address, own_address());
+    TUTTI_ASSIGN(const OwnAddress own, own_address_at({}));
+    endpoint.address = own.address.empty() ? "127.0.0.1" : own.address;
   }
-  TUTTI_ASSIGN(const std::vector<Address> addresses, resolve(endpoint));
+  TUTTI_ASSIGN(const std::vector<Address> addresses, addresses_to_bind(endpoint));
   int error = EADDRNOTAVAIL;
   for (const Address& address : addresses) {
     Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -153,6 +196,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& at) {
       continue;
     }
     if (!endpoint.is_unix()) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address.storage.ss_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (::bind(fd.get(), address.get(), address.size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
       error = errno;
       continue;
@@ -183,15 +227,30 @@ Fd Listener::accept(int& error_number) {
 
 Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
   TUTTI_ASSIGN(const std::vector<Address> addresses, resolve(to));
-  int error = EADDRNOTAVAIL;
+  const auto began = std::chrono::steady_clock::now();
+  std::string why;
   for (const Address& address : addresses) {
+    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
+    const int left = std::max(0, timeout_ms - static_cast<int>(spent.count()));
     Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    error = fd ? finish_connecting(fd.get(), address, timeout_ms) : errno;
-    if (error != 0) continue;
-    tune(fd.get(), to.is_unix());
-    return fd;
+    const int error = fd ? finish_connecting(fd.get(), address, std::min(left, kMostForOneAddress)) : errno;
+    if (error == 0) {
+      tune(fd.get(), to.is_unix());
+      return fd;
+    }
+    if (!why.empty()) why += "; ";
+    if (!to.is_unix() && !is_numeric(to.address)) why += numeric(address) + ": ";
+    why += words_of(error);
   }
-  return system_error(fmt::format("nobody answers at {}", to.text()), error);
+  return Status(Code::system, fmt::format("nobody answers at {}: {}", to.text(), why));
+}
+
+std::string local_address_of(int fd) {
+  Address address;
+  address.size = sizeof address.storage;
+  const bool known = ::getsockname(fd, address.get(), &address.size) == 0 && address.storage.ss_family != AF_UNIX;
+  const std::string text = known ? numeric(address) : "";
+  return text.substr(0, text.find('%'));
 }
 
 Status check_same_user(int fd) {

@@ -11,7 +11,8 @@
 
 namespace tutti::bootstrap {
 
-/// Where somebody listens: a host name or address and a TCP port, or "@name" for an abstract Unix socket (port 0).
+/// Where somebody listens: a host name or address (or several of the same host, with commas between them: whoever
+/// connects tries each) and a TCP port, or "@name" for an abstract Unix socket (port 0).
 struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
@@ -23,8 +24,9 @@ struct Endpoint {
 /// What rank 0 opens first; from then on the others may connect, and wait until it serves them. Closed on destruction.
 class Listener {
  public:
-  /// Port 0 takes a free one. An empty address takes that of TUTTI_INTERFACE (its name or address) or else of the first
-  /// network interface that is up, loopback last. Errors: system, invalid_argument.
+  /// Port 0 takes a free one. An empty address takes the one that interfaces.h chooses, loopback where this host has no
+  /// other. At a name, and at several addresses, it listens on all interfaces: on its own host a name often means
+  /// loopback alone. Errors: system (names what this host has when the address is another's), invalid_argument.
   static Result<std::unique_ptr<Listener>> open(const Endpoint& at);
   /// An abstract Unix socket with a random name.
   static Result<std::unique_ptr<Listener>> open_local();
@@ -41,8 +43,11 @@ class Listener {
   Endpoint endpoint_;
 };
 
-/// One attempt. Name resolution may block beyond `timeout_ms`.
+/// One attempt at each address, of a few seconds at most. Name resolution may block beyond `timeout_ms`.
 Result<Fd> connect_to(const Endpoint& to, int timeout_ms);
+
+/// This process's end of a TCP connection, numeric; empty for a Unix socket.
+std::string local_address_of(int fd);
 
 /// A Unix socket's other end belongs to this process's user (or to root); other sockets pass. Errors: invalid_argument.
 Status check_same_user(int fd);

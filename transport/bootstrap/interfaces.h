@@ -1,0 +1,67 @@
+// Which of a host's addresses its peers on other hosts are told. Pure functions of a list of addresses;
+// list_addresses() and routes_to() alone ask the system.
+//
+// TUTTI_INTERFACE decides where it is set: a comma-separated list, whose first item that this host has is taken, so
+// that one value serves hosts that differ; a '^' before the list leaves out what it names. An item is an interface's
+// name
+// ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a network
+// ("10.7.0.0/16", "fd00:7::/32").
+// Without it: the address from which this host reaches the meeting place; where that is not known, or is of this host
+// alone, that of the default route; else the first. Loopback, interfaces that are down, IPv6 link-local addresses
+// (worth nothing without the number of an interface) and those of bridges for containers and virtual machines (docker0,
+// br-*, virbr0, ...), which every host has with the same address, are never guessed; tunnels, ends of veth pairs and
+// IPv4 link-local addresses only where there is nothing else.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::bootstrap {
+
+/// One address of one interface.
+struct InterfaceAddress {
+  std::string interface;
+  std::string address;  // numeric; IPv6 without a scope
+  bool up = true;       // and with a carrier
+  bool loopback = false;
+};
+
+/// Addresses of this host from which it sends to others, as its routes have it; empty where there is no route.
+struct Routes {
+  std::string to_peers;  // to the meeting place
+  std::string by_default;
+};
+
+struct OwnAddress {
+  std::string address;    // empty: this host has none that another could reach
+  std::string interface;  // that has it
+  std::string why;        // "TUTTI_INTERFACE", "the route to the meeting place", "the default route", "the first"
+};
+
+/// In the order of the kernel. Errors: system.
+Result<std::vector<InterfaceAddress>> list_addresses();
+
+/// `peers`: a host name or address; empty, or the name of a Unix socket: not known. Sends nothing, but may wait for the
+/// resolution of a name.
+Routes routes_to(const std::string& peers);
+
+/// `wanted`: as TUTTI_INTERFACE; `host`: this one's name, for errors. Errors: invalid_argument (nothing here is wanted;
+/// names what there is).
+Result<OwnAddress> choose_address(const std::vector<InterfaceAddress>& all, std::string_view wanted,
+                                  const Routes& routes, std::string_view host);
+
+/// This process's, by TUTTI_INTERFACE and the routes. Errors: system, invalid_argument.
+Result<OwnAddress> own_address(const Routes& routes);
+/// Likewise, where connections to peers leave from, or come in at, `source`; empty: not known.
+Result<OwnAddress> own_address_at(const std::string& source);
+
+/// "eth0 (10.7.0.2, fd00::2), lo (127.0.0.1)"; "no address" when there is none. Leaves out what is down.
+std::string describe_addresses(const std::vector<InterfaceAddress>& all);
+
+/// "127.0.0.1", "::1", "localhost" and the like, which no other host reaches.
+bool is_loopback(std::string_view address);
+
+}  // namespace tutti::bootstrap
