@@ -1,0 +1,10 @@
+# Tests between hosts, which are network namespaces here (scripts/hosts.py). Where those are not allowed they are skipped.
+tutti_tests(hosts LABELS hosts)
+get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+foreach(target ${targets})
+  if(target MATCHES "^test_hosts_")
+    target_compile_definitions(${target} PRIVATE TUTTI_HOSTS_PROGRAM="${CMAKE_SOURCE_DIR}/scripts/hosts.py")
+    string(REPLACE "test_hosts_" "hosts." test ${target})
+    set_tests_properties(${test} PROPERTIES PROCESSORS 2)
+  endif()
+endforeach()
