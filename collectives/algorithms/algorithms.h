@@ -17,6 +17,7 @@ struct PlanRequest {
 
 plan::Plan all_reduce_one_shot(const PlanRequest& request);
 plan::Plan all_reduce_two_shot(const PlanRequest& request);
+plan::Plan all_reduce_staged_one_shot(const PlanRequest& request);
 plan::Plan all_reduce_staged_two_shot(const PlanRequest& request);
 plan::Plan all_reduce_ring(const PlanRequest& request);
 plan::Plan all_reduce_halving_doubling(const PlanRequest& request);
@@ -28,25 +29,31 @@ plan::Plan reduce_scatter_one_shot(const PlanRequest& request);
 plan::Plan reduce_scatter_staged_direct(const PlanRequest& request);
 plan::Plan reduce_scatter_ring(const PlanRequest& request);
 plan::Plan reduce_scatter_halving(const PlanRequest& request);
+plan::Plan reduce_scatter_hierarchical(const PlanRequest& request);
 
 plan::Plan all_gather_direct(const PlanRequest& request);
 plan::Plan all_gather_one_shot(const PlanRequest& request);
+plan::Plan all_gather_staged_direct(const PlanRequest& request);
 plan::Plan all_gather_ring(const PlanRequest& request);
 plan::Plan all_gather_bruck(const PlanRequest& request);
+plan::Plan all_gather_hierarchical(const PlanRequest& request);
 
 plan::Plan broadcast_direct(const PlanRequest& request);
 plan::Plan broadcast_one_shot(const PlanRequest& request);
 plan::Plan broadcast_chain(const PlanRequest& request);
 plan::Plan broadcast_double_binary_tree(const PlanRequest& request);
+plan::Plan broadcast_hierarchical(const PlanRequest& request);
 
 plan::Plan reduce_direct(const PlanRequest& request);
 plan::Plan reduce_one_shot(const PlanRequest& request);
 plan::Plan reduce_chain(const PlanRequest& request);
 plan::Plan reduce_double_binary_tree(const PlanRequest& request);
+plan::Plan reduce_hierarchical(const PlanRequest& request);
 
 plan::Plan all_to_all_direct(const PlanRequest& request);
 plan::Plan all_to_all_one_shot(const PlanRequest& request);
 plan::Plan all_to_all_pairwise(const PlanRequest& request);
+plan::Plan all_to_all_hierarchical(const PlanRequest& request);
 
 plan::Plan gather_direct(const PlanRequest& request);
 plan::Plan gather_one_shot(const PlanRequest& request);

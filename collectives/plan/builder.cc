@@ -14,6 +14,12 @@ constexpr std::int32_t kPublished = -1;
 
 int receiver_of(std::uint64_t key) { return static_cast<int>(key >> (kRankBits + kLaneBits)); }
 
+int pieces_of(const std::vector<Range>& ranges) {
+  int count = 0;
+  for (const Range& range : ranges) count += range.count;
+  return count;
+}
+
 bool sums_anything(const Plan& plan) {
   for (const RankPlan& rank : plan.of_rank) {
     for (const Lane& lane : rank.lanes) {
@@ -135,16 +141,21 @@ void RankBuilder::reduce_last(std::vector<Range> dsts, std::vector<Range> srcs) 
   add({.kind = StepKind::reduce, .last = true, .sources = std::move(srcs), .destinations = std::move(dsts)});
 }
 
-void RankBuilder::send(int peer, Range src) {
+void RankBuilder::send(int peer, const std::vector<Range>& srcs) {
   TUTTI_CHECK(peer != rank_);
   Builder::Link& link = builder_->link(rank_, peer, lane_);
   const auto number = static_cast<std::int32_t>(link.sent.size());
-  link.sent.push_back(src.count);
+  const int count = pieces_of(srcs);
+  link.sent.push_back(count);
   link.credit_waits.push_back(number);
   link.data_signals.push_back(true);
-  const Range slot = builder_->slots_of(rank_, peer, lane_, number, src.count);
+  Range slot = builder_->slots_of(rank_, peer, lane_, number, count);
   add({.kind = StepKind::wait, .guard = Guard::from_third_round, .channel = Channel::credit, .peer = peer});
-  add({.kind = StepKind::put, .peer = peer, .sources = {src}, .destinations = {slot}});
+  for (const Range& src : srcs) {
+    slot.count = src.count;
+    add({.kind = StepKind::put, .peer = peer, .sources = {src}, .destinations = {slot}});
+    slot.first += src.count;
+  }
   add({.kind = StepKind::signal, .peer = peer});
 }
 
@@ -170,9 +181,13 @@ void RankBuilder::reclaim(int reader) {
   add({.kind = StepKind::wait, .guard = Guard::from_third_round, .channel = Channel::credit, .peer = reader});
 }
 
-void RankBuilder::recv(int peer, Range dst) {
-  const Range slot = take(peer, dst.count);
-  copy(dst, slot);
+void RankBuilder::recv(int peer, const std::vector<Range>& dsts) {
+  Range slot = take(peer, pieces_of(dsts));
+  for (const Range& dst : dsts) {
+    slot.count = dst.count;
+    copy(dst, slot);
+    slot.first += dst.count;
+  }
   release(peer);
 }
 

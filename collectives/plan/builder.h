@@ -86,8 +86,11 @@ class RankBuilder {
   void reduce_last(std::vector<Range> dsts, std::vector<Range> srcs);
 
   // Through slots.
-  void send(int peer, Range src);
-  void recv(int peer, Range dst);
+  void send(int peer, Range src) { send(peer, std::vector<Range>{src}); }
+  void recv(int peer, Range dst) { recv(peer, std::vector<Range>{dst}); }
+  /// The same with ranges that do not lie one behind the other, as one message.
+  void send(int peer, const std::vector<Range>& srcs);
+  void recv(int peer, const std::vector<Range>& dsts);
   /// dst = received + own (operands in this order), `last` as in reduce_last.
   void recv_reduce(int peer, Range dst, Range own, bool last = false);
   /// Sends received + own on to `to`, keeping nothing.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"
@@ -86,6 +87,99 @@ TEST(Bytes, HierarchicalCrossesHostsAsAFewAsHostsNeed) {
       for (int r = 0; r < n; ++r) away += hosts[r] == host ? counts[r].pieces_put_away : 0;
       EXPECT_EQ(away * h, 2 * (h - 1) * plan.pieces);  // 2(H-1)/H S per host
     }
+  }
+}
+
+/// Groupings of ranks into hosts: even, uneven, dealt out in turn, one host, one rank each.
+const std::vector<std::vector<int>> kGroupings = {{0, 0, 1, 1},          {0, 0, 0, 1, 2, 2}, {2, 0, 2, 1, 0, 0},
+                                                  {0, 1, 2, 0, 1, 2, 0}, {0, 0, 0},          {5, 6, 3}};
+
+struct ByHost {
+  int hosts = 0;
+  std::map<int, std::int64_t> ranks;    // on each host
+  std::map<int, std::int64_t> sent;     // pieces from there to other hosts
+  std::map<int, std::int64_t> arrived;  // pieces to there from other hosts
+  std::int64_t messages = 0;            // between hosts
+  int pieces = 0;
+};
+
+ByHost across(Collective collective, const char* name, const std::vector<int>& hosts, int root = 0) {
+  const int n = static_cast<int>(hosts.size());
+  const Plan plan = algorithms::find(collective, name)->build({collective, n, root, hosts});
+  ByHost result;
+  result.pieces = plan.pieces;
+  for (const int host : hosts) ++result.ranks[host];
+  result.hosts = static_cast<int>(result.ranks.size());
+  std::int64_t sent = 0;
+  for (int r = 0; r < n; ++r) {
+    const auto& steps = plan.of_rank[static_cast<std::size_t>(r)].lanes.front().steps;
+    const int here = hosts[static_cast<std::size_t>(r)];
+    for (const Step& step : steps) {
+      if (step.peer < 0 || hosts[static_cast<std::size_t>(step.peer)] == here) continue;
+      if (step.kind == StepKind::signal && step.channel == Channel::data) ++result.messages;
+      if (step.kind != StepKind::put) continue;
+      result.sent[here] += step.sources.front().count;
+      result.arrived[hosts[static_cast<std::size_t>(step.peer)]] += step.sources.front().count;
+      sent += step.sources.front().count;
+    }
+  }
+  EXPECT_EQ(total(count(plan, hosts)).pieces_put_away, sent);
+  return result;
+}
+
+TEST(Bytes, HierarchicalReduceScatterSendsEachForeignBlockOnce) {
+  for (const std::vector<int>& hosts : kGroupings) {
+    ByHost moved = across(Collective::reduce_scatter, "hierarchical", hosts);
+    for (const auto& [host, ranks] : moved.ranks) {
+      const auto n = static_cast<std::int64_t>(hosts.size());
+      EXPECT_EQ(moved.sent[host], moved.hosts == 1 ? 0 : n - ranks);
+    }
+  }
+}
+
+TEST(Bytes, HierarchicalAllGatherBringsEachForeignBlockOnce) {
+  for (const std::vector<int>& hosts : kGroupings) {
+    ByHost moved = across(Collective::all_gather, "hierarchical", hosts);
+    for (const auto& [host, ranks] : moved.ranks) {
+      EXPECT_EQ(moved.arrived[host], static_cast<std::int64_t>(hosts.size()) - ranks);
+    }
+  }
+}
+
+TEST(Bytes, HierarchicalBroadcastAndReduceCrossToEachOtherHostOnce) {
+  for (const std::vector<int>& hosts : kGroupings) {
+    for (int root = 0; root < static_cast<int>(hosts.size()); ++root) {
+      ByHost down = across(Collective::broadcast, "hierarchical", hosts, root);
+      ByHost up = across(Collective::reduce, "hierarchical", hosts, root);
+      const int host_of_root = hosts[static_cast<std::size_t>(root)];
+      for (const auto& [host, ranks] : down.ranks) {
+        EXPECT_EQ(down.arrived[host], host == host_of_root ? 0 : down.pieces);
+        EXPECT_EQ(up.sent[host], host == host_of_root ? 0 : up.pieces);
+        EXPECT_LE(down.sent[host], down.pieces);  // a chain: nobody sends more than once
+      }
+    }
+  }
+}
+
+TEST(Bytes, HierarchicalAllToAllMovesWhatMustInMessagesOfWholeHosts) {
+  for (const std::vector<int>& hosts : kGroupings) {
+    ByHost moved = across(Collective::all_to_all, "hierarchical", hosts);
+    ByHost pairwise = across(Collective::all_to_all, "pairwise", hosts);
+    const auto n = static_cast<std::int64_t>(hosts.size());
+    std::int64_t messages = 0;
+    for (const auto& [host, ranks] : moved.ranks) {
+      EXPECT_EQ(moved.sent[host], ranks * (n - ranks));
+      messages += n - ranks;  // from this host, one for each rank of another
+    }
+    for (const auto& [host, pieces] : pairwise.sent) EXPECT_EQ(moved.sent[host], pieces);
+    EXPECT_EQ(moved.messages, messages);
+  }
+}
+
+TEST(Bytes, OneStepAlgorithmsSendEverybodyOneMessage) {
+  for (int n = 2; n <= 16; ++n) {
+    for (const Counts& c : counts_of(Collective::all_reduce, "staged_one_shot", n)) EXPECT_EQ(c.messages, n - 1);
+    for (const Counts& c : counts_of(Collective::all_gather, "staged_direct", n)) EXPECT_EQ(c.pieces_put, n - 1);
   }
 }
 

@@ -1,0 +1,24 @@
+// Everybody sends its block to everybody: one step, for links that only put.
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/phases.h"
+
+namespace tutti::algorithms {
+
+using plan::Builder;
+using plan::Plan;
+using plan::RankBuilder;
+
+Plan all_gather_staged_direct(const PlanRequest& request) {
+  const int n = request.ranks;
+  if (n == 1) return alone(request, "staged_direct");
+  Builder b(request.collective, "staged_direct", n, /*pieces=*/n);
+  for (int r = 0; r < n; ++r) {
+    RankBuilder me = b.rank(r);
+    for (const int peer : others_from(r, n)) me.send(peer, me.input(r));
+    me.copy(me.output(r), me.input(r));
+    for (const int peer : others_from(r, n)) me.recv(peer, me.output(peer));
+  }
+  return b.finish();
+}
+
+}  // namespace tutti::algorithms
