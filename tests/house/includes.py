@@ -11,7 +11,7 @@ WORDS = {"types"}
 CONTRACTS = WORDS | {"base", "transport"}
 COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
                "collectives/executor", "call"}
-TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc"}
+TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/ucx"}
 LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "api", "interface"}
 ANYTHING = None
 ROOMS = {
@@ -25,6 +25,7 @@ ROOMS = {
     "transport/inproc": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
+    "transport/ucx": CONTRACTS,
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
     "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},
@@ -55,6 +56,7 @@ THIRD_PARTIES = {
     r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],
+    r"uc[ps]/": ["transport/ucx"],
     r"cuda": ["device", "transport/cuda_ipc", "collectives/executor/cuda", "perf"],
     r"hwy/": ["collectives/reduce"],
     r"(torch|ATen|c10)/": ["training", "examples", "perf/training"],

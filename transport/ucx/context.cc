@@ -1,0 +1,146 @@
+#include "transport/ucx/context.h"
+
+#ifdef TUTTI_HAS_UCX
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/options.h"
+
+namespace tutti::ucx {
+
+namespace {
+
+// A peer that says nothing is asked after so long (UCX), and a connection without traffic is tried as often (TCP).
+constexpr const char* kKeepalive = "5s";
+
+/// The interface that has the address; empty: none.
+std::string interface_of(const std::string& ip) {
+  unsigned char wanted[sizeof(in6_addr)] = {};
+  const int family = ip.find(':') == std::string::npos ? AF_INET : AF_INET6;
+  if (inet_pton(family, ip.substr(0, ip.find('%')).c_str(), wanted) != 1) return "";
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string name;
+  for (const ifaddrs* one = all; one != nullptr && name.empty(); one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+    const void* has = family == AF_INET
+                          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr)
+                          : &reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
+    if (std::memcmp(has, wanted, family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr)) == 0) name = one->ifa_name;
+  }
+  freeifaddrs(all);
+  return name;
+}
+
+/// "mlx5_0:1" for each active port of the RDMA devices in a folder.
+std::vector<std::string> rdma_ports(const std::filesystem::path& folder) {
+  std::vector<std::string> ports;
+  std::error_code error;
+  for (const auto& device : std::filesystem::directory_iterator(folder, error)) {
+    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", error)) {
+      std::string state;
+      std::getline(std::ifstream(port.path() / "state"), state);
+      if (state.find("ACTIVE") == std::string::npos) continue;
+      ports.push_back(device.path().filename().string() + ":" + port.path().filename().string());
+    }
+  }
+  std::sort(ports.begin(), ports.end());
+  return ports;
+}
+
+/// Sets what the user's environment does not.
+void set(const Ucp& ucp, ucp_config_t* config, const char* name, const std::string& value, const char* prefix = "") {
+  if (std::getenv(fmt::format("UCX_{}{}", prefix, name).c_str()) != nullptr) return;
+  (void)ucp.config_modify(config, name, value.c_str());
+}
+
+}  // namespace
+
+Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root) {
+  const std::string interface = interface_of(ip);
+  if (interface.empty()) {
+    return invalid_argument(fmt::format("UCX: no interface of this host has the address {}", ip));
+  }
+  const std::string folder =
+      that_alone ? "/sys/class/net/" + interface + "/device/infiniband" : "/sys/class/infiniband";
+  std::string devices = interface;
+  for (const std::string& port : rdma_ports(root + folder)) devices += "," + port;
+  return devices;
+}
+
+Result<std::unique_ptr<Context>> Context::open(const transport::WireJob& job) {
+  TUTTI_ASSIGN(const Ucp* table, ucx::ucp());
+  std::unique_ptr<Context> context(new Context(*table));
+  TUTTI_TRY(context->start(job));
+  return context;
+}
+
+Status Context::start(const transport::WireJob& job) {
+  ucp_config_t* config = nullptr;
+  TUTTI_TRY(check(ucp_.config_read(nullptr, nullptr, &config), "ucp_config_read"));
+  const std::unique_ptr<ucp_config_t, decltype(ucp_.config_release)> kept(config, ucp_.config_release);
+  devices_ = "any device";
+  if (const char* chosen = std::getenv("UCX_NET_DEVICES"); chosen != nullptr) {
+    devices_ = fmt::format("{} (UCX_NET_DEVICES)", chosen);
+  } else if (!job.own_ip.empty()) {
+    TUTTI_ASSIGN(devices_, devices_for(job.own_ip, !options::text(Option::interface).empty()));
+    set(ucp_, config, "NET_DEVICES", devices_);
+    if (job.own_ip.find(':') != std::string::npos) set(ucp_, config, "AF_PRIO", "inet6,inet", "TCP_");
+  }
+  set(ucp_, config, "TLS", "^shm");
+  set(ucp_, config, "KEEPALIVE_INTERVAL", kKeepalive);
+  set(ucp_, config, "KEEPIDLE", kKeepalive, "TCP_");
+
+  ucp_params_t wanted{};
+  wanted.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  wanted.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  wanted.name = "tutti";
+  const ucs_status_t made = ucp_.init_version(UCP_API_MAJOR, UCP_API_MINOR, &wanted, config, &context_);
+  if (made != UCS_OK) {
+    const char* transports = std::getenv("UCX_TLS");
+    return unsupported(fmt::format("UCX finds nothing to go by: {} with devices {} and transports {}", words_of(made),
+                                   devices_, transports != nullptr ? transports : "all but shared memory"));
+  }
+  return start_worker();
+}
+
+Status Context::start_worker() {
+  ucp_worker_params_t how{};
+  how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  how.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  TUTTI_TRY(check(ucp_.worker_create(context_, &how, &worker_), "ucp_worker_create"));
+
+  ucp_worker_attr_t attributes{};
+  attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
+  TUTTI_TRY(check(ucp_.worker_query(worker_, &attributes), "ucp_worker_query"));
+  parcel_bytes_ = std::min(kParcel, attributes.max_am_header);
+
+  ucp_address_t* address = nullptr;
+  std::size_t bytes = 0;
+  TUTTI_TRY(check(ucp_.worker_get_address(worker_, &address, &bytes), "ucp_worker_get_address"));
+  address_ = std::string(kMagic) + std::string(reinterpret_cast<const char*>(address), bytes);
+  ucp_.worker_release_address(worker_, address);
+  if (address_.size() > transport::Wire::kMostAddressBytes) {
+    return unsupported(fmt::format(
+        "UCX: the address of this process takes {} bytes; name fewer devices (UCX_NET_DEVICES)", address_.size()));
+  }
+  return check(ucp_.worker_get_efd(worker_, &event_), "ucp_worker_get_efd");
+}
+
+Context::~Context() {
+  if (worker_ != nullptr) ucp_.worker_destroy(worker_);
+  if (context_ != nullptr) ucp_.cleanup(context_);
+}
+
+}  // namespace tutti::ucx
+
+#endif

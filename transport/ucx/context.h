@@ -1,0 +1,58 @@
+// UCX as one process has it: a context with one worker, and what they are told (ucx.h, "What UCX is told").
+#pragma once
+
+#ifdef TUTTI_HAS_UCX
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/ucx/ucp.h"
+#include "transport/wire.h"
+
+namespace tutti::ucx {
+
+/// Puts up to so many bytes go with their parcel: they are copied, and settled at once. Beyond, UCX takes them from
+/// where they are. A parcel is UCX's header of an active message, which over TCP may have 8139 bytes.
+inline constexpr std::size_t kInline = 2048;
+inline constexpr std::size_t kParcel = 4096;
+
+inline constexpr std::string_view kMagic = "tutti ucx 1\n";  // before an address
+
+/// The network devices to name to UCX ("eth0,mlx5_0:1"), for the interface that has `ip`. `root`: "" or a test's own.
+/// Errors: invalid_argument, no interface has it.
+Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root = "");
+
+class Context {
+ public:
+  static Result<std::unique_ptr<Context>> open(const transport::WireJob& job);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Ucp& ucp() const { return ucp_; }
+  ucp_worker_h worker() const { return worker_; }
+  ucp_context_h context() const { return context_; }
+  const std::string& address() const { return address_; }
+  const std::string& devices() const { return devices_; }
+  int event() const { return event_; }  // readable when there is something to move
+  std::size_t parcel_bytes() const { return parcel_bytes_; }
+
+ private:
+  explicit Context(const Ucp& ucp) : ucp_(ucp) {}
+  Status start(const transport::WireJob& job);
+  Status start_worker();
+
+  const Ucp& ucp_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::string address_;
+  std::string devices_;
+  int event_ = -1;
+  std::size_t parcel_bytes_ = kParcel;
+};
+
+}  // namespace tutti::ucx
+
+#endif

@@ -1,0 +1,367 @@
+#include "transport/ucx/links.h"
+
+#ifdef TUTTI_HAS_UCX
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace tutti::ucx {
+
+namespace {
+
+constexpr unsigned kParcelId = 0;
+// Of the destructor: so long the peers have to take what is still under way.
+constexpr std::int64_t kFarewellNs = 1'000'000'000;
+
+/// What a thread saw of the last wire that it moved: doze() does not sleep when there has been more since.
+struct Seen {
+  const void* wire = nullptr;
+  std::uint64_t moves = 0;
+};
+thread_local Seen seen;
+
+}  // namespace
+
+Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
+  TUTTI_ASSIGN(std::unique_ptr<Context> context, Context::open(job));
+  std::unique_ptr<Links> links(new Links(job, std::move(context)));
+  links->bell_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (links->bell_ < 0) return system_error("UCX: eventfd", errno);
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kParcelId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &Links::on_parcel;
+  handler.arg = links.get();
+  TUTTI_TRY(check(links->ucp().worker_set_am_recv_handler(links->context_->worker(), &handler),
+                  "ucp_worker_set_am_recv_handler"));
+  return std::unique_ptr<Wire>(std::move(links));
+}
+
+Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), context_(std::move(context)) {
+  // What TCP and what an RDMA device give, roughly; to be measured by who wants to know.
+  const bool rdma = context_->devices().find(':') != std::string::npos;
+  info_ = {"ucx", context_->devices(), 1, kInline, rdma ? 2.0 : 12.0, rdma ? 10.0 : 1.0};
+  for (int m = 0; m < job_.members(); ++m) {
+    links_.push_back(std::make_unique<Link>());
+    links_.back()->links = this;
+    links_.back()->member = m;
+    links_.back()->lanes.resize(static_cast<std::size_t>(job_.lanes));
+  }
+}
+
+Links::~Links() {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t end = now_ns() + kFarewellNs;
+  const auto close = [this](ucp_ep_h endpoint, std::uint32_t flags) {
+    ucp_request_param_t how{};
+    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = flags;
+    void* request = ucp().ep_close_nbx(endpoint, &how);
+    if (UCS_PTR_IS_PTR(request)) closings_.push_back(request);
+  };
+  tidy();
+  for (const auto& link : links_) {
+    if (link->endpoint != nullptr) close(link->endpoint, 0);
+    link->endpoint = nullptr;
+  }
+  do {
+    (void)ucp().worker_progress(context_->worker());
+    tidy();
+  } while (!closings_.empty() && now_ns() < end);
+  if (bell_ >= 0) ::close(bell_);
+  for (const Exposed& one : exposed_) {
+    if (one.memory != nullptr) (void)ucp().mem_unmap(context_->context(), one.memory);
+  }
+}
+
+Status Links::meet(const std::vector<std::string>& addresses) {
+  const std::lock_guard lock(mutex_);
+  for (int m = 0; m < job_.members(); ++m) {
+    if (job_.linked(m) && !addresses[static_cast<std::size_t>(m)].starts_with(kMagic)) {
+      return unsupported(fmt::format("{} cannot be reached by UCX: it has given no UCX address of this version",
+                                     job_.names[static_cast<std::size_t>(m)]));
+    }
+  }
+  addresses_ = addresses;
+  return {};
+}
+
+Status Links::connect(Link& link) {
+  if (link.broken) return link.why;
+  if (link.endpoint != nullptr) return {};
+  ucp_ep_params_t how{};
+  how.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  const std::string& address = addresses_[static_cast<std::size_t>(link.member)];
+  how.address = reinterpret_cast<const ucp_address_t*>(address.data() + kMagic.size());
+  how.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  how.err_handler = {&Links::on_error, &link};
+  const ucs_status_t made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
+  if (made != UCS_OK) {
+    link.endpoint = nullptr;
+    fail(link, made);
+    return link.why;
+  }
+  return {};
+}
+
+// Memory.
+
+Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Exposed one{base, bytes, nullptr};
+  ucp_mem_map_params_t what{};
+  what.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  what.address = base;
+  what.length = bytes;
+  const ucs_status_t mapped = ucp().mem_map(context_->context(), &what, &one.memory);
+  if (mapped != UCS_OK) {
+    return Status(
+        check(mapped, "").code(),
+        fmt::format("UCX: {} bytes cannot be registered on {}: {}. If the limit of locked memory is low (ulimit "
+                    "-l), raise it",
+                    bytes, context_->devices(), words_of(mapped)));
+  }
+  exposed_.push_back(one);
+  return fmt::format("{} {}", exposed_.size() - 1, bytes);
+}
+
+void Links::conceal(std::byte* base) {
+  const std::lock_guard lock(mutex_);
+  for (Exposed& one : exposed_) {
+    if (one.base != base) continue;
+    (void)ucp().mem_unmap(context_->context(), one.memory);
+    one = {};
+  }
+}
+
+Result<Region> Links::attach(int member, std::string_view key) {
+  Attached one{member, 0, 0};
+  const char* end = key.data() + key.size();
+  const auto number = std::from_chars(key.data(), end, one.region);
+  const auto bytes = std::from_chars(std::min(number.ptr + 1, end), end, one.bytes);
+  if (number.ec != std::errc() || bytes.ec != std::errc() || bytes.ptr != end) {
+    return invalid_argument(
+        fmt::format("UCX: what {} has sent is no key of exposed memory", job_.names[static_cast<std::size_t>(member)]));
+  }
+  const std::lock_guard lock(mutex_);
+  const auto free = std::find_if(attached_.begin(), attached_.end(), [](const Attached& a) { return a.member < 0; });
+  const auto region = static_cast<Region>(free - attached_.begin());
+  if (free == attached_.end()) attached_.push_back(one);
+  attached_[region] = one;
+  return region;
+}
+
+void Links::detach(Region region) {
+  const std::lock_guard lock(mutex_);
+  attached_[region].member = -1;
+}
+
+// Sending.
+
+Links::Sending& Links::open_in(Link& link, Lane& lane, std::size_t bytes) {
+  if (lane.open != nullptr && !lane.open->parcel.has_room_for(bytes)) {
+    send(link, static_cast<int>(&lane - link.lanes.data()));
+  }
+  if (lane.open == nullptr) {
+    if (free_sendings_.empty()) {
+      sendings_.emplace_back(context_->parcel_bytes());
+      sendings_.back().index = static_cast<std::uint32_t>(sendings_.size() - 1);
+      sendings_.back().links = this;
+      free_sendings_.push_back(&sendings_.back());
+    }
+    lane.open = free_sendings_.back();
+    free_sendings_.pop_back();
+    lane.open->link = &link;
+  }
+  return *lane.open;
+}
+
+Status Links::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+                  Ticket& ticket) {
+  ticket = 0;
+  const std::lock_guard lock(mutex_);
+  Link& link = link_of(member);
+  TUTTI_TRY(connect(link));
+  const Attached& region = attached_[to];
+  TUTTI_CHECK_EQ(region.member, member);
+  TUTTI_CHECK_LE(at + bytes, region.bytes);
+  if (bytes == 0) return {};
+  Lane& way = link.lanes[static_cast<std::size_t>(lane)];
+  if (bytes <= info_.copied) {
+    open_in(link, way, bytes).parcel.put(region.region, at, from, bytes);
+  } else {
+    if (way.open != nullptr && way.open->large) send(link, lane);
+    if (link.broken) return link.why;
+    Sending& sending = open_in(link, way, 0);
+    sending.parcel.large_put(region.region, at, bytes);
+    sending.large = true;
+    sending.from = from;
+    sending.bytes = bytes;
+    ticket = sending.ticket();
+  }
+  return link.broken ? link.why : Status();
+}
+
+Status Links::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                     Push push) {
+  const std::lock_guard lock(mutex_);
+  Link& link = link_of(member);
+  TUTTI_TRY(connect(link));
+  const Attached& region = attached_[to];
+  TUTTI_CHECK_EQ(region.member, member);
+  TUTTI_CHECK_LE(at + 2 * sizeof count, region.bytes);
+  open_in(link, link.lanes[static_cast<std::size_t>(lane)], 0).parcel.signal(region.region, at, count, tag);
+  if (push == Push::now) send(link, lane);
+  return link.broken ? link.why : Status();
+}
+
+void Links::send(Link& link, int lane) {
+  Lane& way = link.lanes[static_cast<std::size_t>(lane)];
+  if (way.open == nullptr) return;
+  Sending& sending = *std::exchange(way.open, nullptr);
+  if (link.endpoint == nullptr) return settle(sending);  // it has broken
+  sending.parcel.seal(job_.own, lane, way.next++);
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  how.cb.send = &Links::on_sent;
+  how.user_data = &sending;
+  const std::string_view text = sending.parcel.bytes();
+  void* request =
+      ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
+  if (UCS_PTR_IS_PTR(request)) return;
+  settle(sending);
+  if (UCS_PTR_IS_ERR(request)) fail(link, UCS_PTR_STATUS(request));
+}
+
+void Links::settle(Sending& sending) {
+  ++sending.generation;
+  sending.parcel.clear();
+  sending.from = nullptr;
+  sending.bytes = 0;
+  sending.large = false;
+  free_sendings_.push_back(&sending);
+}
+
+void Links::on_sent(void* request, ucs_status_t status, void* user) {
+  Sending& sending = *static_cast<Sending*>(user);
+  Links& self = *sending.links;
+  Link& link = *sending.link;
+  self.ucp().request_free(request);
+  self.settle(sending);
+  if (status != UCS_OK) self.fail(link, status);
+}
+
+bool Links::settled(Ticket ticket) {
+  if (ticket == 0) return true;
+  const std::lock_guard lock(mutex_);
+  return sendings_[ticket >> 32].generation != static_cast<std::uint32_t>(ticket);
+}
+
+Status Links::post() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& link : links_) {
+    for (int lane = 0; lane < job_.lanes; ++lane) send(*link, lane);
+  }
+  return {};
+}
+
+// Failure.
+
+void Links::on_error(void* user, ucp_ep_h, ucs_status_t status) {
+  Link& link = *static_cast<Link*>(user);
+  link.links->fail(link, status);
+}
+
+void Links::fail(Link& link, ucs_status_t status) {
+  fail(link, Status(Code::peer_died, fmt::format("the link to {} by UCX over {} has broken: {}",
+                                                 job_.names[static_cast<std::size_t>(link.member)], context_->devices(),
+                                                 words_of(status))));
+}
+
+void Links::fail(Link& link, Status why) {
+  if (link.broken) return;
+  log::debug("{}", why.message());
+  link.why = std::move(why);
+  link.broken = true;
+  for (Lane& lane : link.lanes) {
+    if (lane.open != nullptr) settle(*std::exchange(lane.open, nullptr));
+  }
+  // UCX does not want it closed in a callback.
+  if (link.endpoint != nullptr) dead_.push_back(std::exchange(link.endpoint, nullptr));
+  has_news_ = true;
+}
+
+/// What callbacks have left to be done: endpoints to peers that were heard of first, and those of broken links.
+void Links::tidy() {
+  has_news_ = false;
+  for (const auto& link : links_) {
+    if (std::exchange(link->heard, false)) (void)connect(*link);
+  }
+  for (ucp_ep_h endpoint : std::exchange(dead_, {})) {
+    ucp_request_param_t how{};
+    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = UCP_EP_CLOSE_FLAG_FORCE;  // what is under way settles, with an error
+    void* request = ucp().ep_close_nbx(endpoint, &how);
+    if (UCS_PTR_IS_PTR(request)) closings_.push_back(request);
+  }
+  std::erase_if(closings_, [this](void* request) {
+    if (ucp().request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp().request_free(request);
+    return true;
+  });
+  if (!closings_.empty()) has_news_ = true;
+}
+
+Status Links::broken(int member) {
+  Link& link = link_of(member);
+  return link.broken.load(std::memory_order_acquire) ? link.why : Status();
+}
+
+// Moving.
+
+bool Links::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;  // another thread is at it
+  const bool moved = ucp().worker_progress(context_->worker()) != 0;
+  if (has_news_) tidy();
+  if (moved) {
+    moves_.fetch_add(1);
+    if (dozing_.load() > 0) (void)::eventfd_write(bell_, 1);
+  }
+  seen = {this, moves_.load()};
+  return moved;
+}
+
+void Links::doze(std::chrono::nanoseconds most) {
+  if (most <= std::chrono::nanoseconds(0)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen.wire == this && seen.moves != moves_.load()) return;
+    // Not when there is something to move already.
+    if (ucp().worker_arm(context_->worker()) != UCS_OK) return;
+    dozing_.fetch_add(1);
+  }
+  pollfd waited[] = {{context_->event(), POLLIN, 0}, {bell_, POLLIN, 0}};
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
+  const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((most - seconds).count())};
+  (void)::ppoll(waited, std::size(waited), &time, nullptr);
+  dozing_.fetch_sub(1);
+  std::uint64_t rings = 0;
+  if ((waited[1].revents & POLLIN) != 0) (void)::eventfd_read(bell_, &rings);
+}
+
+}  // namespace tutti::ucx
+
+#endif

@@ -1,0 +1,144 @@
+// The wire itself: links to the peers over one UCX worker (ucx.h says how it works).
+#pragma once
+
+#ifdef TUTTI_HAS_UCX
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/ucx/context.h"
+#include "transport/ucx/parcel.h"
+#include "transport/wire.h"
+
+namespace tutti::ucx {
+
+using transport::Push;
+using transport::Region;
+using transport::Ticket;
+using transport::WireInfo;
+using transport::WireJob;
+
+class Links final : public transport::Wire {
+ public:
+  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
+  ~Links() override;
+
+  const WireInfo& info() const override { return info_; }
+  const std::string& address() const override { return context_->address(); }
+  Status meet(const std::vector<std::string>& addresses) override;
+  Result<std::string> expose(std::byte* base, std::size_t bytes) override;
+  void conceal(std::byte* base) override;
+  Result<Region> attach(int member, std::string_view key) override;
+  void detach(Region region) override;
+  Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+             Ticket& ticket) override;
+  Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                Push push) override;
+  bool settled(Ticket ticket) override;
+  Status post() override;
+  bool progress() override;
+  void doze(std::chrono::nanoseconds most) override;
+  Status broken(int member) override;
+
+ private:
+  struct Link;
+
+  /// A parcel, being filled or under way, and the large put that goes with it.
+  struct Sending {
+    explicit Sending(std::size_t most) : parcel(most) {}
+    Parcel parcel;
+    Links* links = nullptr;
+    Link* link = nullptr;
+    std::uint32_t index = 0;       // in sendings_
+    std::uint32_t generation = 1;  // grows when it is settled: a ticket is index and generation
+    const void* from = nullptr;    // of the large put
+    std::size_t bytes = 0;
+    bool large = false;
+
+    Ticket ticket() const { return std::uint64_t{index} << 32 | generation; }
+  };
+  /// A large put that UCX is writing into this process's memory.
+  struct Receiving {
+    Links* links = nullptr;
+    Link* link = nullptr;
+    std::uint32_t lane = 0;
+    std::uint64_t number = 0;
+  };
+  struct Lane {
+    Sending* open = nullptr;  // what is held back
+    std::uint64_t next = 0;   // number of the next parcel
+    Inbox inbox;
+  };
+  struct Link {
+    Links* links = nullptr;
+    int member = 0;
+    ucp_ep_h endpoint = nullptr;
+    std::vector<Lane> lanes;
+    bool heard = false;               // of the peer, while there is no endpoint yet
+    std::atomic<bool> broken{false};  // set after why, which stays
+    Status why;
+  };
+  struct Exposed {
+    std::byte* base = nullptr;  // null: concealed
+    std::size_t bytes = 0;
+    ucp_mem_h memory = nullptr;
+  };
+  struct Attached {
+    int member = -1;  // -1: detached
+    std::uint32_t region = 0;
+    std::size_t bytes = 0;
+  };
+
+  Links(const WireJob& job, std::unique_ptr<Context> context);
+
+  const Ucp& ucp() const { return context_->ucp(); }
+  Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
+  Status connect(Link& link);
+  Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
+  void send(Link& link, int lane);
+  void settle(Sending& sending);
+  void fail(Link& link, ucs_status_t status);
+  void fail(Link& link, Status why);
+  void tidy();
+
+  // What UCX calls, from within a call of ours.
+  static ucs_status_t on_parcel(void* links, const void* header, std::size_t header_bytes, void* data,
+                                std::size_t bytes, const ucp_am_recv_param_t* parameters);
+  static void on_sent(void* request, ucs_status_t status, void* sending);
+  static void on_received(void* request, ucs_status_t status, std::size_t bytes, void* receiving);
+  static void on_error(void* link, ucp_ep_h endpoint, ucs_status_t status);
+
+  ucs_status_t receive(std::string_view text, void* data, std::size_t bytes, bool rendezvous);
+  Status unpack(Reading& reading, void* data, std::size_t bytes, bool rendezvous);
+  void received(Receiving& receiving, ucs_status_t status);
+  std::byte* target(const Entry& entry, std::size_t bytes);
+  static void apply(const Inbox::Signal& signal);
+
+  const WireJob job_;
+  WireInfo info_;
+  std::unique_ptr<Context> context_;
+  int bell_ = -1;  // rings for who dozes while another thread moves things
+  std::atomic<int> dozing_{0};
+  std::atomic<std::uint64_t> moves_{0};  // progress() calls that have moved something
+
+  std::mutex mutex_;  // all below
+  std::vector<std::string> addresses_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Exposed> exposed_;
+  std::vector<Attached> attached_;
+  std::deque<Sending> sendings_;
+  std::vector<Sending*> free_sendings_;
+  std::deque<Receiving> receivings_;
+  std::vector<Receiving*> free_receivings_;
+  std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed
+  std::vector<void*> closings_;  // requests of closing them
+  bool has_news_ = false;        // something for tidy()
+};
+
+}  // namespace tutti::ucx
+
+#endif

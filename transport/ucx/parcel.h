@@ -1,0 +1,116 @@
+// What goes from one member to another as one message: small puts with their bytes, signals, and at most one large put,
+// whose bytes are not part of the parcel but go behind it. And the order of what arrives.
+//
+//   Parcel parcel(most);
+//   if (!parcel.has_room_for(bytes)) ... send it first ...
+//   parcel.put(region, at, from, bytes);
+//   parcel.signal(region, at, count, tag);
+//   parcel.seal(own, lane, number);             // parcel.bytes() is what goes
+//
+// Layout: a head, then entries in order, each followed by the bytes that it has, filled up to a multiple of eight. Both
+// sides have the same byte order (UCX wants that too).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tutti::ucx {
+
+enum class Kind : std::uint32_t { put, large_put, signal };
+
+struct Entry {
+  Kind kind{};
+  std::uint32_t region = 0;  // the receiver's number for it
+  std::uint64_t at = 0;
+  std::uint64_t bytes_or_count = 0;
+  std::uint64_t tag = 0;
+};
+static_assert(sizeof(Entry) == 32);
+
+struct Head {
+  std::uint32_t member = 0;  // the sender
+  std::uint32_t lane = 0;
+  std::uint64_t number = 0;  // of the parcel, in its lane; from 0
+};
+static_assert(sizeof(Head) == 16);
+
+class Parcel {
+ public:
+  /// `most`: bytes that it may have.
+  explicit Parcel(std::size_t most) : most_(most) { clear(); }
+
+  void clear() { text_.assign(sizeof(Head), '\0'); }
+  bool empty() const { return text_.size() == sizeof(Head); }
+  /// For one more entry that brings so many bytes along.
+  bool has_room_for(std::size_t bytes) const { return text_.size() + sizeof(Entry) + rounded(bytes) <= most_; }
+
+  // REQUIRES: there is room.
+  void put(std::uint32_t region, std::uint64_t at, const void* from, std::size_t bytes);
+  void large_put(std::uint32_t region, std::uint64_t at, std::size_t bytes);
+  void signal(std::uint32_t region, std::uint64_t at, std::uint64_t count, std::uint64_t tag);
+
+  void seal(int member, int lane, std::uint64_t number);
+  std::string_view bytes() const { return text_; }
+
+ private:
+  static constexpr std::size_t rounded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
+  void add(const Entry& entry);
+
+  std::size_t most_;
+  std::string text_;
+};
+
+/// Reads a parcel. Errors: system, it is no parcel ("... 17 bytes are too few").
+class Reading {
+ public:
+  static Result<Reading> open(std::string_view text);
+
+  const Head& head() const { return head_; }
+  /// The next entry and its bytes; false: there is none, or (status) it is cut off.
+  bool next(Entry& entry, const char*& bytes);
+  const Status& status() const { return status_; }
+
+ private:
+  Head head_;
+  std::string_view rest_;
+  Status status_;
+};
+
+/// The parcels of one sender in one lane. Their puts are written as they come, their signals when all parcels before
+/// have come and all large puts up to there have been written.
+class Inbox {
+ public:
+  struct Signal {
+    std::byte* at = nullptr;
+    std::uint64_t count = 0;
+    std::uint64_t tag = 0;
+  };
+
+  /// Is the parcel the next one, so that its signals need not wait for another? Then, if it has no large put: passed().
+  bool is_next(std::uint64_t number) const { return waiting_.empty() && number == next_; }
+  void passed() { ++next_; }
+
+  /// A parcel whose signals must wait.
+  void wait(std::uint64_t number, std::vector<Signal> signals, bool complete);
+  /// The large put of a waiting parcel has been written.
+  void complete(std::uint64_t number);
+  /// Signals whose time has come, in order.
+  void drain(const std::function<void(const Signal&)>& apply);
+
+ private:
+  struct Waiting {
+    std::vector<Signal> signals;
+    bool complete = false;
+  };
+  std::uint64_t next_ = 0;
+  std::map<std::uint64_t, Waiting> waiting_;
+};
+
+}  // namespace tutti::ucx

@@ -1,0 +1,130 @@
+// What comes from the peers.
+#ifdef TUTTI_HAS_UCX
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "transport/ucx/links.h"
+
+namespace tutti::ucx {
+
+ucs_status_t Links::on_parcel(void* links, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+                              const ucp_am_recv_param_t* parameters) {
+  return static_cast<Links*>(links)->receive({static_cast<const char*>(header), header_bytes}, data, bytes,
+                                             (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+}
+
+ucs_status_t Links::receive(std::string_view text, void* data, std::size_t bytes, bool rendezvous) {
+  Result<Reading> reading = Reading::open(text);
+  if (!reading.ok()) {
+    log::info("UCX: {}; it is ignored", reading.status().message());
+    return UCS_OK;
+  }
+  const Head& head = reading.value().head();
+  if (head.member >= links_.size() || !job_.linked(static_cast<int>(head.member)) ||
+      head.lane >= static_cast<std::uint32_t>(job_.lanes)) {
+    log::info("UCX: a message of member {}, lane {}, which this job does not have; it is ignored", head.member,
+              head.lane);
+    return UCS_OK;
+  }
+  Link& link = link_of(static_cast<int>(head.member));
+  if (link.broken) return UCS_OK;
+  if (link.endpoint == nullptr) link.heard = has_news_ = true;
+  const Status status = unpack(reading.value(), data, bytes, rendezvous);
+  if (!status.ok()) fail(link, status);
+  return rendezvous && status.ok() ? UCS_INPROGRESS : UCS_OK;
+}
+
+/// Where an entry points, or null when that is no exposed memory.
+std::byte* Links::target(const Entry& entry, std::size_t bytes) {
+  if (entry.region >= exposed_.size()) return nullptr;
+  const Exposed& region = exposed_[entry.region];
+  if (region.base == nullptr || entry.at > region.bytes || bytes > region.bytes - entry.at) return nullptr;
+  return region.base + entry.at;
+}
+
+void Links::apply(const Inbox::Signal& signal) {
+  auto* words = reinterpret_cast<std::uint64_t*>(signal.at);
+  std::atomic_ref(words[1]).store(signal.tag, std::memory_order_relaxed);
+  std::atomic_ref(words[0]).store(signal.count, std::memory_order_release);
+}
+
+Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rendezvous) {
+  const Head& head = reading.head();
+  Link& link = link_of(static_cast<int>(head.member));
+  Inbox& inbox = link.lanes[head.lane].inbox;
+  const auto wrong = [&](const std::string& what) {
+    return Status(Code::system, fmt::format("{} has sent by UCX {}", job_.names[head.member], what));
+  };
+  bool at_once = inbox.is_next(head.number);
+  std::vector<Inbox::Signal> signals;
+  std::byte* large = nullptr;
+  Entry entry;
+  const char* behind = nullptr;
+  while (reading.next(entry, behind)) {
+    const std::size_t size = entry.kind == Kind::signal ? 2 * sizeof entry.tag : entry.bytes_or_count;
+    std::byte* to = target(entry, size);
+    if (to == nullptr) return wrong(fmt::format("{} bytes for memory that this process has not exposed", size));
+    if (entry.kind == Kind::put) {
+      std::memcpy(to, behind, size);
+    } else if (entry.kind == Kind::large_put) {
+      if (size != bytes || large != nullptr) return wrong(fmt::format("{} bytes where {} were due", bytes, size));
+      large = to;
+      if (rendezvous) {
+        at_once = false;
+      } else {
+        std::memcpy(to, data, bytes);
+      }
+    } else {
+      const Inbox::Signal signal{to, entry.bytes_or_count, entry.tag};
+      if (at_once) {
+        apply(signal);
+      } else {
+        signals.push_back(signal);
+      }
+    }
+  }
+  if (!reading.status().ok()) return wrong(reading.status().message());
+  if (bytes != 0 && large == nullptr) return wrong(fmt::format("{} bytes without a destination", bytes));
+  if (at_once) {
+    inbox.passed();
+    return {};
+  }
+  inbox.wait(head.number, std::move(signals), !rendezvous);
+  if (!rendezvous) {
+    inbox.drain(&Links::apply);
+    return {};
+  }
+  if (free_receivings_.empty()) free_receivings_.push_back(&receivings_.emplace_back());
+  Receiving& receiving = *free_receivings_.back();
+  free_receivings_.pop_back();
+  receiving = {this, &link, head.lane, head.number};
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  how.cb.recv_am = &Links::on_received;
+  how.user_data = &receiving;
+  void* request = ucp().am_recv_data_nbx(context_->worker(), data, large, bytes, &how);
+  if (!UCS_PTR_IS_PTR(request)) received(receiving, UCS_PTR_STATUS(request));
+  return {};
+}
+
+void Links::on_received(void* request, ucs_status_t status, std::size_t, void* user) {
+  Receiving& receiving = *static_cast<Receiving*>(user);
+  receiving.links->ucp().request_free(request);
+  receiving.links->received(receiving, status);
+}
+
+void Links::received(Receiving& receiving, ucs_status_t status) {
+  Link& link = *receiving.link;
+  free_receivings_.push_back(&receiving);
+  if (status != UCS_OK) return fail(link, status);
+  Inbox& inbox = link.lanes[receiving.lane].inbox;
+  inbox.complete(receiving.number);
+  inbox.drain(&Links::apply);
+}
+
+}  // namespace tutti::ucx
+
+#endif

@@ -1,0 +1,23 @@
+#include "transport/ucx/ucx.h"
+
+#ifdef TUTTI_HAS_UCX
+#include "transport/ucx/links.h"
+#endif
+
+namespace tutti::transport {
+
+#ifdef TUTTI_HAS_UCX
+
+Result<std::unique_ptr<Wire>> UcxWire::open(const WireJob& job) { return ucx::Links::open(job); }
+
+std::string UcxWire::missing() { return ucx::ucp().status().message(); }
+
+#else
+
+Result<std::unique_ptr<Wire>> UcxWire::open(const WireJob& /*job*/) { return unsupported(missing()); }
+
+std::string UcxWire::missing() { return "UCX: this build is without it (its headers were not there)"; }
+
+#endif
+
+}  // namespace tutti::transport
