@@ -15,7 +15,8 @@ const WireMaker kTcp{"Tcp",
                      },
                      UcxWire::missing,
                      {{"UCX_TLS", "tcp"}}};
-const WireMaker kSharedMemory{"SharedMemory", UcxWire::open, UcxWire::missing, {{"UCX_TLS", "posix,sysv,cma,self"}}};
+const WireMaker kSharedMemory{"SharedMemory", UcxWire::open, UcxWire::missing, {{"UCX_TLS", "posix,sysv,cma,self"}}, 2,
+                              false};
 
 INSTANTIATE_TEST_SUITE_P(UcxOverTcp, WireSuite, every_way(kTcp), name_of_wire_test);
 INSTANTIATE_TEST_SUITE_P(UcxOverSharedMemory, WireSuite, every_way(kSharedMemory), name_of_wire_test);

@@ -38,6 +38,7 @@ struct WireMaker {
   std::function<std::string()> missing = [] { return std::string(); };  // why it cannot run here; empty: it can
   Environment environment = {};                                         // of the members
   int lanes = 2;
+  bool tells_of_death = true;
 };
 inline void PrintTo(const WireMaker& maker, std::ostream* out) { *out << maker.name; }
 

@@ -371,6 +371,7 @@ TEST_P(WireSuite, AnyThreadMayCall) {
 /// Member 2 ends without a word; its peers send to it and to each other.
 TEST_P(WireSuite, ADeadPeerBreaksItsLinkAlone) {
   if (members() == Members::threads) GTEST_SKIP() << "a thread cannot die alone";
+  if (!maker().tells_of_death) GTEST_SKIP() << "it does not tell of a peer's death";
   const auto body = [](Party& party) {
     const auto lives = [](int m) { return m < 2; };
     std::vector<std::byte> large(std::size_t{1} << 20);

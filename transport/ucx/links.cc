@@ -107,7 +107,11 @@ Status Links::connect(Link& link) {
   how.address = reinterpret_cast<const ucp_address_t*>(address.data() + kMagic.size());
   how.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   how.err_handler = {&Links::on_error, &link};
-  const ucs_status_t made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
+  ucs_status_t made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
+  if (made == UCS_ERR_UNREACHABLE) {  // shared memory does not tell of a peer's death
+    how.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+    made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
+  }
   if (made != UCS_OK) {
     link.endpoint = nullptr;
     fail(link, made);
@@ -331,9 +335,7 @@ Status Links::broken(int member) {
 
 // Moving.
 
-bool Links::progress() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;  // another thread is at it
+bool Links::move() {
   const bool moved = ucp().worker_progress(context_->worker()) != 0;
   if (has_news_) tidy();
   if (moved) {
@@ -344,13 +346,18 @@ bool Links::progress() {
   return moved;
 }
 
+bool Links::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && move();  // else another thread is at it
+}
+
 void Links::doze(std::chrono::nanoseconds most) {
   if (most <= std::chrono::nanoseconds(0)) return;
   {
     const std::lock_guard lock(mutex_);
     if (seen.wire == this && seen.moves != moves_.load()) return;
-    // Not when there is something to move already.
-    if (ucp().worker_arm(context_->worker()) != UCS_OK) return;
+    // Not when there is something to move already: only a worker that has nothing to do tells of what comes.
+    if (move() || ucp().worker_arm(context_->worker()) != UCS_OK) return;
     dozing_.fetch_add(1);
   }
   pollfd waited[] = {{context_->event(), POLLIN, 0}, {bell_, POLLIN, 0}};

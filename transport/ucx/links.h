@@ -104,6 +104,7 @@ class Links final : public transport::Wire {
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
+  bool move();
 
   // What UCX calls, from within a call of ours.
   static ucs_status_t on_parcel(void* links, const void* header, std::size_t header_bytes, void* data,
