@@ -1,0 +1,10 @@
+# The rooms that join hosts by a network library. Their headers only: the libraries are looked for at run time.
+pkg_check_modules(UCX QUIET ucx>=1.12)
+tutti_room(transport/ucx)
+if(UCX_FOUND)
+  target_compile_definitions(room_transport_ucx PRIVATE TUTTI_HAS_UCX)
+  target_include_directories(room_transport_ucx PRIVATE ${UCX_INCLUDE_DIRS})
+  tutti_feature(ucx on "${UCX_VERSION}, looked for at run time")
+else()
+  tutti_feature(ucx off "not found; hosts are not joined by UCX")
+endif()
