@@ -15,7 +15,7 @@ namespace tutti::planner {
 
 struct Candidate {
   const algorithms::Algorithm* algorithm = nullptr;
-  std::string order;    // "rank order", "ring order" or "an order for each rail"
+  std::string order;    // "rank order", "ring order", the same with ", two lanes", or "an order for each rail"
   std::string why_not;  // not empty: it cannot serve, and has no price
   CostOptions options;
   Estimate estimate;
@@ -27,5 +27,10 @@ struct Candidate {
 /// several. `root`: of rooted collectives.
 std::vector<Candidate> candidates(const Demand& demand, const topology::Graph& graph, int root = 0,
                                   const CostOptions& options = {});
+
+/// The first of these alone, in less time: what turns out to be dearer than another is not priced to its end. `only`:
+/// of this algorithm. Where none can serve, the algorithm is null.
+Candidate cheapest(const Demand& demand, const topology::Graph& graph, int root, const CostOptions& options,
+                   const algorithms::Algorithm* only = nullptr);
 
 }  // namespace tutti::planner

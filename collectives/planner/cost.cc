@@ -50,6 +50,11 @@ class Simulation {
     for (int lane = 0; lane < plan_.ranks * lanes_; ++lane) ready_.emplace(0, lane);
     while (!ready_.empty()) {
       const auto [time, lane] = ready_.top();
+      if (time > options_.give_up_us) {
+        result_.us = time;
+        result_.rounds = rounds_;
+        return result_;
+      }
       ready_.pop();
       advance(lane, time);
     }
@@ -230,7 +235,7 @@ Estimate price(const Plan& plan, const Graph& graph, const CostOptions& options)
   const int rounds = rounds_of(plan, piece, options);
   const double slice = piece / rounds;
   Estimate estimate = Simulation(plan, graph, options, std::min(rounds, kMostRounds), slice).run();
-  if (rounds <= kMostRounds) return estimate;
+  if (rounds <= kMostRounds || estimate.us > options.give_up_us) return estimate;
   const Estimate before = Simulation(plan, graph, options, kMostRounds - 2, slice).run();
   const double more = (rounds - kMostRounds) / 2.0;
   estimate.us += more * (estimate.us - before.us);

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "collectives/plan/plan.h"
@@ -38,6 +39,7 @@ struct CostOptions {
   std::size_t slice = std::size_t{128} << 10;
   double step_us = 0.03;  // of every step
   double put_us = 0.3;    // what it takes to hand a put to a NIC or a GPU's copy engine
+  double give_up_us = std::numeric_limits<double>::infinity();  // what takes longer may be priced too low
 };
 
 struct Estimate {

@@ -6,6 +6,8 @@ namespace {
 
 constexpr std::size_t kMostPlans = 64;
 
+}  // namespace
+
 std::size_t bytes_of(const plan::Plan& plan) {
   std::size_t bytes = sizeof(plan);
   for (const plan::RankPlan& rank : plan.of_rank) {
@@ -17,8 +19,6 @@ std::size_t bytes_of(const plan::Plan& plan) {
   }
   return bytes;
 }
-
-}  // namespace
 
 std::shared_ptr<const plan::Plan> PlanCache::get(const algorithms::Algorithm& algorithm, Collective collective,
                                                  int root) {

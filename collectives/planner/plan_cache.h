@@ -11,6 +11,9 @@
 
 namespace tutti::planner {
 
+/// That a plan takes, estimated.
+std::size_t bytes_of(const plan::Plan& plan);
+
 class PlanCache {
  public:
   PlanCache(int ranks, std::vector<int> host_of_rank) : ranks_(ranks), host_of_rank_(std::move(host_of_rank)) {}

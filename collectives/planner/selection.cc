@@ -143,7 +143,7 @@ std::string why_not(const Algorithm& algorithm, const Demand& demand) {
   return {};
 }
 
-Result<Choice> Selection::choose(const Demand& demand) const {
+Result<Choice> Selection::choose(const Demand& demand, bool built_in_too) const {
   if (!demand.algorithm.empty()) {
     const Algorithm* algorithm = algorithms::find(demand.collective, demand.algorithm);
     if (algorithm == nullptr) {
@@ -155,20 +155,27 @@ Result<Choice> Selection::choose(const Demand& demand) const {
       return invalid_argument(
           fmt::format("{} by {} was asked for, but it {}", name_of(demand.collective), demand.algorithm, why));
     }
-    return Choice{algorithm, "asked for by name"};
+    return Choice{algorithm, "asked for by name", nullptr};
   }
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
+    if (rule->built_in && !built_in_too) break;
     if (rule->collective != demand.collective || demand.ranks < rule->min_ranks || demand.ranks > rule->max_ranks ||
         demand.bytes < rule->from || demand.bytes >= rule->to || (rule->plain && !demand.plain) ||
         (rule->staged && demand.buffers_open) || !why_not(*rule->algorithm, demand).empty()) {
       continue;
     }
-    return Choice{rule->algorithm, fmt::format("{} '{}'", rule->built_in ? "built-in rule" : "rule", rule->text)};
+    return Choice{rule->algorithm, fmt::format("{} '{}'", rule->built_in ? "built-in rule" : "rule", rule->text),
+                  nullptr};
   }
+  if (!built_in_too) return Choice{};
   return unsupported(fmt::format("no rule serves {} of {} bytes on {} ranks{}{}", name_of(demand.collective),
                                  demand.bytes, demand.ranks, demand.deterministic ? ", deterministic" : "",
                                  demand.buffers_open ? "" : ", with buffers that peers cannot reach"));
 }
+
+Result<Choice> Selection::choose(const Demand& demand) const { return choose(demand, /*built_in_too=*/true); }
+
+Result<Choice> Selection::choose_by_users(const Demand& demand) const { return choose(demand, /*built_in_too=*/false); }
 
 std::string Selection::print() const {
   std::string text;

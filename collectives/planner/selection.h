@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,12 +34,14 @@ struct Demand {
   bool plain = false;          // some buffer of the call is not registered
   bool buffers_open = true;    // peers can reach all buffers of the call, be it by cross-memory access
   bool in_place = false;       // some rank may be in place
+  int lanes = 64;              // that a plan may have
   std::string_view algorithm;  // by name, or empty
 };
 
 struct Choice {
   const algorithms::Algorithm* algorithm = nullptr;
   std::string reason;
+  std::shared_ptr<const plan::Plan> plan;  // Planner gives it too
 };
 
 class Selection {
@@ -48,6 +51,8 @@ class Selection {
 
   /// Errors: invalid_argument (no such algorithm, or it cannot serve this demand), unsupported (no rule can serve).
   Result<Choice> choose(const Demand& demand) const;
+  /// The same by name and by the users' own rules alone; no algorithm where none of these says anything.
+  Result<Choice> choose_by_users(const Demand& demand) const;
   /// All rules, in the grammar above.
   std::string print() const;
 
@@ -66,6 +71,7 @@ class Selection {
   };
   Status add(std::string_view rules, bool built_in);
   static Result<Rule> parse_rule(std::string_view text, bool built_in);
+  Result<Choice> choose(const Demand& demand, bool built_in_too) const;
 
   std::vector<Rule> rules_;
 };

@@ -1,0 +1,57 @@
+// Which plan serves a call. On one host, the rules of the Selection, which were measured. Where a job spans hosts, what
+// the cost model finds cheapest on its graph; a rule of the user's or an algorithm by name comes before it, and then
+// the model says only in which order of ranks and in how many lanes.
+//
+// The choice is a function of the graph, the rules and the demand, so all ranks that have the same come to the same. It
+// is made for the next power of two of the bytes and kept, since to price all plans takes a while: a millisecond on a
+// few hosts, seconds on hundreds of ranks.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/planner/cost.h"
+#include "collectives/planner/plan_cache.h"
+#include "collectives/planner/selection.h"
+#include "topology/graph.h"
+
+namespace tutti::planner {
+
+class Planner {
+ public:
+  /// `hosts`: of each rank, as in a PlanRequest. `graph`: has these ranks; nullptr: choose by rules alone. `cost`: what
+  /// the executor has for scratch and slices.
+  Planner(Selection selection, std::vector<int> hosts, std::unique_ptr<const topology::Graph> graph,
+          const CostOptions& cost);
+
+  /// With a plan. Errors: as Selection::choose().
+  Result<Choice> choose(const Demand& demand, int root);
+  /// Bytes that plans take, estimated.
+  std::size_t memory() const { return plans_.memory() + priced_bytes_; }
+  /// Whether the cost model is asked.
+  bool spans_hosts() const { return graph_ != nullptr; }
+
+ private:
+  // What the cost model has found, by what it was asked.
+  struct Priced {
+    Demand demand;  // bytes rounded up, algorithm by row
+    int root = 0;
+    const algorithms::Algorithm* only = nullptr;
+    Choice choice;
+    std::size_t bytes = 0;  // of the plan
+  };
+  Result<Choice> by_cost(Demand demand, int root, const Choice& by_users);
+
+  const Selection selection_;
+  PlanCache plans_;
+  const std::unique_ptr<const topology::Graph> graph_;
+  const CostOptions cost_;
+  std::deque<Priced> priced_;
+  std::size_t priced_bytes_ = 0;
+};
+
+}  // namespace tutti::planner

@@ -1,0 +1,116 @@
+// Which plan serves a call: rules on one host, the cost model across hosts.
+#include "collectives/planner/planner.h"
+
+#include <gmock/gmock.h>
+
+#include "collectives/plan/count.h"
+#include "collectives/plan/verify.h"
+#include "collectives/planner/candidates.h"
+#include "topology/machines.h"
+
+namespace tutti::planner {
+namespace {
+
+using testing::HasSubstr;
+
+/// `hosts` hosts with `ranks` ranks each.
+Planner planner_of(int hosts, int ranks, const std::string& rules = "") {
+  const topology::Topology t = topology::machine("ethernet", {.hosts = hosts, .ranks = ranks}).take();
+  auto graph = hosts == 1 ? nullptr : std::make_unique<const topology::Graph>(topology::Graph::of(t).take());
+  return Planner(Selection::with_rules(rules).take(), topology::host_of_rank(t), std::move(graph), {});
+}
+
+Demand demand_of(Collective collective, int ranks, std::size_t bytes) {
+  Demand demand;
+  demand.collective = collective;
+  demand.ranks = ranks;
+  demand.bytes = bytes;
+  demand.lanes = 2;
+  return demand;
+}
+
+TEST(Planner, GoesByTheRulesOnOneHost) {
+  Planner planner = planner_of(1, 4);
+  const Choice choice = planner.choose(demand_of(Collective::all_reduce, 4, 64), 0).take();
+  EXPECT_STREQ(choice.algorithm->name, "one_shot");
+  EXPECT_THAT(choice.reason, HasSubstr("built-in rule"));
+  ASSERT_NE(choice.plan, nullptr);
+  EXPECT_FALSE(planner.spans_hosts());
+}
+
+TEST(Planner, GoesByTheCostModelAcrossHosts) {
+  Planner planner = planner_of(4, 2);
+  for (int c = 0; c < kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (collective == Collective::send_recv) continue;
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{16} << 20}) {
+      const Choice choice = planner.choose(demand_of(collective, 8, bytes), 0).take();
+      ASSERT_NE(choice.plan, nullptr) << name_of(collective);
+      EXPECT_FALSE(choice.algorithm->needs_load_store) << choice.algorithm->name;
+      EXPECT_LE(choice.plan->of_rank[0].lanes.size(), 2U);
+      EXPECT_TRUE(plan::verify(*choice.plan).ok()) << choice.algorithm->name;
+      EXPECT_THAT(choice.reason, HasSubstr("predicted"));
+    }
+  }
+  // One exchange for what is small; for what is large, what crosses little and never lets the link rest.
+  EXPECT_STREQ(planner.choose(demand_of(Collective::all_reduce, 8, 8), 0).take().algorithm->name, "staged_one_shot");
+  const Choice large = planner.choose(demand_of(Collective::all_reduce, 8, 16 << 20), 0).take();
+  const std::int64_t away = plan::total(plan::count(*large.plan, {0, 0, 1, 1, 2, 2, 3, 3})).pieces_put_away;
+  EXPECT_LE(away, 4 * 2 * large.plan->pieces);  // each host sends the vector less than twice
+  EXPECT_EQ(large.plan->of_rank[0].lanes.size(), 2U);
+}
+
+TEST(Planner, MakesOneChoiceForASizeClass) {
+  Planner planner = planner_of(2, 1);
+  const Choice first = planner.choose(demand_of(Collective::all_reduce, 2, 600 << 10), 0).take();
+  const std::size_t memory = planner.memory();
+  EXPECT_EQ(planner.choose(demand_of(Collective::all_reduce, 2, 1 << 20), 0).take().plan, first.plan);
+  EXPECT_EQ(planner.memory(), memory);
+  EXPECT_NE(planner.choose(demand_of(Collective::all_reduce, 2, (1 << 20) + 1), 0).take().plan, first.plan);
+  EXPECT_GT(planner.memory(), memory);
+}
+
+TEST(Planner, TakesTheUsersWordBeforeTheModels) {
+  Planner planner = planner_of(2, 2, "all_reduce * 1M-inf ring");
+  const Choice large = planner.choose(demand_of(Collective::all_reduce, 4, 2 << 20), 0).take();
+  EXPECT_STREQ(large.algorithm->name, "ring");
+  EXPECT_THAT(large.reason, HasSubstr("rule 'all_reduce * 1M-inf ring'"));
+  EXPECT_THAT(large.reason, HasSubstr("predicted"));
+  Demand named = demand_of(Collective::all_reduce, 4, 2 << 20);
+  named.algorithm = "halving_doubling";
+  EXPECT_STREQ(planner.choose(named, 0).take().algorithm->name, "halving_doubling");
+  // One that needs what links between hosts have not is refused by name, and passed over as a rule.
+  named.algorithm = "one_shot";
+  const Result<Choice> refused = planner.choose(named, 0);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("load and store"));
+}
+
+TEST(Planner, KeepsToRankOrderInDeterministicMode) {
+  Planner planner = planner_of(2, 2);
+  Demand demand = demand_of(Collective::all_reduce, 4, 1 << 20);
+  demand.deterministic = true;
+  const Choice choice = planner.choose(demand, 0).take();
+  EXPECT_TRUE(choice.algorithm->rank_order);
+  EXPECT_TRUE(choice.plan->rank_order);
+}
+
+// What turns out to be dearer is not priced to its end; the result is that of pricing all.
+TEST(Cheapest, IsTheFirstOfTheCandidates) {
+  for (const char* name : {"ethernet", "uneven"}) {
+    const topology::Graph graph = topology::Graph::of(topology::machine(name, {.hosts = 4, .ranks = 0}).take()).take();
+    for (std::size_t bytes = 8; bytes <= 16 << 20; bytes *= 16) {
+      for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
+        Demand demand = demand_of(collective, graph.ranks(), bytes);
+        const Candidate all = candidates(demand, graph).front();
+        const Candidate one = cheapest(demand, graph, 0, {});
+        EXPECT_EQ(one.algorithm, all.algorithm);
+        EXPECT_EQ(one.order, all.order);
+        EXPECT_EQ(one.estimate.us, all.estimate.us);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::planner
