@@ -150,6 +150,81 @@ TEST(Environment, RanksOfSeveralHostsMeetAtAnAddress) {
             "set TUTTI_MASTER_ADDR to the host of rank 0");
 }
 
+// As Open MPI 4.1 and MPICH 4.0 set them for the second rank of two, on another host than the first.
+Variables open_mpi_on_two_hosts(int rank) {
+  Variables variables = with(kOpenMpi, "OMPI_COMM_WORLD_RANK", rank == 0 ? "0" : "1");
+  variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  variables["OMPI_MCA_orte_hnp_uri"] = "2657091584.0;tcp://10.66.0.1,192.0.2.2:41035;tcp6://[fd00::2]:41036";
+  variables["OMPI_MCA_orte_local_daemon_uri"] =
+      rank == 0 ? variables["OMPI_MCA_orte_hnp_uri"] : "2657091584.1;tcp://10.66.0.2:49371";
+  return variables;
+}
+
+Surroundings mpich_on_two_hosts(std::vector<std::string> launcher) {
+  return {with(with(kMpich, "MPI_LOCALNRANKS", "1"), "MPI_LOCALRANKID", "0"), 42, 1000, std::move(launcher)};
+}
+
+TEST(Environment, OpenMpiTellsWhereMpirunIs) {
+  for (const int rank : {0, 1}) {
+    const Place here = place(open_mpi_on_two_hosts(rank));
+    EXPECT_FALSE(here.one_host);
+    EXPECT_EQ(here.master_address, "10.66.0.1,192.0.2.2,fd00::2");
+  }
+  EXPECT_EQ(meeting(place(open_mpi_on_two_hosts(0))).hub, meeting(place(open_mpi_on_two_hosts(1))).hub);
+  EXPECT_EQ(meeting(place(with(open_mpi_on_two_hosts(1), "TUTTI_MASTER_ADDR", "beta"))).hub.address, "beta");
+}
+
+TEST(Environment, OpenMpiWhoseMpirunIsNotOnTheHostOfRankZero) {
+  const Variables variables =
+      with(open_mpi_on_two_hosts(0), "OMPI_MCA_orte_local_daemon_uri", "2657091584.1;tcp://10.66.0.2:49371");
+  const Result<Meeting> nowhere = meeting_of(place(variables), "", 1000);
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.status().message(),
+            "rank 0: Open MPI does not tell where the ranks on several hosts can meet; "
+            "set TUTTI_MASTER_ADDR to the host of rank 0");
+}
+
+TEST(Environment, OpenMpiOnOneHostNeedsNoAddress) {
+  const Variables variables = with(kOpenMpi, "OMPI_MCA_orte_hnp_uri", "1204486144.0;tcp://10.66.0.1:41035");
+  EXPECT_EQ(meeting(place(variables)).hub.address.rfind("@tutti-", 0), 0u);
+}
+
+TEST(Environment, MpichTellsWhereMpiexecIs) {
+  const Surroundings one =
+      mpich_on_two_hosts({"/usr/bin/hydra_pmi_proxy", "--control-port", "10.66.0.1:36857", "--rmk"});
+  Surroundings other = one;
+  other.launcher_process = 77;  // each host has its own
+  const Place here = place_of(one).take();
+  EXPECT_FALSE(here.one_host);
+  EXPECT_EQ(here.master_address, "10.66.0.1");
+  EXPECT_EQ(here.job, "mpiexec 10.66.0.1:36857");
+  EXPECT_EQ(meeting(here).hub, meeting(place_of(other).take()).hub);
+  EXPECT_EQ(meeting(here).secret, meeting(place_of(other).take()).secret);
+  for (const std::vector<std::string>& unknown : {std::vector<std::string>{}, {"proxy"}, {"proxy", "--control-port"}}) {
+    const Result<Meeting> nowhere = meeting_of(place_of(mpich_on_two_hosts(unknown)).take(), "", 1000);
+    ASSERT_FALSE(nowhere.ok());
+    EXPECT_NE(nowhere.status().message().find("MPICH does not tell where"), std::string::npos);
+  }
+}
+
+TEST(Environment, SlurmWithMpichsLanguageIsSlurm) {
+  const Variables variables = with(with(kSlurm, "PMI_RANK", "5"), "PMI_SIZE", "6");
+  EXPECT_EQ(place(variables).launcher, "Slurm");
+  EXPECT_EQ(place(variables).master_address, "gpu03");
+  // mpiexec inside a batch job: its processes on the hosts were started by srun, its ranks were not.
+  EXPECT_EQ(place(with(with(variables, "PMI_RANK", "2"), "MPI_LOCALNRANKS", "2")).launcher, "MPICH");
+}
+
+TEST(Environment, HostsThatAreToldByHandAgreeOnTheirJob) {
+  Variables variables{{"TUTTI_RANK", "1"}, {"TUTTI_SIZE", "2"}, {"TUTTI_MASTER_ADDR", "alpha"}};
+  const Meeting here = meeting(place(variables, 42));
+  EXPECT_EQ(here.hub, meeting(place(variables, 77)).hub) << "another host's launching process is another one";
+  EXPECT_EQ(here.secret, meeting(place(variables, 77)).secret);
+  EXPECT_NE(here.secret, meeting(place(with(variables, "TUTTI_MASTER_PORT", "29400"))).secret);
+  EXPECT_NE(here.secret, meeting(place(with(variables, "TUTTI_JOB", "second"))).secret);
+}
+
 TEST(Environment, FirstHostOfASlurmList) {
   EXPECT_EQ(first_host("node"), "node");
   EXPECT_EQ(first_host("a,b"), "a");

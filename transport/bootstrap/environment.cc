@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -82,8 +83,14 @@ void assume_one_host(Place& place) {
 Result<Place> from_tutti(const Variables& variables, const Surroundings& surroundings) {
   TUTTI_ASSIGN(Place place, numbers(variables, kTutti));
   if (place.local_size == 0 && !variables.has("TUTTI_MASTER_ADDR")) assume_one_host(place);
-  place.job = variables.has("TUTTI_JOB") ? variables.text("TUTTI_JOB")
-                                         : fmt::format("process {}", surroundings.launcher_process);
+  if (variables.has("TUTTI_JOB")) {
+    place.job = variables.text("TUTTI_JOB");
+  } else if (variables.has("TUTTI_MASTER_ADDR")) {
+    // On another host the launching process is another one.
+    place.job = fmt::format("{} {}", variables.text("TUTTI_MASTER_ADDR"), variables.text("TUTTI_MASTER_PORT"));
+  } else {
+    place.job = fmt::format("process {}", surroundings.launcher_process);
+  }
   return place;
 }
 
@@ -97,21 +104,59 @@ Result<Place> from_torchrun(const Variables& variables) {
   return place;
 }
 
+/// The addresses of a process of Open MPI's: "81.0;tcp://10.6.0.1,192.0.2.2:4103;tcp6://[fd00::2]:4103" gives
+/// "10.6.0.1,192.0.2.2,fd00::2".
+std::string addresses_in(const std::string& uri) {
+  std::string all;
+  for (std::size_t at = uri.find("://"); at != std::string::npos; at = uri.find("://", at)) {
+    at += 3;
+    const std::size_t end = std::min(uri.find(';', at), uri.size());
+    std::string part = uri.substr(at, end - at);
+    part.erase(std::min(part.rfind(':'), part.size()));
+    std::erase_if(part, [](char c) { return c == '[' || c == ']'; });
+    for (std::size_t from = 0; from < part.size();) {
+      const std::size_t comma = std::min(part.find(',', from), part.size());
+      const std::string address = part.substr(from, comma - from);
+      if (!address.empty() && !is_loopback(address)) all += (all.empty() ? "" : ",") + address;
+      from = comma + 1;
+    }
+  }
+  return all;
+}
+
 Result<Place> from_open_mpi(const Variables& variables, const Surroundings& surroundings) {
   TUTTI_ASSIGN(Place place, numbers(variables, kOpenMpi));
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"}) {
     if (place.job.empty()) place.job = variables.text(name);
   }
   if (place.job.empty()) place.job = fmt::format("process {}", surroundings.launcher_process);
+  // mpirun is where the first host of its list is, and so rank 0, unless it was started somewhere else.
+  const std::string mpirun = variables.text("OMPI_MCA_orte_hnp_uri");
+  const std::string daemon = variables.text("OMPI_MCA_orte_local_daemon_uri");
+  const bool elsewhere = !daemon.empty() && daemon.substr(0, daemon.find(';')) != mpirun.substr(0, mpirun.find(';'));
+  if (place.rank != 0 || !elsewhere) place.master_address = addresses_in(mpirun);
   return place;
+}
+
+/// Where mpiexec itself listens, "HOST:PORT", as its process on this host was told; empty when that is not known.
+std::string mpiexec_of(const Variables& variables, const Surroundings& surroundings) {
+  const std::vector<std::string>& words = surroundings.launcher_command;
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] == "--control-port") return words[i + 1];
+  }
+  return variables.text("PMI_PORT");
 }
 
 Result<Place> from_mpich(const Variables& variables, const Surroundings& surroundings) {
   TUTTI_ASSIGN(Place place, numbers(variables, kMpich));
   if (place.local_size == 0) assume_one_host(place);
-  place.job = variables.has("SLURM_JOB_ID") && !place.one_host
-                  ? fmt::format("{}.{}", variables.text("SLURM_JOB_ID"), variables.text("SLURM_STEP_ID"))
-                  : fmt::format("process {}", surroundings.launcher_process);
+  const std::string mpiexec = mpiexec_of(variables, surroundings);
+  if (place.one_host || mpiexec.empty()) {
+    place.job = fmt::format("process {}", surroundings.launcher_process);
+  } else {
+    place.job = "mpiexec " + mpiexec;
+    place.master_address = mpiexec.substr(0, mpiexec.rfind(':'));
+  }
   return place;
 }
 
@@ -132,7 +177,10 @@ Result<Place> launched(const Variables& variables, const Surroundings& surroundi
   if (variables.has(kTutti.rank)) return from_tutti(variables, surroundings);
   if (variables.has(kTorchrun.rank) && variables.has(kTorchrun.size)) return from_torchrun(variables);
   if (variables.has(kOpenMpi.rank)) return from_open_mpi(variables, surroundings);
-  if (variables.has(kMpich.rank)) return from_mpich(variables, surroundings);
+  // srun --mpi=pmi2 speaks MPICH's language; only MPICH's own launcher knows the local numbers.
+  const bool of_srun = variables.has("SLURM_STEP_ID") && variables.text(kSlurm.rank) == variables.text(kMpich.rank) &&
+                       !variables.has(kMpich.local_size);
+  if (variables.has(kMpich.rank) && !of_srun) return from_mpich(variables, surroundings);
   // A batch script has SLURM_PROCID too, though srun has not started it: only steps count.
   if (variables.has(kSlurm.rank) && variables.has("SLURM_STEP_ID")) return from_slurm(variables);
   return Place{};
@@ -156,6 +204,18 @@ std::optional<long> stat_field(long pid, int wanted) {
   return std::strtol(at + 1, nullptr, 10);
 }
 
+/// The words of a process's command line.
+std::vector<std::string> command_of(long pid) {
+  std::vector<std::string> words;
+  std::FILE* file = std::fopen(fmt::format("/proc/{}/cmdline", pid).c_str(), "re");
+  if (file == nullptr) return words;
+  char text[16 << 10] = {};
+  const std::size_t size = std::fread(text, 1, sizeof text - 1, file);
+  std::fclose(file);
+  for (std::size_t at = 0; at < size; at += words.back().size() + 1) words.emplace_back(text + at);
+  return words;
+}
+
 }  // namespace
 
 Surroundings surroundings() {
@@ -167,6 +227,7 @@ Surroundings surroundings() {
   }
   constexpr int kParent = 4;
   result.launcher_process = stat_field(::getsid(0), kParent).value_or(::getppid());
+  result.launcher_command = command_of(result.launcher_process);
   result.user = ::geteuid();
   return result;
 }

@@ -1,21 +1,25 @@
 // Which rank this process is, according to whoever launched it, and where the ranks of its job meet. Pure functions of
 // the environment; surroundings() alone looks at the process.
 //
-//   launcher   rank, size                              job                                     meeting place
-//   tutti      TUTTI_RANK, TUTTI_SIZE                  TUTTI_JOB, or the launching process     see below
-//   torchrun   RANK, WORLD_SIZE                        TORCHELASTIC_RUN_ID, MASTER_*           MASTER_ADDR
-//   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE             PMIX_NAMESPACE                          see below
-//   MPICH      PMI_RANK, PMI_SIZE                      the launching process                   see below
-//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS      SLURM_JOB_ID, SLURM_STEP_ID             first of
-//   SLURM_STEP_NODELIST
+//   launcher   rank, size                           job                                   meeting place
+//   tutti      TUTTI_RANK, TUTTI_SIZE               TUTTI_JOB, or TUTTI_MASTER_*, or the  TUTTI_MASTER_ADDR
+//                                                   launching process
+//   torchrun   RANK, WORLD_SIZE                     TORCHELASTIC_RUN_ID, MASTER_*         MASTER_ADDR
+//   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE          PMIX_NAMESPACE                        OMPI_MCA_orte_hnp_uri:
+//   mpirun's MPICH      PMI_RANK, PMI_SIZE                   the launching process, or mpiexec's   --control-port of
+//   that process,
+//                                                   address                               or PMI_PORT: mpiexec's
+//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS   SLURM_JOB_ID, SLURM_STEP_ID           first of SLURM_STEP_NODELIST
 //
 // Ranks on one host meet at an abstract Unix socket named after job and user; the kernel vouches for the user. Ranks on
 // several hosts meet at TUTTI_MASTER_ADDR, or the launcher's address, at TUTTI_MASTER_PORT or a port derived from the
-// job. (Not at torchrun's MASTER_PORT: its own store listens there.)
+// job. (Not at torchrun's MASTER_PORT: its own store listens there.) mpirun's own host is rank 0's, unless it was
+// started on a host that takes no part: then rank 0 says so, and TUTTI_MASTER_ADDR is needed.
 #pragma once
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/bootstrap/bootstrap.h"
@@ -26,6 +30,7 @@ struct Surroundings {
   std::map<std::string, std::string> variables;
   long launcher_process = 0;  // parent of this session's leader, which launchers make for each rank; or of this process
   unsigned user = 0;
+  std::vector<std::string> launcher_command = {};  // of launcher_process, its words
 };
 
 /// This process's own.
@@ -35,11 +40,11 @@ struct Place {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
-  int local_size = 1;    // ranks on this host; 0 when the launcher does not tell
-  bool one_host = true;  // all ranks are on this host
-  std::string job;       // differs between jobs of one user that run at the same time
-  std::string master_address;
-  int master_port = 0;  // 0: derived from the job
+  int local_size = 1;          // ranks on this host; 0 when the launcher does not tell
+  bool one_host = true;        // all ranks are on this host
+  std::string job;             // differs between jobs of one user that run at the same time
+  std::string master_address;  // or several of the same host, with commas between them
+  int master_port = 0;         // 0: derived from the job
   std::string launcher = "none";
 };
 
