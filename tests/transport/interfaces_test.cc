@@ -65,7 +65,9 @@ TEST(Interfaces, NothingIsGuessedWhereNobodyReachesThisHost) {
 }
 
 TEST(Interfaces, TunnelsVethsAndLinkLocalAddressesOnlyWhereThereIsNothingElse) {
-  for (const InterfaceAddress& one : Addresses{{"veth1", "10.66.0.1"}, {"tun0", "10.8.0.6"}, {"eth0", "169.254.3.4"}}) {
+  const InterfaceAddress without_carrier{"eth0", "10.0.0.7", true, false, false};
+  for (const InterfaceAddress& one :
+       Addresses{{"veth1", "10.66.0.1"}, {"tun0", "10.8.0.6"}, {"eth0", "169.254.3.4"}, without_carrier}) {
     EXPECT_EQ(choose({kLoopback, one}).address, one.address);
     EXPECT_EQ(choose({kLoopback, one, {"eth1", "10.0.0.9"}}).address, "10.0.0.9");
   }

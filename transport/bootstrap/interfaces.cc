@@ -64,7 +64,7 @@ bool is_link_local(const InterfaceAddress& one) {
 }
 
 /// How far an address is from one that a peer certainly reaches; kNever is not guessed.
-enum class Doubt { none, some, kNever };
+enum class Doubt { none, some, much, kNever };
 
 Doubt doubt_of(const InterfaceAddress& one) {
   if (!one.up || one.loopback || (is_ipv6(one) && is_link_local(one))) return Doubt::kNever;
@@ -72,6 +72,7 @@ Doubt doubt_of(const InterfaceAddress& one) {
                                       "podman", "vmnet", "vboxnet", "nerdctl", "kube-", "dummy"})) {
     return Doubt::kNever;
   }
+  if (!one.carrier) return Doubt::much;
   if (starts_with_any(one.interface, {"veth", "tun", "tap", "wg", "tailscale", "ppp"}) || is_link_local(one)) {
     return Doubt::some;
   }
@@ -188,7 +189,7 @@ Result<Addresses> list_addresses() {
     if (::inet_ntop(family, bytes, text, sizeof text) == nullptr) continue;
     const unsigned flags = entry->ifa_flags;
     all.push_back(
-        {entry->ifa_name, text, (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0, (flags & IFF_LOOPBACK) != 0});
+        {entry->ifa_name, text, (flags & IFF_UP) != 0, (flags & IFF_LOOPBACK) != 0, (flags & IFF_RUNNING) != 0});
   }
   ::freeifaddrs(list);
   return all;

@@ -25,8 +25,9 @@ namespace tutti::bootstrap {
 struct InterfaceAddress {
   std::string interface;
   std::string address;  // numeric; IPv6 without a scope
-  bool up = true;       // and with a carrier
+  bool up = true;
   bool loopback = false;
+  bool carrier = true;  // the kernel tells it a moment late
 };
 
 /// Addresses of this host from which it sends to others, as its routes have it; empty where there is no route.

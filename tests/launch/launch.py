@@ -1,0 +1,175 @@
+"""launch.CASE: an existing launcher starts ranks that meet, on one host or on several (network namespaces).
+
+    launch.py CASE BUILD_FOLDER SOURCE_FOLDER
+
+Status 77, with a line that says why: the launcher is not installed, or this system does not let us make hosts.
+"""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+NOT_RUN = 77
+DEADLINE = 90  # seconds for each command, so that a hang ends; they take a few
+OF_TUTTI = ("TUTTI_", "OMPI_", "PMI", "SLURM_", "MASTER_", "TORCHELASTIC_")
+
+ALPHA, BETA = "alpha 10.99.0.1 eth0", "beta 10.99.0.2 eth0"
+
+
+class NotRun(Exception):
+    pass
+
+
+def tool(name):
+    if shutil.which(name) is None:
+        raise NotRun(f"no {name} here")
+    return name
+
+
+def met(launcher, where, *ranks):
+    """What each of the ranks says: who has launched it, and where the others are."""
+    return [f"rank {rank} of {len(ranks)} met by {launcher} on {where}: {', '.join(ranks)}" for rank in range(len(ranks))]
+
+
+class Launch:
+    """One command and what it must say."""
+
+    def __init__(self, build, source):
+        self.meet = f"{build}/tests/test_launch_meet"
+        self.hosts = [sys.executable, "-B", f"{source}/scripts/hosts.py"]
+        self.python = f"{source}/.venv/bin/python"
+
+    def run(self, *command, **variables):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_TUTTI)}
+        done = subprocess.run(command, env={**environment, **variables}, text=True, timeout=DEADLINE,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+        print("$", *command, f"\n{done.stdout}", flush=True)
+        if done.returncode == NOT_RUN:
+            raise NotRun(done.stdout.strip())
+        return done
+
+    def expect(self, lines, *command, **variables):
+        done = self.run(*command, **variables)
+        missing = [line for line in lines if line not in done.stdout.splitlines()]
+        if missing or done.returncode != 0:
+            sys.exit(f"status {done.returncode}; these lines were expected, and not there: {missing}")
+
+    def expect_failure(self, pattern, *command, **variables):
+        done = self.run(*command, **variables)
+        if done.returncode == 0 or not re.search(pattern, done.stdout):
+            sys.exit(f"status {done.returncode}; expected a failure that says: {pattern}")
+
+    def torchrun(self):
+        """torchrun, by the name under which it is in every copy of .venv."""
+        if subprocess.run([tool(self.python), "-c", "import torch.distributed.run"], capture_output=True).returncode != 0:
+            raise NotRun(f"no PyTorch in {self.python}")
+        return [self.python, "-m", "torch.distributed.run"]
+
+    # One host.
+
+    def open_mpi(self):
+        self.expect(met("Open MPI", "one host", *[f"{os.uname().nodename} - -"] * 3), tool("mpirun.openmpi"),
+                    "--allow-run-as-root", "--oversubscribe", "-n", "3", self.meet)
+
+    def mpich(self):
+        self.expect(met("MPICH", "one host", *[f"{os.uname().nodename} - -"] * 3), tool("mpirun.mpich"), "-n", "3", self.meet)
+
+    def torchrun_alone(self):
+        self.expect(met("torchrun", "one host", *[f"{os.uname().nodename} - -"] * 2), *self.torchrun(), "--standalone",
+                    "--nproc-per-node", "2", "--no-python", self.meet)
+
+    # Two hosts, without an address from the user.
+
+    def open_mpi_on_two_hosts(self):
+        self.expect(met("Open MPI", "several hosts", ALPHA, ALPHA, BETA), *self.hosts, "2", "--", tool("mpirun.openmpi"),
+                    "--bind-to", "none", "--host", "alpha:2,beta:1", "-n", "3", self.meet)
+
+    def mpich_on_two_hosts(self):
+        self.expect(met("MPICH", "several hosts", ALPHA, BETA, BETA), *self.hosts, "2", "--", tool("mpirun.mpich"),
+                    "-hosts", "alpha:1,beta:2", "-n", "3", self.meet)
+
+    def torchrun_on_two_hosts(self):
+        # Each host's torchrun knows its number; --ranks 1 tells it. What else it sets would count as a launcher.
+        line = (f"exec env -u TUTTI_RANK -u TUTTI_SIZE -u TUTTI_MASTER_ADDR -u TUTTI_MASTER_PORT {shlex.join(self.torchrun())} "
+                f"--nnodes 2 --node-rank $TUTTI_RANK --master-addr alpha --nproc-per-node 1 --no-python {self.meet}")
+        self.expect(met("torchrun", "several hosts", ALPHA, BETA), *self.hosts, "2", "--ranks", "1", "--", "sh", "-c", line,
+                    OMP_NUM_THREADS="1")
+
+    def by_hand_on_two_hosts(self):
+        line = f"unset TUTTI_JOB TUTTI_LOCAL_SIZE TUTTI_INTERFACE; TUTTI_MASTER_ADDR=alpha exec {self.meet}"
+        self.expect(met("tutti", "several hosts", ALPHA, ALPHA, BETA, BETA), *self.hosts, "2", "--ranks", "2", "--", "sh",
+                    "-c", line)
+
+    # mpirun on a host that takes no part: rank 0 says what is needed, and with that it goes.
+
+    def open_mpi_from_a_third_host(self):
+        command = [*self.hosts, "3", "--", tool("mpirun.openmpi"), "--bind-to", "none", "--host", "beta:1,gamma:1", "-n", "2"]
+        self.expect_failure("rank 0: Open MPI does not tell where the ranks on several hosts can meet; "
+                            "set TUTTI_MASTER_ADDR to the host of rank 0", *command, self.meet)
+        self.expect(met("Open MPI", "several hosts", BETA, "gamma 10.99.0.3 eth0"), *command, "-x", "TUTTI_MASTER_ADDR=beta",
+                    self.meet)
+
+    def mpich_from_a_third_host(self):
+        command = [*self.hosts, "3", "--", tool("mpirun.mpich"), "-hosts", "beta,gamma", "-n", "2"]
+        self.expect_failure(r"rank 0 cannot listen at 10\.99\.0\.1:\d+: that is not an address of its host beta, which has "
+                            r"lo \(127\.0\.0\.1.*, eth0 \(10\.99\.0\.2.*; expected TUTTI_MASTER_ADDR to be the host of rank 0",
+                            *command, self.meet, "2")
+        self.expect(met("MPICH", "several hosts", BETA, "gamma 10.99.0.3 eth0"), *command, "-genv", "TUTTI_MASTER_ADDR",
+                    "beta", self.meet)
+
+    # What can be wrong, each with one sentence in time.
+
+    def two(self, line):
+        """Each of two ranks, on a host each, runs a shell's line; $m is the program that meets."""
+        return [*self.hosts, "2", "--ranks", "1", "--", "sh", "-c", f"m='{self.meet} 4'; {line}"]
+
+    def wrong_secret(self):
+        # Rank 0, which goes on waiting for the right one, tells whom it has refused.
+        failed = self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_SECRET=other; exec $m')
+        self.expect_failure(r"rank 1 cannot join at 10\.99\.0\.1:29400: its secret is not this job's", *failed)
+        self.expect_failure(r"refused 10\.99\.0\.2:\d+: its secret is not this job's", *failed)
+
+    def wrong_address(self):
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.77:29400: .*\(.*\); asked "
+                            r"from host beta, 10\.99\.0\.2 on eth0",
+                            *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_MASTER_ADDR=10.99.0.77; exec $m'))
+
+    def no_such_name(self):
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; cannot resolve 'nowhere'",
+                            *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_MASTER_ADDR=nowhere; exec $m'))
+
+    def wrong_interface(self):
+        self.expect_failure(r"TUTTI_INTERFACE: host beta has none of 'ib0' that is up; it has lo \(.*\), eth0 "
+                            r"\(10\.99\.0\.2.*\)", *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_INTERFACE=ib0; exec $m'))
+
+    def nobody_listens(self):
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.1:29400: Connection refused; "
+                            r"asked from host beta, 10\.99\.0\.2 on eth0", *self.two('[ $TUTTI_RANK = 0 ] || exec $m'))
+
+    def firewall(self):
+        # Rank 0's host drops its answers, which to the other is the same as a firewall that drops the questions.
+        failed = self.two('[ $TUTTI_RANK = 1 ] || ip route add blackhole 10.99.0.2; exec $m')
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.1:29400: Connection timed out "
+                            r"\(.*firewall.*\); asked from host beta, 10\.99\.0\.2 on eth0", *failed)
+        self.expect_failure(r"rank 1 of 2 has not come within 4 s; rank 0 is here; rank 0 waits at 10\.99\.0\.1:29400 on host "
+                            "alpha", *failed)
+
+    def no_route(self):
+        self.expect_failure(r"nobody answers at 10\.99\.0\.1:29400: Network is unreachable; asked from host beta",
+                            *self.two('[ $TUTTI_RANK = 0 ] || { ip address flush dev eth0; unset TUTTI_INTERFACE; }; exec $m'))
+
+
+def main():
+    case, build, source = sys.argv[1:4]
+    try:
+        getattr(Launch(build, source), case)()
+    except NotRun as reason:
+        print(f"launch.{case}: not run: {reason}")
+        return NOT_RUN
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+// meet [SECONDS]: one rank of a job that meets and parts, whatever has launched it. Each rank prints one line:
+//
+//   rank 1 of 2 met by Open MPI on several hosts: alpha 10.99.0.1 eth0, beta 10.99.0.2 eth0
+//
+// The words behind the colon are host, address and interface of each rank ("-" for none: all are on one host). Errors
+// go to standard error, with status 1.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "base/options.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/bootstrap/environment.h"
+
+namespace tutti::bootstrap {
+namespace {
+
+Status meet(std::chrono::milliseconds deadline) {
+  const Surroundings here = surroundings();
+  TUTTI_ASSIGN(const Place place, place_of(here));
+  TUTTI_ASSIGN(const Meeting meeting, meeting_of(place, options::text(Option::secret), here.user));
+  Config config;
+  config.rank = place.rank;
+  config.size = place.size;
+  config.hub = meeting.hub;
+  config.secret = meeting.secret;
+  config.deadline = deadline;
+  TUTTI_ASSIGN(const std::unique_ptr<Bootstrap> bootstrap, Bootstrap::connect(std::move(config)));
+  TUTTI_TRY(bootstrap->barrier());
+  std::string line = fmt::format("rank {} of {} met by {} on {}: ", place.rank, place.size, place.launcher,
+                                 meeting.hub.is_unix() ? "one host" : "several hosts");
+  const char* comma = "";
+  for (const Identity& identity : bootstrap->roster()) {
+    line += fmt::format("{}{} {} {}", std::exchange(comma, ", "), identity.host,
+                        identity.address.empty() ? "-" : identity.address,
+                        identity.interface.empty() ? "-" : identity.interface);
+  }
+  fmt::print("{}\n", line);
+  TUTTI_TRY(bootstrap->barrier());
+  return bootstrap->leave();
+}
+
+}  // namespace
+}  // namespace tutti::bootstrap
+
+int main(int argc, char** argv) {
+  const tutti::Status status = tutti::bootstrap::meet(std::chrono::seconds(argc > 1 ? std::atoi(argv[1]) : 20));
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}\n", status.message());
+  return 1;
+}
