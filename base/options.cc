@@ -65,6 +65,11 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Folder of the baselines' plug-ins; empty: ../lib beside the program."},
     {Option::topology, "TUTTI_TOPOLOGY", Type::text, "", "",
      "File that describes hosts, links and where ranks are, the same on all ranks; empty: what is found."},
+    {Option::network, "TUTTI_NETWORK", Type::choice, "auto", "auto|ucx|verbs",
+     "What goes between hosts; auto: the first that can be had."},
+    {Option::host, "TUTTI_HOST", Type::text, "", "",
+     "Ranks with different words here go by the network even where they could share memory; to try several hosts on "
+     "one."},
 }};
 
 constexpr bool table_is_in_order() {

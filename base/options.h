@@ -39,8 +39,10 @@ enum class Option : int {
   flight_signal,
   baselines,
   topology,
+  network,
+  host,
 };
-inline constexpr int kOptions = 21;
+inline constexpr int kOptions = 23;
 
 namespace options {
 

@@ -18,6 +18,7 @@
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
 #include "topology/discover.h"
+#include "transport/far_links.h"
 
 namespace tutti {
 
@@ -25,7 +26,6 @@ using executor::Prepared;
 
 namespace {
 
-constexpr int kLanes = 2;
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
 constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
@@ -47,6 +47,14 @@ std::size_t streaming_above(int ranks_of_host) {
   static const Result<topology::Host> host = topology::discover_host();
   const std::uint64_t share = host.ok() ? topology::cache_share(host.value(), ranks_of_host) : 0;
   return std::max<std::size_t>(reduce::kLeastStreaming, share / 4);
+}
+
+/// That of the first rank of this host, which all of its ranks share.
+transport::Board& shared_board(transport::Transport& transport) {
+  transport::FarLinks* far = transport.far_links();
+  int first = 0;
+  while (far != nullptr && far->far(first)) ++first;
+  return *transport.window(first).board;
 }
 
 /// What memory_limit leaves for messages that come before they are received.
@@ -110,7 +118,7 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
   Result<std::vector<int>> hosts = hosts_of(*fabric, members);
   for (const Status& status : {selection.status(), sizes.status(), hosts.status()}) {
     if (status.ok()) continue;
-    (void)exchange(Fabric::kNothing);  // the others wait for this rank's part
+    (void)exchange(fabric->nothing());  // the others wait for this rank's part
     return status;
   }
   TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport,
@@ -141,7 +149,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       transport_(std::move(transport)),
       board_(*transport_->window(rank).board),
       selection_(std::move(selection)),
-      health_(*transport_->window(0).board),
+      health_(shared_board(*transport_)),
       waiter_(
           *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
       executor_(*transport_, waiter_, health_, rank),
@@ -276,6 +284,7 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
   // Whoever has failed may use its buffers for something else by now: what was read from them is no result.
   if (status.ok() && health_.failed()) status = health_.status();
   if (!status.ok() && ready.handles) executor_.withdraw();
+  if (!status.ok()) executor_.drop_far();
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
   last_on_device_ = false;
@@ -288,7 +297,9 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
 Status TuttiCommunicator::execute_empty(const Call& call) {
   const executor::CallIdentity identity = identity_of(call, call.deterministic || options_.deterministic);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
-  executor_.leave(true);
+  const Status announced = transport_->far_links() == nullptr ? Status() : executor_.announce_far();
+  executor_.leave(announced.ok());
+  if (!announced.ok()) return failed(announced);
   last_ = nullptr;
   last_on_device_ = false;
   if (watched_) told(last_call(), "nothing", "nothing: there is nothing to move");
@@ -475,23 +486,18 @@ void TuttiCommunicator::told(const executor::CallSnapshot& call, const std::stri
   log::set_thread_rank(-1);
 }
 
-Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_words(std::uint64_t mine) {
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(size()));
-  Call call;
-  call.collective = Collective::all_gather;
-  call.send = &mine;
-  call.recv = all.data();
-  call.count = 1;
-  call.type = DataType::u64;
-  TUTTI_TRY(run(call));
-  return all;
+Result<Words> TuttiCommunicator::gather_words(const Words& mine) {
+  TUTTI_TRY(usable());
+  queue_.wait_idle();
+  waiter_.set_background(false);
+  return gather_many(mine);
 }
 
 Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int color, int key) {
   const std::uint64_t number = ++splits_;
   const std::uint64_t mine =
       (static_cast<std::uint64_t>(static_cast<std::uint32_t>(color)) << 32) | static_cast<std::uint32_t>(key);
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> all, gather_words(mine));
+  TUTTI_ASSIGN(const Words all, gather_words({mine}));
   std::vector<std::pair<int, int>> group;  // key, rank
   for (int r = 0; r < size(); ++r) {
     const std::uint64_t word = all[static_cast<std::size_t>(r)];
@@ -506,16 +512,19 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int colo
     ranks.push_back(r);
     members.push_back(members_[static_cast<std::size_t>(r)]);
   }
-  const Exchange exchange = [&](std::uint64_t value) -> Result<std::vector<std::uint64_t>> {
-    TUTTI_ASSIGN(const std::vector<std::uint64_t> values, gather_words(value));
-    std::vector<std::uint64_t> chosen;
-    for (const int r : ranks) chosen.push_back(values[static_cast<std::size_t>(r)]);
+  const Exchange exchange = [&](const Words& words) -> Result<Words> {
+    TUTTI_ASSIGN(const Words values, gather_words(words));
+    Words chosen;
+    for (const int r : ranks) {
+      const auto first = values.begin() + r * static_cast<std::ptrdiff_t>(words.size());
+      chosen.insert(chosen.end(), first, first + static_cast<std::ptrdiff_t>(words.size()));
+    }
     return chosen;
   };
   Result<std::shared_ptr<CommunicatorInterface>> child = std::shared_ptr<CommunicatorInterface>();
   if (ranks.size() < 2) {
     // Nobody to share memory with, but the others' exchange needs this rank.
-    TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::uint64_t> values, gather_words(0));
+    TUTTI_ASSIGN([[maybe_unused]] const Words values, gather_words(fabric_->nothing()));
     if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
   } else {
     auto made = create(fabric_, members, own, scope_of_child(number, color), options_, exchange);

@@ -139,8 +139,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// Says what has been done, for TUTTI_EXPLAIN and TUTTI_TRACE.
   void told(const executor::CallSnapshot& call, const std::string& algorithm, const std::string& how) const;
   static std::string how(const executor::Prepared& prepared);
-  /// Everybody's value, by an all_gather of this communicator.
-  Result<std::vector<std::uint64_t>> gather_words(std::uint64_t mine);
+  /// Everybody's words, by an all_gather of this communicator.
+  Result<Words> gather_words(const Words& mine);
 
   // Constant after construction.
   const std::shared_ptr<Fabric> fabric_;

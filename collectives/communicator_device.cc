@@ -108,6 +108,11 @@ Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_many(std::span<cons
 
 Status TuttiCommunicator::need_device_half(int device) {
   if (device_half_) return {};
+  if (transport_->far_links() != nullptr) {
+    return unsupported(own_name_ +
+                       " called a collective on device memory in a communicator of several hosts; expected "
+                       "host memory there");
+  }
   DeviceHalf::Config config;
   config.rank = rank_;
   config.size = size();

@@ -15,8 +15,8 @@
 #include "collectives/baseline/baseline.h"
 #include "collectives/communicator.h"
 #include "collectives/inproc_fabric.h"
+#include "collectives/process_fabric.h"
 #include "collectives/settings.h"
-#include "collectives/shm_fabric.h"
 #include "collectives/validate.h"
 #include "transport/bootstrap/environment.h"
 
@@ -67,7 +67,7 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   if (size == 1) return Implementation(std::make_shared<AloneCommunicator>());
   config.deadline = options.timeout;
   TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
-  TUTTI_ASSIGN(std::shared_ptr<ShmFabric> fabric, ShmFabric::create(std::move(bootstrap), options.timeout));
+  TUTTI_ASSIGN(std::shared_ptr<ProcessFabric> fabric, ProcessFabric::create(std::move(bootstrap), options.timeout));
   const Exchange exchange = fabric->bootstrap_exchange();
   TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options));
   TUTTI_ASSIGN(const std::vector<Setting> settings, settings_of(sizes));
@@ -157,7 +157,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, fabric->make_windows(size, sizes));
   std::vector<Implementation> all;
   for (int rank = 0; rank < size; ++rank) {
-    const Exchange exchange = [&](std::uint64_t) -> Result<std::vector<std::uint64_t>> { return windows; };
+    const Exchange exchange = [&](const Words&) -> Result<Words> { return windows; };
     TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
                  TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
     all.push_back(std::move(made));

@@ -1,5 +1,5 @@
 // The members of a job and the ways between them: where a communicator, and every child that is split from it, gets its
-// transport and hears of failures. One Fabric per rank of a job (InprocFabric, ShmFabric).
+// transport and hears of failures. One Fabric per rank of a job (InprocFabric, ProcessFabric).
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,29 @@
 
 #include "base/status.h"
 #include "transport/transport.h"
+#include "transport/wire.h"
 
 namespace tutti {
 
-/// Gives everybody's value, by rank of the new communicator. A collective call among its ranks.
-using Exchange = std::function<Result<std::vector<std::uint64_t>>(std::uint64_t mine)>;
+/// Lanes of every window: instruction streams that a plan may have (collectives/plan/plan.h).
+inline constexpr int kLanes = 2;
+
+using Words = std::vector<std::uint64_t>;
+
+/// Gives everybody's words, by rank of the new communicator, one rank's behind the other's. A collective call among its
+/// ranks, which all give as many.
+using Exchange = std::function<Result<Words>(const Words& mine)>;
 
 /// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
 using OnFailure = std::function<void(int member, Code code, const std::string& message)>;
 
 class Fabric {
  public:
-  /// What a rank that cannot go on gives to the exchange in place of its window.
+  /// What a rank that cannot go on gives to the exchange in place of its window: its first word.
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+  /// How many words connect() exchanges.
+  virtual std::size_t connect_words() const { return 1; }
+  Words nothing() const { return Words(connect_words(), kNothing); }
 
   virtual ~Fabric() = default;
 
@@ -39,11 +49,14 @@ class Fabric {
   /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure.
   virtual void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) = 0;
   virtual void unsubscribe(std::uint64_t scope) = 0;
-  /// Tells the members of `scope` that do not share memory with this one. Never blocks.
+  /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. Never
+  /// blocks.
   virtual void tell(std::uint64_t scope, Code code, const std::string& message) = 0;
 
   /// The host of each member of the job: numbers that are equal on the same host.
   virtual std::vector<int> host_of_member() const = 0;
+  /// What goes between hosts; null where there is one host.
+  virtual const transport::WireInfo* wire_info() const { return nullptr; }
 
   /// Ranks of this job on this host, and CPUs that they have between them: more ranks than CPUs wait differently.
   virtual int local_members() const = 0;

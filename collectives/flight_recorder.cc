@@ -18,8 +18,9 @@
 #include "base/options.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
-#include "collectives/executor/record.h"
 #include "collectives/executor/host/trace.h"
+#include "collectives/executor/record.h"
+#include "transport/far_links.h"
 
 namespace tutti::flight_recorder {
 
@@ -42,6 +43,12 @@ std::vector<CallSnapshot> calls_of(const transport::Board& board) {
     return std::pair(a.entered, a.sequence) < std::pair(b.entered, b.sequence);
   });
   return calls;
+}
+
+// Null for ranks of other hosts, of which only parts are known here; they have recorders of their own.
+const transport::Board* board_of(transport::Transport& transport, int rank) {
+  const transport::FarLinks* far = transport.far_links();
+  return far != nullptr && far->far(rank) ? nullptr : transport.window(rank).board;
 }
 
 const char* state_of(const CallSnapshot& call) {
@@ -123,19 +130,19 @@ std::string text_of_rank(const transport::Board& board, const std::string& name,
   return all;
 }
 
-std::string text(const transport::Transport& transport, const executor::RankName& name) {
+std::string text(transport::Transport& transport, const executor::RankName& name) {
   std::string all;
   for (int rank = 0; rank < transport.sizes().ranks; ++rank) {
-    const transport::Board* board = transport.window(rank).board;
+    const transport::Board* board = board_of(transport, rank);
     if (board != nullptr) all += text_of_rank(*board, name(rank), transport::kCallRing);
   }
   return all;
 }
 
-std::string json(const transport::Transport& transport, const executor::RankName& name) {
+std::string json(transport::Transport& transport, const executor::RankName& name) {
   nlohmann::json ranks = nlohmann::json::array();
   for (int rank = 0; rank < transport.sizes().ranks; ++rank) {
-    const transport::Board* board = transport.window(rank).board;
+    const transport::Board* board = board_of(transport, rank);
     if (board == nullptr) continue;
     nlohmann::json calls = nlohmann::json::array();
     for (const CallSnapshot& call : calls_of(*board)) {

@@ -17,9 +17,9 @@ namespace tutti::flight_recorder {
 /// The last `most` calls of one rank as a table, the oldest first.
 std::string text_of_rank(const transport::Board& board, const std::string& name, std::size_t most);
 /// All calls of all ranks, a table for each.
-std::string text(const transport::Transport& transport, const executor::RankName& name);
+std::string text(transport::Transport& transport, const executor::RankName& name);
 /// {"ranks": [{"rank": 0, "name": ..., "calls": [{"sequence": 7, "call": "all_reduce(...)", ...}]}]}
-std::string json(const transport::Transport& transport, const executor::RankName& name);
+std::string json(transport::Transport& transport, const executor::RankName& name);
 
 /// Says the failure on standard error in one line, with the own last calls below; all calls of all ranks go to the file
 /// that TUTTI_FLIGHT_RECORDER names.

@@ -35,7 +35,7 @@ Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::span<co
     std::erase_if(windows_, [](const auto& entry) { return entry.second.expired(); });
     if (mine) windows_[mine.get()] = mine;
   }
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> addresses, exchange(reinterpret_cast<std::uint64_t>(mine.get())));
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> addresses, exchange({reinterpret_cast<std::uint64_t>(mine.get())}));
   std::vector<transport::SharedWindow> windows;
   const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < members.size(); ++r) {

@@ -41,18 +41,18 @@ Result<std::vector<Setting>> settings_of(const transport::WindowSizes& sizes) {
 }
 
 Status compare_settings(const std::vector<Setting>& settings, const Exchange& exchange) {
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> all, exchange(hash_of(settings, settings.size())));
+  TUTTI_ASSIGN(const Words all, exchange({hash_of(settings, settings.size())}));
   const auto other = std::find_if(all.begin(), all.end(), [&](std::uint64_t hash) { return hash != all[0]; });
   if (other == all.end()) return {};
   // Every rank sees the same hashes, so all take the same turns. The first `same` settings of that rank are those of
   // rank 0, its first `different` ones are not.
   const auto rank = static_cast<std::size_t>(other - all.begin());
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> counts, exchange(settings.size()));
+  TUTTI_ASSIGN(const Words counts, exchange({settings.size()}));
   std::size_t same = 0;
   std::size_t different = *std::max_element(counts.begin(), counts.end());
   while (different - same > 1) {
     const std::size_t middle = (same + different) / 2;
-    TUTTI_ASSIGN(const std::vector<std::uint64_t> hashes, exchange(hash_of(settings, middle)));
+    TUTTI_ASSIGN(const Words hashes, exchange({hash_of(settings, middle)}));
     (hashes[rank] == hashes[0] ? same : different) = middle;
   }
   const Setting& here = settings[std::min(same, settings.size() - 1)];

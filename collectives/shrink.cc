@@ -107,6 +107,9 @@ Result<std::vector<std::uint64_t>> TuttiCommunicator::meet_survivors(const std::
 Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink() {
   TUTTI_TRY(usable());
   queue_.wait_idle();
+  if (transport_->far_links() != nullptr) {
+    return unsupported(own_name_ + " called shrink on a communicator of several hosts; expected one host");
+  }
   ++shrinks_;
   const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(options_.timeout).count();
   // From here on the old communicator serves nobody.
@@ -129,7 +132,9 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink_once(st
     if (r == rank_) own = static_cast<int>(members.size());
     members.push_back(members_[static_cast<std::size_t>(r)]);
   }
-  const Exchange exchange = [&](std::uint64_t value) { return meet_survivors(survivors, kExchanged, value, deadline); };
+  const Exchange exchange = [&](const Words& words) {
+    return meet_survivors(survivors, kExchanged, words.front(), deadline);  // of one host: one word
+  };
   TUTTI_ASSIGN(
       std::shared_ptr<TuttiCommunicator> child,
       create(fabric_, members, own, scope_of_child(shrinks_, -static_cast<int>(members.size())), options_, exchange));

@@ -9,7 +9,8 @@
 //   mailboxes one per sender: a small queue of slots for send/recv
 //
 // On load/store links (threads, shared memory, CUDA peers) all of it is reached by pointer, and the executor does so
-// itself. Other links implement put() and signal().
+// itself. Ranks on other hosts are *far*: their windows here are drafts, and FarLinks carries over what is put and
+// signalled.
 //
 // Threads: one thread at a time may use a Transport (the communicator sees to that).
 #pragma once
@@ -141,7 +142,11 @@ struct alignas(kCacheLine) ExpressCell {
   std::byte* payload() { return reinterpret_cast<std::byte*>(this) + kHeader; }
 };
 
-/// Where the memory of one rank lies in this rank's address space. Null pointers: not reachable by load/store.
+/// Where the memory of one rank lies in this rank's address space.
+///
+/// Of a far rank it is a draft, of which only what this rank itself may write is ever used: what it writes there is on
+/// its way once FarLinks has been told of it. Its board is a mirror in this rank's memory, where the far rank puts the
+/// records of those calls in which the two are neighbours.
 struct Window {
   Board* board = nullptr;
   SignalCell* signals = nullptr;   // index with signal_index()
@@ -200,6 +205,8 @@ struct Capabilities {
   double gb_per_s = 0;        // of a copy between two ranks
 };
 
+class FarLinks;  // far_links.h
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -212,9 +219,13 @@ class Transport {
   /// before large messages go through them for the first time.
   virtual void warm() {}
 
+  /// The links to ranks on other hosts; null where there are none.
+  virtual FarLinks* far_links() { return nullptr; }
+
   /// How peers may reach [address, address + bytes).
   virtual Handle handle_of(const void* address, std::size_t bytes) const = 0;
-  /// The pointer behind a peer's handle, or null when it can only be reached by read() and write().
+  /// The pointer behind a peer's handle, or null when it can only be reached by read() and write(). REQUIRES, as these
+  /// do: the rank is not far.
   virtual std::byte* reach(int rank, Handle handle) const = 0;
 
   /// False once the process of `rank` has ended. Cheap enough for every millisecond of a wait.

@@ -44,10 +44,12 @@ struct WireJob {
                                    // interface where TUTTI_INTERFACE does not; empty: any
 
   int members() const { return static_cast<int>(hosts.size()); }
-  bool linked(int member) const { return hosts[static_cast<std::size_t>(member)] != hosts[static_cast<std::size_t>(own)]; }
+  bool linked(int member) const {
+    return hosts[static_cast<std::size_t>(member)] != hosts[static_cast<std::size_t>(own)];
+  }
 };
 
-/// A peer's exposed memory, as this process names it.
+/// A peer's exposed memory, as this process names it; never 0.
 using Region = std::uint32_t;
 
 /// Of a put whose source is still being read; 0: it has been.
@@ -57,12 +59,12 @@ using Ticket = std::uint64_t;
 enum class Push : std::uint8_t { now, later };
 
 struct WireInfo {
-  std::string name;          // "ucx", "verbs"
-  std::string devices;       // what it goes by, for people: "tcp/eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
-  int rails = 1;             // lane k goes by rail k % rails
-  std::size_t copied = 0;    // puts of so many bytes are settled at once
-  double alpha_us = 0;       // latency of a signal
-  double gb_per_s = 0;       // of all rails together
+  std::string name;     // "ucx", "verbs"
+  std::string devices;  // what it goes by, for people: "tcp/eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
+  int rails = 1;        // lane k goes by rail k % rails
+  std::size_t copied = 0;  // puts of so many bytes are settled at once
+  double alpha_us = 0;     // latency of a signal
+  double gb_per_s = 0;     // of all rails together
 };
 
 class Wire {
@@ -93,8 +95,8 @@ class Wire {
   /// copied. Errors: the link is broken.
   virtual Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                      Ticket& ticket) = 0;
-  /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees `tag`
-  /// and all that was put before. Errors: the link is broken.
+  /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees
+  /// `tag` and all that was put before. Errors: the link is broken.
   virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                         Push push) = 0;
   virtual bool settled(Ticket ticket) = 0;

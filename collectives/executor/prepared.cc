@@ -230,6 +230,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   p.express = senders.has_value();
   if (p.express) {
     p.express_bytes = plan->published != 0 ? piece_bytes : 0;
+    p.express_put = plan->slots != 0 ? piece_bytes : 0;
     p.scratch = p.published = {};  // not used
   }
 

@@ -105,7 +105,8 @@ struct Prepared {
   bool streaming = false;         // non-temporal stores for what goes to the caller's buffers
   bool opens = false;             // peers touch each other's input or output
   bool express = false;           // what is published or put fits into the signals (ExpressCell)
-  std::size_t express_bytes = 0;  // then: how much is published
+  std::size_t express_bytes = 0;  // then: how much is published,
+  std::size_t express_put = 0;    // or put, at most, with each signal
   std::vector<std::vector<PreparedStep>> lanes;
   std::vector<PreparedRange> ranges;
   std::vector<int> peers;

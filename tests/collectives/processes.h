@@ -81,9 +81,10 @@ inline Outcome in_child(const std::function<std::string()>& body, const Environm
 }
 
 /// Runs `body` on `ranks` processes, each with the communicator that its environment gives; by rank. `order`: in which
-/// order the ranks are started, where that matters.
+/// order the ranks are started, where that matters. `hosts`: TUTTI_HOST of each rank; empty: none has one.
 inline std::vector<Outcome> run_processes(int ranks, const std::function<std::string(Communicator&)>& body,
-                                          Environment environment = {}, std::vector<int> order = {}) {
+                                          Environment environment = {}, std::vector<int> order = {},
+                                          const std::vector<std::string>& hosts = {}) {
   static int jobs = 0;
   for (int r = static_cast<int>(order.size()); r < ranks; ++r) order.push_back(r);
   environment["TUTTI_JOB"] = std::to_string(::getpid()) + "." + std::to_string(++jobs);
@@ -92,6 +93,7 @@ inline std::vector<Outcome> run_processes(int ranks, const std::function<std::st
   std::vector<internal::ChildProcess> children(static_cast<std::size_t>(ranks));
   for (const int rank : order) {
     environment["TUTTI_RANK"] = std::to_string(rank);
+    if (!hosts.empty()) environment["TUTTI_HOST"] = hosts[static_cast<std::size_t>(rank)];
     children[static_cast<std::size_t>(rank)] = internal::start_child(environment, [&] {
       Communicator comm = Communicator::from_environment();
       return body(comm);

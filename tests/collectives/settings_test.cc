@@ -21,11 +21,11 @@ std::vector<Status> compared(const std::vector<std::vector<Setting>>& of_rank, i
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < n; ++rank) {
     threads.emplace_back([&, rank] {
-      said[rank] = compare_settings(of_rank[rank], [&](std::uint64_t mine) -> Result<std::vector<std::uint64_t>> {
+      said[rank] = compare_settings(of_rank[rank], [&](const Words& mine) -> Result<Words> {
         if (rank == 0 && exchanges != nullptr) ++*exchanges;
-        values[rank] = mine;
+        values[rank] = mine[0];
         all.arrive_and_wait();
-        std::vector<std::uint64_t> copy = values;
+        Words copy = values;
         all.arrive_and_wait();
         return copy;
       });

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "collectives/inproc_fabric.h"
-#include "collectives/shm_fabric.h"
+#include "collectives/process_fabric.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "transport/bootstrap/bootstrap.h"
@@ -27,7 +27,7 @@ struct Bench {
   int ranks;
   Exchange exchange;  // also: until all ranks are here
 
-  void meet() const { MUST(exchange(0).ok()); }
+  void meet() const { MUST(exchange({0}).ok()); }
 };
 
 using Body = std::function<void(const Bench&)>;
@@ -57,9 +57,9 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const Exchange given = [&](std::uint64_t) -> Result<std::vector<std::uint64_t>> { return windows; };
-      const Exchange exchange = [&, rank](std::uint64_t mine) -> Result<std::vector<std::uint64_t>> {
-        words[static_cast<std::size_t>(rank)] = mine;
+      const Exchange given = [&](const Words&) -> Result<Words> { return windows; };
+      const Exchange exchange = [&, rank](const Words& mine) -> Result<Words> {
+        words[static_cast<std::size_t>(rank)] = mine[0];
         meeting.arrive_and_wait();
         std::vector<std::uint64_t> all = words;
         meeting.arrive_and_wait();
@@ -97,7 +97,7 @@ std::vector<std::string> run_shm(int ranks, const Body& body) {
       }
       auto met = bootstrap::Bootstrap::connect(std::move(config));
       if (!met.ok()) throw std::runtime_error(met.status().message());
-      const auto fabric = ShmFabric::create(met.take(), std::chrono::seconds(30)).take();
+      const auto fabric = ProcessFabric::create(met.take(), std::chrono::seconds(30)).take();
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
       const Exchange exchange = fabric->bootstrap_exchange();
@@ -214,7 +214,7 @@ TEST_P(TransportConformance, RegisteredMemoryIsReachedByPointer) {
       std::memset(memory, b.rank + 1, bytes);
       const Handle mine = b.transport.handle_of(memory + 5, bytes - 5);
       MUST(b.transport.reach(b.rank, mine) == memory + 5);
-      const std::vector<std::uint64_t> handles = b.exchange(mine).take();
+      const std::vector<std::uint64_t> handles = b.exchange({mine}).take();
       for (int r = 0; r < b.ranks; ++r) {
         const std::byte* there = b.transport.reach(r, handles[static_cast<std::size_t>(r)]);
         MUST(there != nullptr);
@@ -234,7 +234,7 @@ TEST_P(TransportConformance, PlainMemoryIsReachedByPointerOrByReadAndWriteOrNotA
   run(2, [](const Bench& b) {
     const Capabilities& can = b.transport.capabilities();
     std::vector<std::byte> memory(1'234'567, std::byte(b.rank + 1));
-    const std::vector<std::uint64_t> handles = b.exchange(b.transport.handle_of(memory.data(), memory.size())).take();
+    const std::vector<std::uint64_t> handles = b.exchange({b.transport.handle_of(memory.data(), memory.size())}).take();
     const int peer = 1 - b.rank;
     const Handle theirs = handles[static_cast<std::size_t>(peer)];
     MUST((b.transport.reach(peer, theirs) != nullptr) == can.any_pointer);

@@ -29,7 +29,7 @@ using bootstrap::Token;
 
 // What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
 struct Card {
-  char machine[64] = {};  // boot id, network and process namespace: shares abstract sockets and pids
+  char machine[64] = {};  // boot id, network and process namespace (shares abstract sockets and pids), TUTTI_HOST
   char socket[64] = {};   // where descriptors are received
   unsigned char token[16] = {};
   std::int64_t pid = 0;
@@ -47,7 +47,7 @@ std::string machine_identity() {
   struct stat processes {};
   stat("/proc/self/ns/net", &network);
   stat("/proc/self/ns/pid", &processes);
-  return fmt::format("{}/{}/{}", boot, network.st_ino, processes.st_ino);
+  return fmt::format("{}/{}/{}/{}", boot, network.st_ino, processes.st_ino, options::text(Option::host));
 }
 
 void put_text(char (&field)[64], const std::string& text) { std::strncpy(field, text.c_str(), sizeof(field) - 1); }
@@ -90,6 +90,7 @@ Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, con
     if (gone.ok() && now < until) continue;
     std::string missing;
     for (int r = 0; r < bootstrap.size(); ++r) {
+      if (known.hosts[static_cast<std::size_t>(r)] != known.hosts[static_cast<std::size_t>(bootstrap.rank())]) continue;
       if (r == bootstrap.rank() || known.processes[static_cast<std::size_t>(r)] || bootstrap.has_left(r)) continue;
       missing += (missing.empty() ? "" : ", ") + bootstrap::name_of(r, bootstrap.roster()[static_cast<std::size_t>(r)]);
     }
@@ -98,6 +99,20 @@ Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, con
     if (!gone.ok()) return Status(gone.code(), gone.message() + "; " + missing);
     return Status(Code::timeout, fmt::format("{} within {}", missing, bootstrap::seconds_text(deadline)));
   }
+}
+
+std::vector<int> hosts_of(const std::vector<Card>& cards) {
+  std::vector<int> hosts;
+  int known = 0;
+  for (const Card& card : cards) {
+    int host = known;
+    for (std::size_t r = 0; r < hosts.size() && host == known; ++r) {
+      if (std::strncmp(cards[r].machine, card.machine, sizeof(card.machine)) == 0) host = hosts[r];
+    }
+    hosts.push_back(host);
+    known = std::max(known, host + 1);
+  }
+  return hosts;
 }
 
 bool can_reach(const Card& card) {
@@ -130,17 +145,17 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
                     fmt::format("rank {} runs another version of Tutti than rank {}", r, bootstrap.rank()));
     }
     std::memcpy(&cards[r], blobs[r].data(), sizeof(Card));
-    if (std::strncmp(cards[r].machine, mine.machine, sizeof(mine.machine)) != 0) {
-      return unsupported(fmt::format(
-          "rank {} is on another host (or in another network or process namespace) than rank {}; this build connects "
-          "ranks of one host",
-          r, bootstrap.rank()));
-    }
   }
 
   Acquaintance acquaintance;
+  acquaintance.hosts = hosts_of(cards);
   acquaintance.processes.resize(cards.size());
   const int rank = bootstrap.rank();
+  const auto near = [&](std::size_t r) {
+    return acquaintance.hosts[r] == acquaintance.hosts[static_cast<std::size_t>(rank)];
+  };
+  const auto neighbours = static_cast<int>(std::count(acquaintance.hosts.begin(), acquaintance.hosts.end(),
+                                                      acquaintance.hosts[static_cast<std::size_t>(rank)]));
   std::vector<ShmProcess> processes(cards.size());  // watched here until all are known
   struct Closer {
     std::vector<ShmProcess>& processes;
@@ -151,6 +166,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     }
   } const closer{processes};
   for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (!near(r)) continue;
     processes[r].pid = static_cast<pid_t>(cards[r].pid);
     if (processes[r].pid == getpid()) continue;
     // The link by which a dead process is noticed even where the meeting place is gone too.
@@ -162,7 +178,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     }
   }
   for (int r = 0; r < bootstrap.size(); ++r) {
-    if (r == rank) continue;
+    if (r == rank || !near(static_cast<std::size_t>(r))) continue;
     const Card& card = cards[static_cast<std::size_t>(r)];
     Token theirs;
     std::memcpy(theirs.data(), card.token, theirs.size());
@@ -175,11 +191,11 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     }
     return sent;
   }
-  for (int left = bootstrap.size() - 1; left > 0; --left) {
+  for (int left = neighbours - 1; left > 0; --left) {
     TUTTI_ASSIGN(FdSocket::Received received,
                  next_parcel(socket, token, bootstrap, acquaintance, processes, until, deadline));
     const auto r = static_cast<std::size_t>(received.sender);
-    if (received.sender < 0 || r >= cards.size() || received.fds.size() != 1 || acquaintance.processes[r]) {
+    if (received.sender < 0 || r >= cards.size() || !near(r) || received.fds.size() != 1 || acquaintance.processes[r]) {
       return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
     }
     struct stat file {};
@@ -196,7 +212,8 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   acquaintance.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
 
   const std::string& wish = options::text(Option::cross_memory);
-  const bool reach = wish != "off" && std::all_of(cards.begin(), cards.end(), can_reach);
+  bool reach = wish != "off";
+  for (std::size_t r = 0; r < cards.size(); ++r) reach = reach && (!near(r) || can_reach(cards[r]));
   TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(reach ? "1" : "0"));
   acquaintance.cross_memory =
       std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });

@@ -1,5 +1,6 @@
-// How the processes of a host get to know each other when a job begins: each hands its arena's descriptor to the
-// others, opens a handle on their lives, and tries whether it may read their plain memory.
+// How the processes of a job get to know each other when it begins: all learn which of them are on the same host; those
+// hand each other their arenas' descriptors, open a handle on each other's lives, and try whether they may read each
+// other's plain memory.
 #pragma once
 
 #include <chrono>
@@ -12,12 +13,12 @@
 namespace tutti::transport {
 
 struct Acquaintance {
-  std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank of the job
-  bool cross_memory = false;  // every rank may read and write every other's plain memory, and it pays
+  std::vector<int> hosts;  // by rank of the job: equal numbers where ranks can share memory, from 0 in order of rank
+  std::vector<std::shared_ptr<const ShmProcess>> processes;  // likewise; null: on another host
+  bool cross_memory = false;  // every rank may read and write the plain memory of every other on its host, and it pays
 };
 
-/// A collective call of all ranks of the job. Errors: unsupported (a rank is on another host; it is named), system,
-/// timeout, peer_died.
+/// A collective call of all ranks of the job. Errors: system, timeout, peer_died.
 Result<Acquaintance> meet_processes(bootstrap::Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline);
 
 }  // namespace tutti::transport

@@ -16,6 +16,7 @@ struct Retired {
   Arena* arena;
   std::size_t offset;
   std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank
+  std::function<bool()> gone;                                // null: nobody else
 };
 struct Retirement {
   std::mutex mutex;
@@ -37,8 +38,10 @@ void sweep(Arena& arena) {
     if (window.arena != &arena) return false;  // inherited by a fork
     std::byte* base = arena.base() + window.offset;
     for (std::size_t r = 0; r < window.processes.size(); ++r) {
+      if (window.processes[r] == nullptr) continue;
       if (!leavers_of(base).has(static_cast<int>(r)) && !has_ended(*window.processes[r])) return false;
     }
+    if (window.gone != nullptr && !window.gone()) return false;
     Arena::deallocate(base);
     return true;
   });
@@ -52,18 +55,19 @@ bool has_ended(const ShmProcess& process) {
   return poll(&watched, 1, 0) != 0;
 }
 
-std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& status) {
+std::size_t make_window_in(Arena& arena, std::size_t bytes, Status& status) {
   sweep(arena);
-  const Result<std::byte*> memory = arena.allocate(sizes.bytes());
+  const Result<std::byte*> memory = arena.allocate(bytes);
   status = memory.status();
   return memory.ok() ? static_cast<std::size_t>(memory.value() - arena.base()) : 0;
 }
 
-void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes) {
+void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes,
+                   std::function<bool()> gone) {
   {
     Retirement& all = retirement();
     const std::lock_guard lock(all.mutex);
-    all.windows.push_back({&arena, offset, std::move(processes)});
+    all.windows.push_back({&arena, offset, std::move(processes), std::move(gone)});
   }
   sweep(arena);
 }
@@ -84,19 +88,26 @@ ShmTransport::ShmTransport(int rank, const WindowSizes& sizes, Arena& own,
       offsets_(std::move(offsets)) {
   TUTTI_CHECK_EQ(static_cast<int>(processes_.size()), sizes.ranks);
   for (std::size_t r = 0; r < processes_.size(); ++r) {
+    if (processes_[r] == nullptr) {
+      windows_.emplace_back();
+      continue;
+    }
     std::byte* base = static_cast<int>(r) == rank_ ? own_.base() : processes_[r]->arena->base();
     windows_.push_back(window_at(base + offsets_[r], sizes_));
   }
 }
 
 ShmTransport::~ShmTransport() {
-  for (const Window& window : windows_) window.board->leavers.add(rank_);
-  retire_window(own_, offsets_[static_cast<std::size_t>(rank_)], std::move(processes_));
+  for (const Window& window : windows_) {
+    if (window.board != nullptr) window.board->leavers.add(rank_);
+  }
+  retire_window(own_, offsets_[static_cast<std::size_t>(rank_)], std::move(processes_), std::move(gone_));
 }
 
 void ShmTransport::warm() {
   constexpr std::uintptr_t kPage = 4096;
   for (const Window& window : windows_) {
+    if (window.scratch == nullptr) continue;
     const auto begin = reinterpret_cast<std::uintptr_t>(window.scratch) / kPage * kPage;
     // Fails on kernels before 5.14; then the pages come one by one.
     (void)madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(window.mailboxes) - begin,

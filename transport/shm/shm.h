@@ -1,7 +1,8 @@
-// Ranks as processes of one host: windows and registered memory lie in the processes' arenas, which all have mapped;
+// Ranks as processes of a host: windows and registered memory lie in the processes' arenas, which all have mapped;
 // plain memory is reached by the kernel's cross-memory attach where that is allowed.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,18 +21,22 @@ struct ShmProcess {
 /// False where it is not watched. Cheap enough for every millisecond of a wait.
 bool has_ended(const ShmProcess& process);
 
-/// A window in this process's arena. When its communicator ends, peers may still be reading; so the memory is released
-/// only when every rank has said that it has left, or has died (at the next window that is made or retired).
-/// `processes`: of the communicator's ranks.
-std::size_t make_window_in(Arena& arena, const WindowSizes& sizes, Status& status);
-void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes);
+/// Memory of `bytes` for a window in this process's arena. When its communicator ends, peers may still be reading; so
+/// the memory is released only when every rank has said that it has left, or has died (at the next window that is made
+/// or retired). `processes`: of the communicator's ranks; null: on another host. `gone`: of these, if there are any.
+std::size_t make_window_in(Arena& arena, std::size_t bytes, Status& status);
+void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr<const ShmProcess>> processes,
+                   std::function<bool()> gone = nullptr);
 
 class ShmTransport final : public Transport {
  public:
-  /// `processes` by rank; `offsets`: where each rank's window lies in its arena. Retires the own window when destroyed.
+  /// `processes` by rank, null for those on other hosts, whose windows are null too; `offsets`: where each rank's
+  /// window lies in its arena. Retires the own window when destroyed.
   ShmTransport(int rank, const WindowSizes& sizes, Arena& own, std::vector<std::shared_ptr<const ShmProcess>> processes,
                std::vector<std::size_t> offsets, bool cross_memory);
   ~ShmTransport() override;
+  /// The own window's memory stays until `gone` is true as well.
+  void keep_until(std::function<bool()> gone) { gone_ = std::move(gone); }
 
   const Capabilities& capabilities() const override { return capabilities_; }
   const WindowSizes& sizes() const override { return sizes_; }
@@ -51,6 +56,7 @@ class ShmTransport final : public Transport {
   std::vector<std::shared_ptr<const ShmProcess>> processes_;
   std::vector<std::size_t> offsets_;
   std::vector<Window> windows_;
+  std::function<bool()> gone_;
 };
 
 }  // namespace tutti::transport

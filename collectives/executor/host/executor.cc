@@ -53,6 +53,7 @@ class Scratchpad {
 
 HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
     : transport_(transport),
+      far_(transport.far_links()),
       waiter_(waiter),
       health_(health),
       rank_(rank),
@@ -61,6 +62,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       board_(transport.window(rank).board),
       links_(transport.sizes().signal_cells()),
       peers_(static_cast<std::size_t>(ranks_)) {
+  if (far_ != nullptr) far_puts_.emplace(*far_, waiter_);
   for (int peer = 0; peer < ranks_; ++peer) {
     express_cells_.push_back(transport.window(peer).express);
     for (int lane = 0; lane < sizes_.lanes; ++lane) {
@@ -69,6 +71,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
         l.in = &transport.window(rank).signals[sizes_.signal_index(peer, lane, channel)];
         l.out = &transport.window(peer).signals[sizes_.signal_index(rank, lane, channel)];
         l.doze = &transport.window(peer).board->doze;
+        l.far = far_ != nullptr && far_->far(peer);
       }
     }
   }
@@ -77,6 +80,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
     std::vector<std::byte*>& bases = bases_[half];
     bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
+      if (link(r, 0, 0).far) continue;  // put_far() finds its scratch; else it is out of reach
       bases[base_index(Space::scratch, ranks_, r)] = transport.window(r).scratch + half * sizes_.scratch_half;
       bases[base_index(Space::published, ranks_, r)] = transport.window(r).published + half * sizes_.published_half;
     }
@@ -121,6 +125,7 @@ Status HostExecutor::keep_in_sight() {
   waiter_.begin_call(needed);
   Status status;
   for (int peer = 0; peer < ranks_ && status.ok(); ++peer) {
+    if (link(peer, 0, 0).far) continue;
     if (peers_[static_cast<std::size_t>(peer)].entered < needed) status = see_entered(peer, needed);
   }
   waiter_.begin_call(0);
@@ -204,6 +209,10 @@ Status HostExecutor::see_entered(int peer, std::uint64_t call) {
 Status HostExecutor::look_for_intruders() {
   for (int peer = 0; peer < ranks_; ++peer) {
     const Peer& p = peers_[static_cast<std::size_t>(peer)];
+    if (link(peer, 0, 0).far) {  // its records have gaps
+      if (p.entered < sequence_ && has_entered(peer, sequence_)) TUTTI_TRY(compare(peer, sequence_));
+      continue;
+    }
     while (peer != rank_ && p.entered < sequence_ && has_entered(peer, p.entered + 1)) {
       TUTTI_TRY(compare(peer, p.entered + 1));
     }
@@ -257,12 +266,16 @@ std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
 }
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
+  for (const int peer : prepared.peers) {
+    if (far_ != nullptr && far_->far(peer)) TUTTI_TRY(announce_far(peer));
+  }
   TUTTI_TRY(gate(prepared));
   place(prepared);
   std::vector<std::byte*>& bases = bases_of(prepared);
   bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
   TUTTI_TRY(walk_lanes(prepared, buffers));
+  if (far_ != nullptr) TUTTI_TRY(far_puts_->finish());
   return prepared.scratch.count > 0 && ranks_ > 2 ? look_for_intruders() : Status();
 }
 
@@ -320,8 +333,15 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
       const std::uint64_t began = trace_ == nullptr ? 0 : ticks();
       switch (s.kind) {
         case StepKind::signal:
+          if (far_ != nullptr) {
+            TUTTI_TRY(far_puts_->before_signal(s.peer));
+            if (far_->far(s.peer)) {
+              TUTTI_TRY(prepared.express ? signal_express_far(prepared, s.peer) : signal_far(s.peer, lane, s.channel));
+              break;
+            }
+          }
           if (prepared.express) {
-            signal_express(s.peer, prepared.express_bytes);
+            signal_express(prepared, s.peer);
           } else {
             signal(s.peer, lane, s.channel);
           }
@@ -338,7 +358,7 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
         case StepKind::open: TUTTI_TRY(open(s.peer)); break;
         case StepKind::put:
         case StepKind::copy:
-        case StepKind::reduce: TUTTI_TRY(step(prepared, s, buffers, cursor.round)); break;
+        case StepKind::reduce: TUTTI_TRY(step(prepared, s, buffers, cursor.round, lane)); break;
       }
       if (trace_ != nullptr) trace_->step(s.kind, s.peer, cursor.round, lane, began, ticks());
     }
@@ -372,7 +392,8 @@ Result<bool> HostExecutor::wait(int peer, int lane, int channel, bool may_block)
 }
 
 // The gate protects the cell as it does scratch: the receiver is done with the call whose data lay here.
-void HostExecutor::signal_express(int peer, std::size_t bytes) {
+void HostExecutor::signal_express(const Prepared& prepared, int peer) {
+  const std::size_t bytes = prepared.express_bytes;
   transport::ExpressCell& cell = express_cell(peer, rank_, sequence_);
   constexpr std::size_t kFirstLine = transport::kCacheLine - transport::ExpressCell::kHeader;
   if (bytes <= kFirstLine) {
@@ -420,7 +441,8 @@ std::size_t HostExecutor::elements_of(const Prepared& prepared, const PreparedSt
   return buffers.uneven->share_of(range->range, i).size;
 }
 
-Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers, int round) {
+Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers, int round,
+                          int lane) {
   const std::size_t ranges = s.source_count + s.destination_count;
   Scratchpad<std::size_t> offsets(ranges);
   const PreparedRange* all = &prepared.ranges[s.sources];  // sources, then destinations
@@ -429,7 +451,7 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
     for (std::size_t i = 0; i < ranges; ++i) {
       offsets[i] = all[i].offset + origins_[static_cast<std::size_t>(all[i].range.space)];
     }
-    return pass(prepared, s, buffers, offsets.span(), s.elements);
+    return pass(prepared, s, buffers, offsets.span(), s.elements, lane);
   }
   // Slices of neighbouring pieces do not touch each other: one pass for each.
   for (int i = 0; i < s.pieces; ++i) {
@@ -444,13 +466,13 @@ Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const
                      prepared.slots_of(range.space).offset(range.first + i, round);
       }
     }
-    TUTTI_TRY(pass(prepared, s, buffers, offsets.span(), slice.size));
+    TUTTI_TRY(pass(prepared, s, buffers, offsets.span(), slice.size, lane));
   }
   return {};
 }
 
 Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
-                          std::span<const std::size_t> offsets, std::size_t elements) {
+                          std::span<const std::size_t> offsets, std::size_t elements, int lane) {
   const std::vector<std::byte*>& bases = bases_of(prepared);
   const PreparedRange* all = &prepared.ranges[s.sources];
   const std::size_t sources = s.source_count;
@@ -474,6 +496,12 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
     to[i] = base == nullptr ? nullptr : base + offsets[sources + i];
   }
   counters_.bytes += remote * elements * prepared.element;
+  if (far_ != nullptr) {
+    if (out_of_reach) return put_far(prepared, s, buffers, offsets, elements, lane);
+    for (std::size_t i = 0; i < s.destination_count; ++i) {
+      TUTTI_TRY(far_puts_->before_write(to[i], elements * prepared.element));
+    }
+  }
   if (out_of_reach) return pass_remote(prepared, s, buffers, offsets, elements);
 
   const bool streaming = to_user && (buffers.uneven != nullptr ? buffers.uneven->streaming : prepared.streaming);

@@ -10,20 +10,26 @@
 // reader's second-level cache, and to write it again costs a message to that core: 9 GB/s, where a line that has left
 // for the third level takes 40 (measured: perf/README.md).
 //
+// Far ranks. A rank on another host sees this rank's record of a call only when it is a neighbour in the call's plan:
+// the record goes to it with the first data. What is said above of all ranks holds of all ranks of the host, and of the
+// neighbours among the others.
+//
 // Threads: one at a time.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/executor/host/far_puts.h"
 #include "collectives/executor/host/health.h"
+#include "collectives/executor/host/wait.h"
 #include "collectives/executor/prepared.h"
 #include "collectives/executor/record.h"
 #include "collectives/executor/uneven.h"
-#include "collectives/executor/host/wait.h"
 #include "transport/transport.h"
 
 namespace tutti::executor {
@@ -66,6 +72,12 @@ class HostExecutor {
   Result<Agreement> agree();
   /// Carries the plan out. After enter(); any failure is final for the communicator.
   Status run(const Prepared& prepared, const Buffers& buffers);
+  /// Tells all far ranks of a call that has no plan. After enter(). REQUIRES: there are far ranks.
+  Status announce_far();
+  /// After a failure, before leave(): what is still being sent is given a moment.
+  void drop_far() {
+    if (far_puts_) far_puts_->drop();
+  }
   /// After a failure, before leave(): takes the announced buffers back. Peers that have not opened them cannot any
   /// more; those that have are given a moment to get out of the call, since its buffers may be freed when it returns.
   void withdraw();
@@ -84,6 +96,7 @@ class HostExecutor {
     transport::SignalCell* in = nullptr;
     transport::SignalCell* out = nullptr;
     const transport::Doze* doze = nullptr;  // of the peer
+    bool far = false;
     std::uint64_t seen = 0;
     std::uint64_t sent = 0;
   };
@@ -121,23 +134,30 @@ class HostExecutor {
   Status see_entered(int peer, std::uint64_t call);
   /// After a plan that puts into scratch: that no rank in another call can have put something into this rank's.
   Status look_for_intruders();
+  /// Tells a far rank of the call, with what goes to it next.
+  Status announce_far(int peer);
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
   std::vector<std::byte*>& bases_of(const Prepared& prepared);
   Status open(int peer);
   Status walk_lanes(const Prepared& prepared, const Buffers& buffers);
+  /// A put into the scratch of a far rank.
+  Status put_far(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
+                 std::span<const std::size_t> offsets, std::size_t elements, int lane);
   Result<Progress> walk(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor, bool may_block);
-  Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round);
+  Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round, int lane);
   /// The i-th piece of a range of some caller's buffer, in elements.
   static Share share_of(const Prepared& prepared, const plan::Range& range, int i, const Buffers& buffers);
   static std::size_t elements_of(const Prepared& prepared, const PreparedStep& step, int i, const Buffers& buffers);
   Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
-              std::span<const std::size_t> offsets, std::size_t elements);
+              std::span<const std::size_t> offsets, std::size_t elements, int lane);
   Status pass_remote(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
                      std::span<const std::size_t> offsets, std::size_t elements);
   void signal(int peer, int lane, int channel);
-  // The same two for plans whose data fits into the signal.
-  void signal_express(int peer, std::size_t bytes);
+  Status signal_far(int peer, int lane, int channel);
+  // The same for plans whose data fits into the signal.
+  void signal_express(const Prepared& prepared, int peer);
+  Status signal_express_far(const Prepared& prepared, int peer);
   Status wait_express(int peer);
   /// True when it had come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
@@ -145,6 +165,7 @@ class HostExecutor {
   transport::Handle handle_of(const plan::Range& range) const;
 
   transport::Transport& transport_;
+  transport::FarLinks* const far_;  // null: all ranks are on this host
   Waiter& waiter_;
   Health& health_;
   int rank_;
@@ -158,6 +179,7 @@ class HostExecutor {
   std::vector<Peer> peers_;
   Half halves_[2];
   bool warm_ = false;  // the transport is
+  std::optional<FarPuts> far_puts_;
   // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies
   // in its express cell, by cell.
   std::vector<std::byte*> bases_[2];

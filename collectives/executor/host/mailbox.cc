@@ -15,8 +15,23 @@ constexpr std::size_t kLargestSlot = std::size_t{16} << 10;
 
 }  // namespace
 
+MailboxEnd MailboxEnd::far_outgoing(std::byte* draft, std::byte* other_direction, std::size_t bytes) {
+  MailboxEnd end(draft, bytes);
+  end.emptied_ = &reinterpret_cast<Counters*>(other_direction)->emptied.count;
+  return end;
+}
+
+MailboxEnd MailboxEnd::far_incoming(std::byte* memory, std::byte* draft, std::size_t bytes) {
+  MailboxEnd end(memory, bytes);
+  end.emptied_ = &reinterpret_cast<Counters*>(draft)->emptied.count;
+  return end;
+}
+
 MailboxEnd::MailboxEnd(std::byte* memory, std::size_t bytes)
-    : counters_(reinterpret_cast<Counters*>(memory)), ring_(memory + sizeof(Counters)), next_(ring_) {
+    : filled_(&reinterpret_cast<Counters*>(memory)->filled.count),
+      emptied_(&reinterpret_cast<Counters*>(memory)->emptied.count),
+      ring_(memory + sizeof(Counters)),
+      next_(ring_) {
   TUTTI_CHECK_EQ(bytes % kCacheLine, std::size_t{0});
   const std::size_t room = bytes - sizeof(Counters);
   slots_ = std::max(kFewestSlots, room / kLargestSlot);

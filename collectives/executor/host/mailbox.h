@@ -46,14 +46,21 @@ class MailboxEnd {
  public:
   /// `bytes`: a multiple of a cache line, at least 16 of them.
   MailboxEnd(std::byte* memory, std::size_t bytes);
+  /// The sender's end of a mailbox in a far window. What the receiver has emptied it signals into this rank's window,
+  /// into the cell `emptied` of the mailbox for the other direction (whose own emptied count goes to the far rank).
+  static MailboxEnd far_outgoing(std::byte* draft, std::byte* other_direction, std::size_t bytes);
+  /// The receiver's end of a mailbox that a far rank fills. `draft`: of the other direction's.
+  static MailboxEnd far_incoming(std::byte* memory, std::byte* draft, std::size_t bytes);
 
   std::uint64_t slots() const { return slots_; }
   std::size_t payload() const { return stride_ - sizeof(SlotHeader); }  // bytes in a slot
-  std::atomic<std::uint64_t>& filled() const { return counters_->filled.count; }
-  std::atomic<std::uint64_t>& emptied() const { return counters_->emptied.count; }
+  std::atomic<std::uint64_t>& filled() const { return *filled_; }
+  std::atomic<std::uint64_t>& emptied() const { return *emptied_; }
 
   SlotHeader& next() const { return *reinterpret_cast<SlotHeader*>(next_); }
   std::byte* data() const { return next_ + sizeof(SlotHeader); }
+  /// The slot that was filled last, header and all.
+  const std::byte* last() const { return (next_ == ring_ ? end_ : next_) - stride_; }
   /// How many slots have passed.
   std::uint64_t passed() const { return passed_; }
   /// The next slot has been filled, or emptied: raises that counter, and wakes the other side if it sleeps.
@@ -73,7 +80,8 @@ class MailboxEnd {
     transport::SignalCell filled;
     transport::SignalCell emptied;
   };
-  Counters* counters_;
+  std::atomic<std::uint64_t>* filled_;
+  std::atomic<std::uint64_t>* emptied_;
   std::byte* ring_;
   std::uint64_t slots_;
   std::size_t stride_;

@@ -20,6 +20,7 @@ constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place b
 Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank,
                      std::size_t streaming_above, std::size_t room)
     : transport_(transport),
+      far_(transport.far_links()),
       waiter_(waiter),
       health_(health),
       rank_(rank),
@@ -28,13 +29,19 @@ Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& he
       room_(room) {
   const std::size_t bytes = transport.sizes().mailbox;
   const auto mailbox = [&](int receiver, int sender) {
-    return MailboxEnd(transport_.window(receiver).mailboxes + static_cast<std::size_t>(sender) * bytes, bytes);
+    return transport_.window(receiver).mailboxes + static_cast<std::size_t>(sender) * bytes;
   };
   outgoing_.reserve(static_cast<std::size_t>(ranks_));
   incoming_.reserve(static_cast<std::size_t>(ranks_));
   for (int peer = 0; peer < ranks_; ++peer) {
-    outgoing_.push_back({mailbox(peer, rank), transport_.window(peer).board, {}, {}, false});
-    incoming_.push_back({mailbox(rank, peer), transport_.window(peer).board, {}, {}, {}, false});
+    const bool far = far_ != nullptr && far_->far(peer);
+    std::byte* there = mailbox(peer, rank);
+    std::byte* here = mailbox(rank, peer);
+    transport::Board* board = transport_.window(peer).board;
+    outgoing_.push_back(
+        {far ? MailboxEnd::far_outgoing(there, here, bytes) : MailboxEnd(there, bytes), board, {}, {}, false, far});
+    incoming_.push_back(
+        {far ? MailboxEnd::far_incoming(here, there, bytes) : MailboxEnd(here, bytes), board, {}, {}, {}, false, far});
   }
 }
 
@@ -92,9 +99,38 @@ void Transfers::finish(int index) {
 
 // ---- Sending
 
-bool Transfers::reachable_by_peer(Handle handle) const {
+bool Transfers::reachable_by_peer(const Outgoing& out, Handle handle) const {
+  if (out.far) return false;
   const transport::Capabilities& can = transport_.capabilities();
   return can.any_pointer || can.cross_memory || transport::is_registered(handle);
+}
+
+// A far link that has broken is found out by the next wait.
+void Transfers::pass_filled(int peer) {
+  Outgoing& out = to(peer);
+  out.box.pass(out.box.filled(), *out.board);
+  if (!out.far) return;
+  // The slot is not filled again before the receiver has emptied it, so nobody need ask whether it has been read.
+  transport::Ticket ticket = 0;
+  const std::byte* slot = out.box.last();
+  const std::size_t bytes = sizeof(SlotHeader) + reinterpret_cast<const SlotHeader*>(slot)->payload_bytes;
+  (void)far_->put(peer, 0, slot, slot, bytes, ticket);
+  if (ticket != 0) unsettled_.push_back(ticket);
+  (void)far_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Push::now);
+}
+
+Status Transfers::settle_far() {
+  const auto settled = [this] {
+    while (!unsettled_.empty() && far_->settled(unsettled_.back())) unsettled_.pop_back();
+    return unsettled_.empty();
+  };
+  return unsettled_.empty() ? Status() : waiter_.until(settled, rank_);
+}
+
+void Transfers::pass_emptied(int peer) {
+  Incoming& in = from(peer);
+  in.box.pass(in.box.emptied(), *in.board);
+  if (in.far) (void)far_->signal(peer, 0, &in.box.emptied(), in.box.passed(), 0, transport::Push::now);
 }
 
 bool Transfers::send_at_once(const Transfer& t) {
@@ -108,7 +144,7 @@ bool Transfers::send_at_once(const Transfer& t) {
   header.payload_bytes = bytes;
   if (bytes > 0) std::memcpy(out.box.data(), t.buffer, bytes);  // the buffer of an empty message may be null
   bytes_ += bytes;
-  out.box.pass(out.box.filled(), *out.board);
+  pass_filled(t.peer);
   return true;
 }
 
@@ -123,7 +159,7 @@ bool Transfers::send(int peer) {
     }
   }
   while (out.waiting.first != kNone) {
-    const Sent sent = send_more(out, at(out.waiting.first));
+    const Sent sent = send_more(peer, at(out.waiting.first));
     if (sent == Sent::nothing) break;
     at(out.waiting.first).batch->still_since = 0;
     moved = true;
@@ -135,7 +171,8 @@ bool Transfers::send(int peer) {
   return moved;
 }
 
-Transfers::Sent Transfers::send_more(Outgoing& out, Message& message) {
+Transfers::Sent Transfers::send_more(int peer, Message& message) {
+  Outgoing& out = to(peer);
   const Transfer& t = message.transfer;
   const std::size_t bytes = t.count * size_of(t.type);
   const std::uint64_t emptied = out.box.emptied().load(std::memory_order_acquire);
@@ -147,9 +184,9 @@ Transfers::Sent Transfers::send_more(Outgoing& out, Message& message) {
       message.begun = true;
       header.write(bytes, t.count, t.tag, t.type);
       const Handle place = bytes >= kByPlaceBytes ? transport_.handle_of(t.buffer, bytes) : 0;
-      if (place != 0 && reachable_by_peer(place)) {
+      if (place != 0 && reachable_by_peer(out, place)) {
         header.place = place;
-        out.box.pass(out.box.filled(), *out.board);
+        pass_filled(peer);
         message.handed_over = out.box.passed();
         return Sent::handed_over;
       }
@@ -161,7 +198,7 @@ Transfers::Sent Transfers::send_more(Outgoing& out, Message& message) {
     }
     message.done += header.payload_bytes;
     bytes_ += header.payload_bytes;
-    out.box.pass(out.box.filled(), *out.board);
+    pass_filled(peer);
     sent = Sent::some;
   }
   return Sent::all;
@@ -271,7 +308,7 @@ bool Transfers::empty_slot(int peer, SlotHeader& header) {
     std::memcpy(to, in.box.data(), arrived);
   }
   arrival.done += arrived;
-  in.box.pass(in.box.emptied(), *in.board);
+  pass_emptied(peer);
   return true;
 }
 
@@ -306,6 +343,7 @@ Status Transfers::run(std::span<const Transfer> transfers) {
   Batch batch;
   Status status = start(transfers, batch);
   while (status.ok() && batch.left > 0) status = progress();
+  if (status.ok()) status = settle_far();
   if (!status.ok()) drop();
   return status;
 }
@@ -347,7 +385,7 @@ Status Transfers::progress(const std::atomic<bool>* news) {
     waiter_.set_transfers(nullptr);
     TUTTI_TRY(waited);
   }
-  return failure_;
+  return idle() && failure_.ok() ? settle_far() : failure_;
 }
 
 }  // namespace tutti::executor

@@ -96,6 +96,7 @@ class Transfers final : public PendingTransfers {
     List waiting;                       // to be put into slots: only the first one moves
     List handed_over;                   // by place, until they are read
     bool open = false;                  // in sending_
+    bool far = false;
 
     bool busy() const { return waiting.first != kNone || handed_over.first != kNone; }
   };
@@ -123,6 +124,7 @@ class Transfers final : public PendingTransfers {
     Arrival arrival;
     std::list<Unexpected> unexpected;  // in the order in which they came
     bool open = false;                 // in receiving_
+    bool far = false;
 
     bool busy() const { return posted.first != kNone || arrival.message != kNone; }
   };
@@ -149,8 +151,13 @@ class Transfers final : public PendingTransfers {
   bool send_at_once(const Transfer& transfer);
   bool send(int peer);
   enum class Sent { nothing, some, handed_over, all };
-  Sent send_more(Outgoing& out, Message& message);
-  bool reachable_by_peer(transport::Handle handle) const;
+  Sent send_more(int peer, Message& message);
+  bool reachable_by_peer(const Outgoing& out, transport::Handle handle) const;
+  /// The slot that was just filled, or emptied.
+  void pass_filled(int peer);
+  void pass_emptied(int peer);
+  /// Until all that went to far ranks has left this one.
+  Status settle_far();
 
   // Receiving.
   // These move something or not; what goes wrong is in failure_ then.
@@ -186,6 +193,7 @@ class Transfers final : public PendingTransfers {
   std::string describe(const Message& message) const;
 
   transport::Transport& transport_;
+  transport::FarLinks* const far_;  // null: all ranks are on this host
   Waiter& waiter_;
   Health& health_;
   const int rank_;
@@ -205,7 +213,8 @@ class Transfers final : public PendingTransfers {
   std::uint64_t finished_batches_ = 0;
   std::uint64_t turns_ = 0;
   std::uint64_t bytes_ = 0;
-  Status failure_;  // final
+  std::vector<transport::Ticket> unsettled_;  // of what went to far ranks
+  Status failure_;                            // final
 };
 
 }  // namespace tutti::executor

@@ -25,6 +25,10 @@ constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
 constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
+constexpr std::int64_t kBeatEveryNs = 50'000'000;    // to ranks on other hosts
+constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment before the meeting place tells of a death
+constexpr std::int64_t kRecordNs = 1'000'000'000;    // for a record that comes in another lane than the signal
+constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
 // is never more than a few calls ahead.
@@ -57,6 +61,7 @@ void wake_from_doze(transport::Doze& doze) {
 
 Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options)
     : transport_(transport),
+      far_(transport.far_links()),
       health_(health),
       rank_(rank),
       ranks_(transport.sizes().ranks),
@@ -83,7 +88,10 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
     if (options_.interrupted && !background_) TUTTI_TRY(ask(patience, now, peer));
   }
   const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
-  if (waited < spin) {
+  if (far_ != nullptr) {
+    serve_far(now, waited < spin + kYieldForNs ? std::chrono::nanoseconds(0) : kFarDoze);
+    if (waited >= spin && waited < spin + kYieldForNs) sched_yield();
+  } else if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
   } else if (waited < spin + kYieldForNs) {
     sched_yield();
@@ -92,6 +100,19 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   }
   if (word != nullptr) patience.seen = low_half(*word);
   return {};
+}
+
+void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
+  if (now - last_beat_ns_ > kBeatEveryNs) {
+    last_beat_ns_ = now;
+    const std::uint64_t beats = transport_.window(rank_).board->pulse.beats.load(std::memory_order_relaxed);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (far_->far(rank)) {
+        (void)far_->signal(rank, 0, &far_->mirror_at(rank).pulse, beats, 0, transport::Push::now);
+      }
+    }
+  }
+  if (!far_->progress() && most.count() > 0) far_->doze(most);
 }
 
 Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {
@@ -154,8 +175,13 @@ Status Waiter::look_around(Patience& patience) {
     const bool alive = transport_.alive(rank);
     if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) {
       ++open;
-      if (alive) continue;
-      return health_.fail(Code::peer_died, death_text(rank));
+      if (!alive) return health_.fail(Code::peer_died, death_text(rank));
+      if (!far(rank)) continue;
+      const Status broken = far_->broken(rank);
+      if (broken.ok()) continue;
+      if (patience.lost == 0) patience.lost = now_ns();
+      if (now_ns() - patience.lost > kLostNs) return unreachable(rank, broken);
+      continue;
     }
     const bool needed = transfers_ == nullptr ? !has_entered(rank, sequence_) : transfers_->needs(rank);
     if (needed && gone < 0) gone = rank;
@@ -181,6 +207,14 @@ Status Waiter::unreachable(int peer, const Status& why) {
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity(peer), name_(peer), why.message()));
 }
 
+Status Waiter::lost(int peer, const Status& why) {
+  for (const std::int64_t since = now_ns(); now_ns() - since < kLostNs && !health_.failed();) {
+    if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
+    breathe();
+  }
+  return health_.failed() ? health_.status() : unreachable(peer, why);
+}
+
 std::string Waiter::death_text(int rank) const {
   const Board* board = transport_.window(rank).board;
   CallSnapshot last;
@@ -189,8 +223,9 @@ std::string Waiter::death_text(int rank) const {
     if (call.sequence > last.sequence) last = call;
   }
   if (last.sequence == 0) return name_(rank) + " died before its first collective call";
-  return fmt::format("{} died {} {}, its call {}", name_(rank),
-                     last.state == transport::CallState::entered ? "in" : "after", last.text(), last.sequence);
+  const bool inside = last.state == transport::CallState::entered;
+  const char* when = far(rank) ? "in or after" : inside ? "in" : "after";  // a far rank does not tell of a call's end
+  return fmt::format("{} died {} {}, its call {}", name_(rank), when, last.text(), last.sequence);
 }
 
 void Waiter::part(std::uint64_t sequence) {
@@ -201,7 +236,7 @@ void Waiter::part(std::uint64_t sequence) {
     breathe();
     bool inside = false;
     for (int rank = 0; rank < ranks_; ++rank) {
-      inside = inside || (rank != rank_ && is_inside(rank, sequence) && transport_.alive(rank));
+      inside = inside || (rank != rank_ && !far(rank) && is_inside(rank, sequence) && transport_.alive(rank));
     }
     if (!inside) return;
   } while (now_ns() - since < kPartNs);
@@ -210,6 +245,10 @@ void Waiter::part(std::uint64_t sequence) {
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& mine = transport_.window(rank_).board->calls[sequence % kCallRing];
   const CallRecord& theirs = transport_.window(peer).board->calls[sequence % kCallRing];
+  for (const std::int64_t since = now_ns(); far(peer) && theirs.sequence.load(std::memory_order_acquire) < sequence &&
+                                            now_ns() - since < kRecordNs && !health_.failed();) {
+    serve_far(now_ns(), kFarDoze);
+  }
   // No second look at the sequence is needed: see HostExecutor::keep_in_sight().
   const std::uint64_t seen = theirs.sequence.load(std::memory_order_acquire);
   if (seen == sequence) {
@@ -266,7 +305,7 @@ Status Waiter::mismatch(std::uint64_t sequence) {
                       fmt::format("{} called {}, {} called {}", name_(found.one), one, name_(found.other), other));
 }
 
-std::vector<bool> Waiter::still_ranks() const {
+std::vector<bool> Waiter::still_ranks() {
   const auto beats = [this](int rank) {
     const Board* board = transport_.window(rank).board;
     return board == nullptr ? std::uint64_t{0} : board->pulse.beats.load(std::memory_order_relaxed);
@@ -276,7 +315,11 @@ std::vector<bool> Waiter::still_ranks() const {
   Board& own = *transport_.window(rank_).board;
   for (const std::int64_t since = now_ns(); now_ns() - since < kPulseWatchNs && !health_.failed();) {
     own.pulse.beats.fetch_add(1, std::memory_order_relaxed);
-    breathe();
+    if (far_ != nullptr) {
+      serve_far(now_ns(), kFarDoze);
+    } else {
+      breathe();
+    }
   }
   std::vector<bool> still;
   for (int rank = 0; rank < ranks_; ++rank) {

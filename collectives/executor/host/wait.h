@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collectives/executor/host/health.h"
+#include "transport/far_links.h"
 #include "transport/transport.h"
 
 namespace tutti::executor {
@@ -87,7 +88,12 @@ class Waiter {
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
     for (int i = 0; i < quick_spins_; ++i) {
       if (holds()) return {};
-      cpu_relax();
+      if (far_ == nullptr) {
+        cpu_relax();
+      } else {
+        if (i == 0) (void)far_->post();  // a link that has broken is found out below
+        far_->progress();
+      }
     }
     Patience patience;
     Status status;
@@ -103,6 +109,9 @@ class Waiter {
   Status overdue(const PendingTransfers::Overdue& transfer);
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
+  /// The failure after the link to a far `peer` has broken: its death, of which the meeting place tells within a moment
+  /// if it is one, or else `why`.
+  Status lost(int peer, const Status& why);
 
   /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may
   /// be stopped).
@@ -124,6 +133,7 @@ class Waiter {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
     std::int64_t last_ask = 0;   // whether it is interrupted
+    std::int64_t lost = 0;       // ns: when a link was first found broken; 0: none was
     std::uint32_t seen = 0;      // of the word, before holds() was last asked
     int departed_peer = -1;      // seen by an earlier look
     bool armed = false;          // the doze says that this rank sleeps: holds() is asked once more before it does
@@ -141,8 +151,11 @@ class Waiter {
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
   Status timeout(const std::string& who, const char* what, const std::string& activity);
   void add_name(std::string& list, int rank) const;
+  bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
+  /// Moves what the network can move, for at most `most`; tells the far ranks now and then that this rank still polls.
+  void serve_far(std::int64_t now, std::chrono::nanoseconds most);
   /// Whose pulse stands still while this rank watches for a moment.
-  std::vector<bool> still_ranks() const;
+  std::vector<bool> still_ranks();
   // Two ranks whose calls up to `sequence` are not the same.
   struct Difference {
     int one = -1;
@@ -158,6 +171,7 @@ class Waiter {
   bool is_inside(int rank, std::uint64_t sequence) const;
 
   transport::Transport& transport_;
+  transport::FarLinks* const far_;  // null: all ranks are on this host
   Health& health_;
   int rank_;
   int ranks_;
@@ -167,6 +181,7 @@ class Waiter {
   bool background_ = false;
   bool crowded_;
   int quick_spins_;
+  std::int64_t last_beat_ns_ = 0;          // told to the far ranks
   std::uint64_t sequence_ = 0;             // of the collective in progress
   PendingTransfers* transfers_ = nullptr;  // in progress
 };

@@ -1,0 +1,93 @@
+// Steps that reach ranks on other hosts: what is put and signalled goes by the transport's far links.
+
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+#include "collectives/executor/host/executor.h"
+#include "collectives/reduce/reduce.h"
+
+namespace tutti::executor {
+
+using plan::Space;
+using plan::StepKind;
+using transport::CallRecord;
+using transport::Push;
+
+namespace {
+
+// Of a record: what peers compare. The first sixteen bytes are the signal, so that whoever sees the call's number sees
+// the rest too.
+constexpr std::size_t kRecordHead = 16;
+static_assert(offsetof(CallRecord, sequence) == 0 && offsetof(CallRecord, fingerprint) == 8);
+static_assert(sizeof(transport::Pulse) >= kRecordHead && offsetof(transport::Pulse, departed) == 8);
+
+}  // namespace
+
+Status HostExecutor::announce_far(int peer) {
+  const std::size_t index = sequence_ % transport::kCallRing;
+  const CallRecord& record = board_->calls[index];
+  CallRecord& there = far_->mirror_at(peer).calls[index];
+  const auto rest = [](const CallRecord& r) { return reinterpret_cast<const std::byte*>(&r) + kRecordHead; };
+  TUTTI_TRY(far_puts_->put(peer, 0, rest(there), rest(record), transport::kCacheLine - kRecordHead, true));
+  const Status told = far_->signal(peer, 0, &there, sequence_, history_, Push::later);
+  return told.ok() ? told : waiter_.lost(peer, told);
+}
+
+Status HostExecutor::announce_far() {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (far_->far(peer)) TUTTI_TRY(announce_far(peer));
+  }
+  return far_puts_->finish();
+}
+
+Status HostExecutor::signal_far(int peer, int lane, int channel) {
+  Link& l = link(peer, lane, channel);
+  ++counters_.signals;
+  const Status sent = far_->signal(peer, lane, l.out, ++l.sent, tag_, Push::now);
+  return sent.ok() ? sent : waiter_.lost(peer, sent);
+}
+
+Status HostExecutor::signal_express_far(const Prepared& prepared, int peer) {
+  transport::ExpressCell& cell = express_cell(peer, rank_, sequence_);
+  const std::size_t bytes = prepared.express_bytes + prepared.express_put;  // one of them is 0
+  if (prepared.express_bytes > 0) std::memcpy(cell.payload(), express_.data(), bytes);
+  if (bytes > 0) TUTTI_TRY(far_puts_->put(peer, 0, cell.payload(), cell.payload(), bytes, true));
+  ++counters_.signals;
+  const Status sent = far_->signal(peer, 0, &cell, tag_, 0, Push::now);
+  return sent.ok() ? sent : waiter_.lost(peer, sent);
+}
+
+Status HostExecutor::put_far(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
+                             std::span<const std::size_t> offsets, std::size_t elements, int lane) {
+  const PreparedRange& source = prepared.ranges[s.sources];
+  const PreparedRange& target = prepared.ranges[s.sources + 1];
+  const std::byte* from = bases_of(prepared)[source.base];
+  // The planner gives such links no other plans.
+  TUTTI_CHECK(s.kind == StepKind::put && s.source_count == 1 && s.destination_count == 1 && from != nullptr &&
+              target.range.space == Space::scratch);
+  from += offsets[0];
+  std::byte* to = transport_.window(target.range.rank).scratch + sequence_ % 2 * sizes_.scratch_half + offsets[1];
+  if (prepared.shape.op != ReduceOp::premul_sum || !source.raw_input) {
+    const bool fixed = source.range.space == Space::input && buffers.input != buffers.output;
+    return far_puts_->put(target.range.rank, lane, to, from, elements * prepared.element, fixed);
+  }
+  // Multiplied on the way, a bounce buffer at a time.
+  if (bounce_.empty()) bounce_.resize(kBounceBytes);
+  const std::array<double, 1> factors{factor_of(source, buffers)};
+  const reduce::Spec spec{
+      .type = prepared.shape.type, .op = prepared.shape.op, .divide_by = 0.0, .factors = factors.data()};
+  const std::size_t most = bounce_.size() / prepared.element;
+  for (std::size_t done = 0; done < elements; done += most) {
+    const std::size_t count = std::min(most, elements - done);
+    const std::size_t begin = done * prepared.element;
+    TUTTI_TRY(far_puts_->before_write(bounce_.data(), count * prepared.element));
+    void* const bounced[] = {bounce_.data()};
+    const void* const sources[] = {from + begin};
+    reduce::reduce(spec, bounced, sources, count, false);
+    TUTTI_TRY(far_puts_->put(target.range.rank, lane, to + begin, bounce_.data(), count * prepared.element, false));
+  }
+  return {};
+}
+
+}  // namespace tutti::executor

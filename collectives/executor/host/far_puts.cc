@@ -1,0 +1,70 @@
+#include "collectives/executor/host/far_puts.h"
+
+#include <chrono>
+
+#include "base/clock.h"
+
+namespace tutti::executor {
+
+namespace {
+
+constexpr std::int64_t kDropNs = 500'000'000;
+
+}  // namespace
+
+Status FarPuts::put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed) {
+  transport::Ticket ticket = 0;
+  const Status status = links_.put(peer, lane, to, from, bytes, ticket);
+  if (!status.ok()) return waiter_.lost(peer, status);
+  const auto* begin = static_cast<const std::byte*>(from);
+  if (ticket != 0) pending_.push_back({ticket, peer, begin, begin + bytes, fixed});
+  return {};
+}
+
+template <class Matters>
+Status FarPuts::settle(Matters&& matters) {
+  for (std::size_t i = 0; i < pending_.size();) {
+    const Pending put = pending_[i];
+    const bool needed = matters(put);
+    if (needed && !links_.settled(put.ticket)) {
+      TUTTI_TRY(waiter_.until([&] { return links_.settled(put.ticket); }, put.peer));
+    }
+    if (!needed && !links_.settled(put.ticket)) {
+      ++i;
+      continue;
+    }
+    pending_[i] = pending_.back();
+    pending_.pop_back();
+  }
+  return {};
+}
+
+Status FarPuts::before_write(const void* begin, std::size_t bytes) {
+  if (pending_.empty()) return {};
+  const auto* first = static_cast<const std::byte*>(begin);
+  return settle([&](const Pending& put) { return put.begin < first + bytes && first < put.end; });
+}
+
+Status FarPuts::before_signal(int peer) {
+  if (pending_.empty()) return {};
+  return settle([&](const Pending& put) { return !put.fixed && put.peer != peer; });
+}
+
+Status FarPuts::finish() {
+  TUTTI_TRY(settle([](const Pending&) { return true; }));
+  return links_.post();
+}
+
+void FarPuts::drop() {
+  const std::int64_t since = now_ns();
+  for (; !pending_.empty() && now_ns() - since < kDropNs;) {
+    if (links_.settled(pending_.back().ticket)) {
+      pending_.pop_back();
+    } else if (!links_.progress()) {
+      links_.doze(std::chrono::milliseconds(1));
+    }
+  }
+  pending_.clear();
+}
+
+}  // namespace tutti::executor

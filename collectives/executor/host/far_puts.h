@@ -1,0 +1,50 @@
+// What this rank has put to ranks on other hosts, as long as its source is still being read.
+//
+// On links with load and store a put is done when it returns; so plans may write over its source in the next step, and
+// tell others that they may. Here that must wait:
+//   before_write()   until what is written over has been read
+//   before_signal()  until all else has, since the peer may take the signal as leave to write over something (what
+//                    goes to that peer itself is read before the signal goes). Sources that nobody writes in this call
+//                    (an input that is not the output) do not count
+//   finish()         until everything has: the buffers are the caller's again
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/executor/host/wait.h"
+#include "transport/far_links.h"
+
+namespace tutti::executor {
+
+class FarPuts {
+ public:
+  FarPuts(transport::FarLinks& links, Waiter& waiter) : links_(links), waiter_(waiter) {}
+
+  /// `fixed`: nobody writes the source before finish().
+  Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);
+  Status before_write(const void* begin, std::size_t bytes);
+  Status before_signal(int peer);
+  /// Sends what was held back, too.
+  Status finish();
+  /// After a failure: gives the puts in progress a moment, since their buffers may be freed when the call returns.
+  void drop();
+
+ private:
+  struct Pending {
+    transport::Ticket ticket = 0;
+    int peer = -1;
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+    bool fixed = false;
+  };
+  template <class Matters>
+  Status settle(Matters&& matters);
+
+  transport::FarLinks& links_;
+  Waiter& waiter_;
+  std::vector<Pending> pending_;
+};
+
+}  // namespace tutti::executor

@@ -1,0 +1,250 @@
+#include "collectives/process_fabric.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "collectives/wires.h"
+#include "topology/discover.h"
+#include "transport/hosts/hosts.h"
+
+namespace tutti {
+
+using transport::Arena;
+using transport::Wire;
+
+namespace {
+
+// What connect() exchanges between hosts: where the window lies in its arena, and the key of its memory with its
+// length.
+constexpr std::size_t kKeyWords = Wire::kMostKeyBytes / sizeof(std::uint64_t);
+constexpr std::size_t kFarWords = 2 + kKeyWords;
+
+std::uint64_t* key_length(std::uint64_t* words) { return words + 1; }
+
+void put_key(Words& words, const std::string& key) {
+  *key_length(words.data()) = key.size();
+  std::memcpy(words.data() + 2, key.data(), std::min(key.size(), Wire::kMostKeyBytes));
+}
+
+std::string key_in(const std::uint64_t* words) {
+  return {reinterpret_cast<const char*>(words + 2), std::min<std::size_t>(words[1], Wire::kMostKeyBytes)};
+}
+
+// The first letter of what a rank says while the wire is made.
+constexpr char kWell = '+';
+constexpr char kFailed = '-';
+
+/// Everybody's, or the failure of the first rank that has one; so all ranks go on, or fail with one sentence.
+Result<std::vector<std::string>> all_well(bootstrap::Bootstrap& bootstrap, const Status& status,
+                                          const std::string& mine) {
+  TUTTI_ASSIGN(std::vector<std::string> all,
+               bootstrap.all_gather(status.ok() ? kWell + mine : kFailed + status.message()));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const bool well = !all[r].empty() && all[r].front() == kWell;
+    if (!all[r].empty()) all[r].erase(0, 1);
+    if (well) continue;
+    return Status(status.ok() ? Code::unsupported : status.code(),
+                  fmt::format("{}: {}", bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]), all[r]));
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ProcessFabric>> ProcessFabric::create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                                                             std::chrono::milliseconds deadline) {
+  TUTTI_ASSIGN(Arena * arena, Arena::process());
+  Result<transport::Acquaintance> met = transport::meet_processes(*bootstrap, *arena, deadline);
+  if (!met.ok()) {
+    // Without a goodbye the others would take this rank's failure for its death.
+    (void)bootstrap->leave();
+    return met.status();
+  }
+  std::shared_ptr<ProcessFabric> fabric(new ProcessFabric(std::move(bootstrap), *arena, met.take()));
+  const std::vector<int>& hosts = fabric->acquaintance_.hosts;
+  const int last = *std::max_element(hosts.begin(), hosts.end());
+  log::debug("{} ranks on {} hosts; cross-memory access: {}", hosts.size(), last + 1,
+             fabric->acquaintance_.cross_memory);
+  if (last > 0) TUTTI_TRY(fabric->link());
+  return fabric;
+}
+
+ProcessFabric::ProcessFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Arena& arena,
+                             transport::Acquaintance acquaintance)
+    : bootstrap_(std::move(bootstrap)),
+      arena_(arena),
+      acquaintance_(std::move(acquaintance)),
+      deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
+  bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); });
+}
+
+ProcessFabric::~ProcessFabric() { (void)bootstrap_->leave(); }
+
+Status ProcessFabric::link() {
+  transport::WireJob job;
+  job.own = bootstrap_->rank();
+  job.hosts = acquaintance_.hosts;
+  for (int member = 0; member < bootstrap_->size(); ++member) {
+    const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
+    job.names.push_back(bootstrap::name_and_address_of(member, identity));
+  }
+  job.own_ip = bootstrap_->roster()[static_cast<std::size_t>(bootstrap_->rank())].address;
+  job.lanes = kLanes;
+  Result<std::unique_ptr<Wire>> opened = open_wire(job);
+  TUTTI_ASSIGN(const std::vector<std::string> addresses,
+               all_well(*bootstrap_, opened.status(),
+                        opened.ok() ? opened.value()->info().name + '\n' + opened.value()->address() : ""));
+  // Everybody's begins with the network's name: "auto" may have found another one elsewhere.
+  std::vector<std::string> of_wire;
+  Status status;
+  for (std::size_t r = 0; r < addresses.size(); ++r) {
+    const std::size_t end = addresses[r].find('\n');
+    const std::string name = addresses[r].substr(0, end);
+    if (name != opened.value()->info().name) {
+      status = {Code::mismatch, fmt::format("uses the network {}, and rank {} {}; set TUTTI_NETWORK to the same on all "
+                                            "hosts",
+                                            opened.value()->info().name, r, name)};
+    }
+    of_wire.push_back(addresses[r].substr(end + 1));
+  }
+  if (status.ok()) status = opened.value()->meet(of_wire);
+  TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, all_well(*bootstrap_, status, ""));
+  wire_ = opened.take();
+  log::debug("between hosts: {} over {}", wire_->info().name, wire_->info().devices);
+  return {};
+}
+
+Exchange ProcessFabric::bootstrap_exchange() {
+  return [this](const Words& mine) -> Result<Words> {
+    const std::size_t bytes = mine.size() * sizeof(std::uint64_t);
+    TUTTI_ASSIGN(const std::vector<std::string> blobs,
+                 bootstrap_->all_gather({reinterpret_cast<const char*>(mine.data()), bytes}));
+    Words words(mine.size() * blobs.size());
+    for (std::size_t r = 0; r < blobs.size(); ++r) {
+      std::memcpy(&words[r * mine.size()], blobs[r].data(), std::min(blobs[r].size(), bytes));
+    }
+    return words;
+  };
+}
+
+std::size_t ProcessFabric::connect_words() const { return wire_ ? kFarWords : 1; }
+
+std::string ProcessFabric::describe(int member) const {
+  const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
+  return fmt::format("host {}, pid {}", identity.host, identity.pid);
+}
+
+bool ProcessFabric::near(int member) const {
+  const std::vector<int>& hosts = acquaintance_.hosts;
+  return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
+}
+
+Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::span<const int> members, int rank,
+                                                                     const transport::WindowSizes& sizes,
+                                                                     const Exchange& exchange) {
+  const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
+  Status made;
+  const std::size_t bytes = far ? transport::exposed_bytes(sizes) : sizes.bytes();
+  const std::size_t own = transport::make_window_in(arena_, bytes, made);
+  Words mine(connect_words());
+  mine[0] = own;
+  if (made.ok() && far) {
+    const Result<std::string> key = wire_->expose(arena_.base() + own, bytes);
+    made = key.status();
+    if (key.ok()) put_key(mine, key.value());
+    if (!key.ok()) Arena::deallocate(arena_.base() + own);
+  }
+  const Result<Words> all = exchange(made.ok() ? mine : nothing());
+  if (!made.ok()) return made;
+  Status failure = all.status();
+  std::vector<std::shared_ptr<const transport::ShmProcess>> processes;
+  std::vector<std::size_t> offsets;
+  for (std::size_t r = 0; failure.ok() && r < members.size(); ++r) {
+    offsets.push_back(all.value()[r * mine.size()]);
+    if (offsets.back() == kNothing) {
+      failure = {Code::memory_limit,
+                 fmt::format("rank {} could not make its {} bytes of communication buffers", r, bytes)};
+    }
+    processes.push_back(acquaintance_.processes[static_cast<std::size_t>(members[r])]);
+  }
+  if (!failure.ok()) {
+    if (far) wire_->conceal(arena_.base() + own);
+    Arena::deallocate(arena_.base() + own);  // no peer has touched it
+    return failure;
+  }
+  auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
+                                                          acquaintance_.cross_memory);
+  if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
+  return far_transport(members, rank, sizes, arena_.base() + own, std::move(shared), all.value());
+}
+
+Result<std::unique_ptr<transport::Transport>> ProcessFabric::far_transport(
+    std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
+    std::unique_ptr<transport::ShmTransport> shared, const Words& all) {
+  transport::HostsTransport::Setup setup;
+  setup.rank = rank;
+  setup.sizes = sizes;
+  setup.keep = [shm = shared.get()](transport::HostsTransport::Gone gone) { shm->keep_until(std::move(gone)); };
+  setup.near = std::move(shared);
+  setup.wire = wire_;
+  setup.members.assign(members.begin(), members.end());
+  setup.own = own;
+  for (std::size_t r = 0; r < members.size(); ++r) setup.keys.push_back(key_in(&all[r * kFarWords]));
+  setup.alive = [deaths = deaths_](int member) {
+    return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
+  };
+  TUTTI_ASSIGN(auto transport, transport::HostsTransport::connect(std::move(setup)));
+  return std::unique_ptr<transport::Transport>(std::move(transport));
+}
+
+int ProcessFabric::local_members() const {
+  int count = 0;
+  for (int member = 0; member < bootstrap_->size(); ++member) count += near(member) ? 1 : 0;
+  return count;
+}
+
+int ProcessFabric::local_cpus() const {
+  std::vector<pid_t> processes;
+  for (int member = 0; member < bootstrap_->size(); ++member) {
+    const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
+    if (near(member)) processes.push_back(static_cast<pid_t>(identity.pid));
+  }
+  return topology::usable_cpus(processes);
+}
+
+void ProcessFabric::tell(std::uint64_t scope, Code code, const std::string& message) {
+  // Of a death all hear from the meeting place; ranks of this host share the memory in which the failure was claimed.
+  if (wire_ != nullptr && code != Code::peer_died) (void)bootstrap_->announce(scope, code, message);
+}
+
+void ProcessFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) {
+  const std::lock_guard lock(mutex_);
+  Subscription& subscription = subscriptions_[scope] = {std::move(members), std::move(on_failure)};
+  for (const bootstrap::Failure& failure : heard_) pass_on(failure, scope, subscription);
+}
+
+void ProcessFabric::unsubscribe(std::uint64_t scope) {
+  const std::lock_guard lock(mutex_);
+  subscriptions_.erase(scope);
+}
+
+void ProcessFabric::heard(const bootstrap::Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (failure.code == Code::peer_died && failure.rank >= 0) {
+    (*deaths_)[static_cast<std::size_t>(failure.rank)].store(true, std::memory_order_release);
+  }
+  heard_.push_back(failure);
+  for (const auto& [scope, subscription] : subscriptions_) pass_on(failure, scope, subscription);
+}
+
+// A death concerns every communicator of that rank, anything else the one that it was told of.
+void ProcessFabric::pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to) {
+  if (std::count(to.members.begin(), to.members.end(), failure.rank) == 0) return;
+  if (failure.code != Code::peer_died && failure.scope != scope) return;
+  to.on_failure(failure.rank, failure.code, failure.message);
+}
+
+}  // namespace tutti

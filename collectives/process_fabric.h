@@ -1,0 +1,71 @@
+// A job whose ranks are processes: a Bootstrap that watches over them, shared memory between those of a host, and a
+// wire between hosts where there are several.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "collectives/fabric.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/shm/acquaintance.h"
+#include "transport/wire.h"
+
+namespace tutti {
+
+/// Shared by the communicators of one rank. Thread-safe, but for connect().
+class ProcessFabric final : public Fabric {
+ public:
+  /// A collective call of all ranks of the job.
+  static Result<std::shared_ptr<ProcessFabric>> create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                                                       std::chrono::milliseconds deadline);
+  ~ProcessFabric() override;
+
+  /// The exchange of the job's first communicator.
+  Exchange bootstrap_exchange();
+
+  std::size_t connect_words() const override;
+  std::string describe(int member) const override;
+  Result<std::unique_ptr<transport::Transport>> connect(std::span<const int> members, int rank,
+                                                        const transport::WindowSizes& sizes,
+                                                        const Exchange& exchange) override;
+  void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) override;
+  void unsubscribe(std::uint64_t scope) override;
+  void tell(std::uint64_t scope, Code code, const std::string& message) override;
+  std::vector<int> host_of_member() const override { return acquaintance_.hosts; }
+  int local_members() const override;
+  int local_cpus() const override;
+  const transport::WireInfo* wire_info() const override { return wire_ ? &wire_->info() : nullptr; }
+
+ private:
+  using Deaths = std::vector<std::atomic<bool>>;  // by member
+
+  ProcessFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena,
+                transport::Acquaintance acquaintance);
+  bool near(int member) const;
+  /// Opens the wire and meets the other hosts by it. A collective call of all ranks of the job.
+  Status link();
+  Result<std::unique_ptr<transport::Transport>> far_transport(std::span<const int> members, int rank,
+                                                              const transport::WindowSizes& sizes, std::byte* own,
+                                                              std::unique_ptr<transport::ShmTransport> shared,
+                                                              const Words& all);
+  void heard(const bootstrap::Failure& failure);
+
+  struct Subscription {
+    std::vector<int> members;
+    OnFailure on_failure;
+  };
+  static void pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to);
+
+  const std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  transport::Arena& arena_;
+  const transport::Acquaintance acquaintance_;
+  const std::shared_ptr<Deaths> deaths_;
+  std::shared_ptr<transport::Wire> wire_;  // null: all ranks are on this host. Constant after creation
+  std::mutex mutex_;
+  std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
+  std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
+};
+
+}  // namespace tutti

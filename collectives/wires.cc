@@ -1,0 +1,40 @@
+#include "collectives/wires.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+
+#include "base/options.h"
+
+namespace tutti {
+
+using transport::Wire;
+using transport::WireJob;
+
+namespace {
+
+struct Row {
+  const char* name;
+  Result<std::unique_ptr<Wire>> (*open)(const WireJob& job);
+};
+
+constexpr std::array<Row, 0> kTable{};
+
+}  // namespace
+
+Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
+  const std::string& wish = options::text(Option::network);
+  std::string reasons;
+  for (const Row& row : kTable) {
+    if (wish != "auto" && wish != row.name) continue;
+    Result<std::unique_ptr<Wire>> wire = row.open(job);
+    if (wire.ok()) return wire;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", row.name, wire.status().message());
+  }
+  return unsupported(
+      fmt::format("no network to the other hosts: {}",
+                  reasons.empty() ? "this build has none that TUTTI_NETWORK=" + wish + " allows" : reasons));
+}
+
+}  // namespace tutti

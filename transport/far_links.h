@@ -1,0 +1,43 @@
+// How a rank reaches ranks on other hosts: what it has written in its draft of their windows (transport.h), or has in
+// memory of its own, is put into their windows, and signalled.
+//
+//   TUTTI_TRY(links.put(rank, lane, slot_in_draft, from, bytes, ticket));   // `from` is read until settled(ticket)
+//   TUTTI_TRY(links.signal(rank, lane, cell_in_draft, count, tag, Push::now));
+//
+// Places in a far window are named by where they lie in the draft. Order, holding back and errors are those of a Wire
+// (wire.h). Threads: as the Transport that it belongs to.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace tutti::transport {
+
+class FarLinks {
+ public:
+  virtual ~FarLinks() = default;
+
+  virtual bool far(int rank) const = 0;
+  virtual const WireInfo& info() const = 0;
+  /// The draft of the mirror of this rank's board that `rank` has. REQUIRES: far(rank), as all that follow.
+  virtual Board& mirror_at(int rank) = 0;
+
+  virtual Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) = 0;
+  /// Sixteen bytes: `count`, and `tag` behind it.
+  virtual Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) = 0;
+  /// Ok, or why `rank` cannot be reached any more.
+  virtual Status broken(int rank) = 0;
+
+  // Of all far ranks.
+  virtual bool settled(Ticket ticket) = 0;
+  virtual Status post() = 0;
+  virtual bool progress() = 0;
+  virtual void doze(std::chrono::nanoseconds most) = 0;
+};
+
+}  // namespace tutti::transport

@@ -1,0 +1,107 @@
+// Ranks on several hosts: those of the own host by shared memory (a transport that is given), the others by a wire.
+//
+// What a far rank writes lies in this rank's exposed memory: its window, and behind it a mirror of every far rank's
+// board. Of each far rank there is a draft with the same layout (transport.h), which takes address space but no memory
+// where nothing is written.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/even_share.h"
+#include "transport/far_links.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+namespace tutti::transport {
+
+/// Where the mirror of `rank`'s board begins in the memory that a rank exposes, behind its window.
+inline std::size_t mirror_offset(const WindowSizes& sizes, int rank) {
+  return round_up(sizes.bytes(), kCacheLine) + static_cast<std::size_t>(rank) * sizeof(Board);
+}
+inline std::size_t exposed_bytes(const WindowSizes& sizes) { return mirror_offset(sizes, sizes.ranks); }
+
+class HostsTransport final : public Transport, public FarLinks {
+ public:
+  /// True once no far rank writes into this rank's memory any more; it is exposed no longer then. To be asked again and
+  /// again, after the transport's end too.
+  using Gone = std::function<bool()>;
+
+  /// What is known of the ranks. All vectors are by rank.
+  struct Setup {
+    int rank = 0;
+    WindowSizes sizes;
+    std::unique_ptr<Transport> near;  // of the ranks of this host; of others its windows are null
+    std::shared_ptr<Wire> wire;
+    std::vector<int> members;               // their numbers in the job, by which the wire knows them
+    std::byte* own = nullptr;               // exposed_bytes() that the wire exposes
+    std::vector<std::string> keys;          // of the far ranks' exposed memory
+    std::function<bool(int member)> alive;  // as far as the meeting place knows
+    std::function<void(Gone)> keep;         // called at the end, before `near` ends: `own` must stay until then
+  };
+  static Result<std::unique_ptr<HostsTransport>> connect(Setup setup);
+  /// Tells the far ranks that this one is done, and waits until they are too, for a second at most.
+  ~HostsTransport() override;
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  const WindowSizes& sizes() const override { return sizes_; }
+  const Window& window(int rank) const override { return windows_[static_cast<std::size_t>(rank)]; }
+  void warm() override { near_->warm(); }
+  FarLinks* far_links() override { return this; }
+  Handle handle_of(const void* address, std::size_t bytes) const override { return near_->handle_of(address, bytes); }
+  std::byte* reach(int rank, Handle handle) const override { return near_->reach(rank, handle); }
+  bool alive(int rank) const override;
+  Status read(int rank, Handle from, std::size_t offset, void* to, std::size_t bytes) override {
+    return near_->read(rank, from, offset, to, bytes);
+  }
+  Status write(int rank, const void* from, Handle to, std::size_t offset, std::size_t bytes) override {
+    return near_->write(rank, from, to, offset, bytes);
+  }
+
+  bool far(int rank) const override { return near_->window(rank).board == nullptr; }
+  const WireInfo& info() const override { return wire_->info(); }
+  Board& mirror_at(int rank) override;
+  Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
+  Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
+  Status broken(int rank) override { return wire_->broken(member(rank)); }
+  bool settled(Ticket ticket) override { return wire_->settled(ticket); }
+  Status post() override { return wire_->post(); }
+  bool progress() override { return wire_->progress(); }
+  void doze(std::chrono::nanoseconds most) override { wire_->doze(most); }
+
+ private:
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* p) const;
+  };
+  struct Peer {
+    std::unique_ptr<std::byte, Unmap> draft{nullptr, Unmap{0}};  // null: the rank is near
+    Region region = 0;
+  };
+
+  explicit HostsTransport(Setup setup);
+  /// Maps the drafts and attaches the regions. Errors: memory_limit, those of Wire::attach().
+  Status attach(const std::vector<std::string>& keys);
+  Gone gone() const;
+  int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  std::size_t place_of(int rank, const void* in_draft) {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(in_draft) - peer(rank).draft.get());
+  }
+
+  const int rank_;
+  const WindowSizes sizes_;
+  Capabilities capabilities_;
+  const std::unique_ptr<Transport> near_;
+  const std::shared_ptr<Wire> wire_;
+  const std::vector<int> members_;
+  std::byte* const own_;
+  const std::function<bool(int member)> alive_;
+  const std::function<void(Gone)> keep_;
+  std::vector<Window> windows_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace tutti::transport
