@@ -12,7 +12,6 @@
 #include "base/forks.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "collectives/alone.h"
 #include "collectives/flight_recorder.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
@@ -484,60 +483,6 @@ void TuttiCommunicator::told(const executor::CallSnapshot& call, const std::stri
   const char* kind = call.collective == Collective::send_recv ? "transfer" : "call";
   log::error("{} {}: {}: {} bytes by {}", kind, call.sequence, call.text(), call.bytes, how);
   log::set_thread_rank(-1);
-}
-
-Result<Words> TuttiCommunicator::gather_words(const Words& mine) {
-  TUTTI_TRY(usable());
-  queue_.wait_idle();
-  waiter_.set_background(false);
-  return gather_many(mine);
-}
-
-Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int color, int key) {
-  const std::uint64_t number = ++splits_;
-  const std::uint64_t mine =
-      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(color)) << 32) | static_cast<std::uint32_t>(key);
-  TUTTI_ASSIGN(const Words all, gather_words({mine}));
-  std::vector<std::pair<int, int>> group;  // key, rank
-  for (int r = 0; r < size(); ++r) {
-    const std::uint64_t word = all[static_cast<std::size_t>(r)];
-    if (color >= 0 && static_cast<int>(word >> 32) == color) group.emplace_back(static_cast<int>(word & 0xFFFFFFFF), r);
-  }
-  std::sort(group.begin(), group.end());
-  std::vector<int> ranks;
-  std::vector<int> members;
-  int own = 0;
-  for (const auto& [k, r] : group) {
-    if (r == rank_) own = static_cast<int>(ranks.size());
-    ranks.push_back(r);
-    members.push_back(members_[static_cast<std::size_t>(r)]);
-  }
-  const Exchange exchange = [&](const Words& words) -> Result<Words> {
-    TUTTI_ASSIGN(const Words values, gather_words(words));
-    Words chosen;
-    for (const int r : ranks) {
-      const auto first = values.begin() + r * static_cast<std::ptrdiff_t>(words.size());
-      chosen.insert(chosen.end(), first, first + static_cast<std::ptrdiff_t>(words.size()));
-    }
-    return chosen;
-  };
-  Result<std::shared_ptr<CommunicatorInterface>> child = std::shared_ptr<CommunicatorInterface>();
-  if (ranks.size() < 2) {
-    // Nobody to share memory with, but the others' exchange needs this rank.
-    TUTTI_ASSIGN([[maybe_unused]] const Words values, gather_words(fabric_->nothing()));
-    if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
-  } else {
-    auto made = create(fabric_, members, own, scope_of_child(number, color), options_, exchange);
-    if (made.ok()) {
-      child = std::shared_ptr<CommunicatorInterface>(made.take());
-    } else {
-      child = made.status();
-    }
-  }
-  // Nobody goes on before all have each other's memory.
-  Call barrier;
-  TUTTI_TRY(run(barrier));
-  return child;
 }
 
 Status TuttiCommunicator::set_timeout(std::chrono::milliseconds timeout) {

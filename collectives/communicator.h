@@ -107,7 +107,6 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// All ranks make the GPU half at their first call on device memory.
   Status need_device_half(int device);
   Status execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven = nullptr);
-  Result<std::vector<std::uint64_t>> gather_many(std::span<const std::uint64_t> mine);
   bool is_in_place(const Call& call) const;
 
   // Sends and receives (communicator_transfers.cc).
@@ -139,7 +138,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// Says what has been done, for TUTTI_EXPLAIN and TUTTI_TRACE.
   void told(const executor::CallSnapshot& call, const std::string& algorithm, const std::string& how) const;
   static std::string how(const executor::Prepared& prepared);
-  /// Everybody's words, by an all_gather of this communicator.
+  // Everybody's words, by an all_gather of this communicator (split.cc): as one of the calls in progress, and as a call
+  // of its own.
+  Result<Words> gather_many(std::span<const std::uint64_t> mine);
   Result<Words> gather_words(const Words& mine);
 
   // Constant after construction.

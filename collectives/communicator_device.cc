@@ -94,18 +94,6 @@ Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfer
   return harmless && !health_.failed() ? status : failed(status);
 }
 
-Result<std::vector<std::uint64_t>> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {
-  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(size()));
-  Call call;
-  call.collective = Collective::all_gather;
-  call.send = mine.data();
-  call.recv = all.data();
-  call.count = mine.size();
-  call.type = DataType::u64;
-  TUTTI_TRY(execute(call));
-  return all;
-}
-
 Status TuttiCommunicator::need_device_half(int device) {
   if (device_half_) return {};
   if (transport_->far_links() != nullptr) {

@@ -1,0 +1,78 @@
+// A communicator of some of the ranks of another: who belongs to it, and what its ranks tell each other meanwhile, goes
+// through the one that it is split from.
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/alone.h"
+#include "collectives/communicator.h"
+
+namespace tutti {
+
+Result<Words> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {
+  Words all(mine.size() * static_cast<std::size_t>(size()));
+  Call call;
+  call.collective = Collective::all_gather;
+  call.send = mine.data();
+  call.recv = all.data();
+  call.count = mine.size();
+  call.type = DataType::u64;
+  TUTTI_TRY(execute(call));
+  return all;
+}
+
+Result<Words> TuttiCommunicator::gather_words(const Words& mine) {
+  TUTTI_TRY(usable());
+  queue_.wait_idle();
+  waiter_.set_background(false);
+  return gather_many(mine);
+}
+
+Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int color, int key) {
+  const std::uint64_t number = ++splits_;
+  const std::uint64_t mine =
+      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(color)) << 32) | static_cast<std::uint32_t>(key);
+  TUTTI_ASSIGN(const Words all, gather_words({mine}));
+  std::vector<std::pair<int, int>> group;  // key, rank
+  for (int r = 0; r < size(); ++r) {
+    const std::uint64_t word = all[static_cast<std::size_t>(r)];
+    if (color >= 0 && static_cast<int>(word >> 32) == color) group.emplace_back(static_cast<int>(word & 0xFFFFFFFF), r);
+  }
+  std::sort(group.begin(), group.end());
+  std::vector<int> ranks;
+  std::vector<int> members;
+  int own = 0;
+  for (const auto& [k, r] : group) {
+    if (r == rank_) own = static_cast<int>(ranks.size());
+    ranks.push_back(r);
+    members.push_back(members_[static_cast<std::size_t>(r)]);
+  }
+  const Exchange exchange = [&](const Words& words) -> Result<Words> {
+    TUTTI_ASSIGN(const Words values, gather_words(words));
+    Words chosen;
+    for (const int r : ranks) {
+      const auto first = values.begin() + r * static_cast<std::ptrdiff_t>(words.size());
+      chosen.insert(chosen.end(), first, first + static_cast<std::ptrdiff_t>(words.size()));
+    }
+    return chosen;
+  };
+  Result<std::shared_ptr<CommunicatorInterface>> child = std::shared_ptr<CommunicatorInterface>();
+  if (ranks.size() < 2) {
+    // Nobody to share memory with, but the others' exchange needs this rank.
+    TUTTI_ASSIGN([[maybe_unused]] const Words values, gather_words(fabric_->nothing()));
+    if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+  } else {
+    auto made = create(fabric_, members, own, scope_of_child(number, color), options_, exchange);
+    if (made.ok()) {
+      child = std::shared_ptr<CommunicatorInterface>(made.take());
+    } else {
+      child = made.status();
+    }
+  }
+  // Nobody goes on before all have each other's memory.
+  Call barrier;
+  TUTTI_TRY(run(barrier));
+  return child;
+}
+
+}  // namespace tutti
