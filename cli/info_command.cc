@@ -15,6 +15,7 @@
 #include "topology/discover.h"
 #include "topology/gpus.h"
 #include "topology/text.h"
+#include "transport/bootstrap/interfaces.h"
 #include "transport/shm/arena.h"
 #include "tutti/tutti.hpp"
 
@@ -51,6 +52,23 @@ Json shm_json() {
   }
   json["cross_memory"] = why_not.empty();
   if (!why_not.empty()) json["cross_memory_why_not"] = why_not;
+  return json;
+}
+
+/// The address that this host's peers are told.
+Json network_json() {
+  Json json;
+  const Result<bootstrap::OwnAddress> own =
+      bootstrap::own_address(bootstrap::routes_to(options::text(Option::master_addr)));
+  const Result<std::vector<bootstrap::InterfaceAddress>> all = bootstrap::list_addresses();
+  if (!own.ok() || own.value().address.empty()) {
+    json["why_not"] = own.ok() ? "this host has no address that others reach" : own.status().message();
+  } else {
+    json["address"] = own.value().address;
+    json["interface"] = own.value().interface;
+    json["chosen_by"] = own.value().why;
+  }
+  json["interfaces"] = all.ok() ? bootstrap::describe_addresses(all.value()) : all.status().message();
   return json;
 }
 
@@ -100,6 +118,7 @@ Json all_json(const topology::Topology& topology) {
   json["reductions"] = reduce::isa();
   json["transports"]["inproc"] = {{"available", true}};
   json["transports"]["shm"] = shm_json();
+  json["network"] = network_json();
   for (const char* name : {"openmpi", "mpich", "gloo"}) json["baselines"][name] = baseline_is_installed(name);
   json["memory"] = memory_json();
   json["gpus"] = gpus_json();
@@ -154,6 +173,14 @@ void print_text(const Json& all, const topology::Topology& topology) {
   } else {
     fmt::print("  shm: off ({})\n", shm["why_not"].get<std::string>());
   }
+  const Json& network = all["network"];
+  if (network.contains("address")) {
+    fmt::print("\naddress that other hosts are told: {} on {} (by {})\n", network["address"].get<std::string>(),
+               network["interface"].get<std::string>(), network["chosen_by"].get<std::string>());
+  } else {
+    fmt::print("\naddress that other hosts are told: none ({})\n", network["why_not"].get<std::string>());
+  }
+  fmt::print("  interfaces: {}\n", network["interfaces"].get<std::string>());
   fmt::print("\nbaselines\n");
   for (const auto& [name, found] : all["baselines"].items()) {
     fmt::print("  {}: {}\n", name, found.get<bool>() ? "found" : "not found");

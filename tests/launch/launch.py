@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 NOT_RUN = 77
 DEADLINE = 90  # seconds for each command, so that a hang ends; they take a few
@@ -101,6 +102,13 @@ class Launch:
         line = f"unset TUTTI_JOB TUTTI_LOCAL_SIZE TUTTI_INTERFACE; TUTTI_MASTER_ADDR=alpha exec {self.meet}"
         self.expect(met("tutti", "several hosts", ALPHA, ALPHA, BETA, BETA), *self.hosts, "2", "--ranks", "2", "--", "sh",
                     "-c", line)
+
+    def unique_id_on_two_hosts(self):
+        # Its address must be one that the other host reaches, though nothing tells where the other one is.
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/id")
+            line = f"unset TUTTI_MASTER_ADDR TUTTI_INTERFACE; exec {self.meet} 20 {folder}/id"
+            self.expect(met("tutti", "several hosts", ALPHA, BETA), *self.hosts, "2", "--ranks", "1", "--", "sh", "-c", line)
 
     # mpirun on a host that takes no part: rank 0 says what is needed, and with that it goes.
 

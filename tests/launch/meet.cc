@@ -2,12 +2,16 @@
 //
 //   rank 1 of 2 met by Open MPI on several hosts: alpha 10.99.0.1 eth0, beta 10.99.0.2 eth0
 //
+// meet SECONDS PIPE: likewise, by a unique id that rank 0 makes and hands to rank 1 through a named pipe.
+//
 // The words behind the colon are host, address and interface of each rank ("-" for none: all are on one host). Errors
 // go to standard error, with status 1.
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/options.h"
 #include "transport/bootstrap/bootstrap.h"
@@ -16,13 +20,27 @@
 namespace tutti::bootstrap {
 namespace {
 
-Status meet(std::chrono::milliseconds deadline) {
+/// As create_unique_id() makes one, and hands it over.
+Result<Meeting> meeting_by_id(Config& config, const std::string& pipe) {
+  std::array<char, 128> id{};
+  if (config.rank == 0) {
+    TUTTI_ASSIGN(config.listener, Listener::open({}));
+    TUTTI_ASSIGN(id, encode_meeting({config.listener->endpoint(), Secret::random()}));
+    std::ofstream(pipe, std::ios::binary).write(id.data(), id.size());
+  } else {
+    std::ifstream(pipe, std::ios::binary).read(id.data(), id.size());
+  }
+  return decode_meeting(id);
+}
+
+Status meet(std::chrono::milliseconds deadline, const std::string& pipe) {
   const Surroundings here = surroundings();
   TUTTI_ASSIGN(const Place place, place_of(here));
-  TUTTI_ASSIGN(const Meeting meeting, meeting_of(place, options::text(Option::secret), here.user));
   Config config;
   config.rank = place.rank;
   config.size = place.size;
+  TUTTI_ASSIGN(const Meeting meeting, pipe.empty() ? meeting_of(place, options::text(Option::secret), here.user)
+                                                   : meeting_by_id(config, pipe));
   config.hub = meeting.hub;
   config.secret = meeting.secret;
   config.deadline = deadline;
@@ -45,7 +63,8 @@ Status meet(std::chrono::milliseconds deadline) {
 }  // namespace tutti::bootstrap
 
 int main(int argc, char** argv) {
-  const tutti::Status status = tutti::bootstrap::meet(std::chrono::seconds(argc > 1 ? std::atoi(argv[1]) : 20));
+  const tutti::Status status =
+      tutti::bootstrap::meet(std::chrono::seconds(argc > 1 ? std::atoi(argv[1]) : 20), argc > 2 ? argv[2] : "");
   if (status.ok()) return 0;
   fmt::print(stderr, "{}\n", status.message());
   return 1;

@@ -50,7 +50,7 @@ std::string error(const Addresses& all, const std::string& wanted) {
 
 TEST(Interfaces, WithoutAnyHintTheFirstThatOthersReach) {
   EXPECT_EQ(chosen(kCloud), "10.1.0.4 on eth0");
-  EXPECT_EQ(choose(kCloud).why, "the first");
+  EXPECT_EQ(choose(kCloud).why, "order");
   EXPECT_EQ(chosen(kLaptop), "192.168.1.20 on wlp2s0");
   EXPECT_EQ(chosen(kGpuNode), "10.20.0.7 on bond0");
   EXPECT_EQ(chosen(kOnlyIpv6), "fd00:7::5 on eth0");

@@ -229,7 +229,7 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
   const InterfaceAddress* one = best_of(left, routes);
   if (one != nullptr && doubt_of(*one) != Doubt::kNever) {
     return OwnAddress{one->address, one->interface,
-                      one->address == routes.by_default ? "the default route" : "the first"};
+                      one->address == routes.by_default ? "the default route" : "order"};
   }
   if (exclude) {
     return invalid_argument(

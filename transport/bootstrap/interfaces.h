@@ -39,7 +39,7 @@ struct Routes {
 struct OwnAddress {
   std::string address;    // empty: this host has none that another could reach
   std::string interface;  // that has it
-  std::string why;        // "TUTTI_INTERFACE", "the route to the meeting place", "the default route", "the first"
+  std::string why;        // "TUTTI_INTERFACE", "the route to the meeting place", "the default route", "order"
 };
 
 /// In the order of the kernel. Errors: system.
