@@ -70,6 +70,9 @@ constexpr std::array<Definition, kOptions> kTable{{
     {Option::host, "TUTTI_HOST", Type::text, "", "",
      "Ranks with different words here go by the network even where they could share memory; to try several hosts on "
      "one."},
+    {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
+     "RDMA devices that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1'; empty: those that lead to the "
+     "other hosts."},
 }};
 
 constexpr bool table_is_in_order() {

@@ -41,8 +41,9 @@ enum class Option : int {
   topology,
   network,
   host,
+  verbs_devices,
 };
-inline constexpr int kOptions = 23;
+inline constexpr int kOptions = 24;
 
 namespace options {
 

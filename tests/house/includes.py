@@ -11,7 +11,8 @@ WORDS = {"types"}
 CONTRACTS = WORDS | {"base", "transport"}
 COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
                "collectives/executor", "call"}
-TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/ucx"}
+TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/ucx",
+              "transport/verbs"}
 LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "api", "interface"}
 ANYTHING = None
 ROOMS = {
@@ -26,6 +27,7 @@ ROOMS = {
     "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
     "transport/ucx": CONTRACTS,
+    "transport/verbs": CONTRACTS,
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
     "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},
@@ -57,6 +59,7 @@ THIRD_PARTIES = {
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],
     r"uc[ps]/": ["transport/ucx"],
+    r"infiniband/": ["transport/verbs"],
     r"cuda": ["device", "transport/cuda_ipc", "collectives/executor/cuda", "perf"],
     r"hwy/": ["collectives/reduce"],
     r"(torch|ATen|c10)/": ["training", "examples", "perf/training"],

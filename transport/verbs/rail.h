@@ -1,0 +1,75 @@
+// One port of one RDMA device, opened: its protection domain, its completion queue, and memory that is registered with
+// it.
+//
+// Registration. Memory is registered when its owner exposes it, and until he conceals it; nothing else is, ever. A
+// cache of registrations by address would save the copy of other sources, but it is wrong as soon as an address is
+// unmapped and mapped again: the device goes on reading the old pages, and only a hook under malloc and munmap would
+// tell. So a source that is not exposed goes through staging memory: one copy. Memory of tutti's own allocation is
+// exposed.
+//
+// Device memory (GPUDirect) would be registered here too, by ibv_reg_dmabuf_mr; for now only host memory is.
+//
+// Threads: the owner serialises.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/verbs/address.h"
+#include "transport/verbs/devices.h"
+#include "transport/verbs/library.h"
+
+namespace tutti::transport::verbs {
+
+/// The ports of all devices of this machine, with their GIDs.
+Result<std::vector<Port>> list_ports(const Library& verbs);
+
+class Rail {
+ public:
+  /// `links`: how many queue pairs it will have. Errors: system, unsupported (so many do not fit).
+  static Result<std::unique_ptr<Rail>> open(const Library& verbs, const Port& port, int gid, int links);
+  ~Rail();
+  Rail(const Rail&) = delete;
+  Rail& operator=(const Rail&) = delete;
+
+  const Port& port() const { return port_; }
+  int gid() const { return gid_; }
+  std::string text() const { return describe(port_, gid_); }
+  const Library& verbs() const { return verbs_; }
+  std::uint32_t depth() const { return depth_; }
+  /// What peers must know of it.
+  RailEnd end() const;
+  ibv_pd* domain() const { return domain_; }
+  ibv_cq* completions() const { return completions_; }
+
+  /// Errors: memory_limit (with what to do), system.
+  Result<ibv_mr*> register_memory(std::byte* base, std::size_t bytes, bool for_peers);
+  void deregister(ibv_mr* memory);
+
+  /// Takes what has completed. True: something has.
+  bool poll(const std::function<void(const ibv_wc&)>& take);
+  /// The next completion makes event_fd() readable.
+  void arm();
+  int event_fd() const { return channel_->fd; }
+  /// Forgets what made it so.
+  void drain_events();
+
+ private:
+  Rail(const Library& verbs, Port port, int gid) : verbs_(verbs), port_(std::move(port)), gid_(gid) {}
+  Status start(int links);
+  Status error(const char* call, int number) const;
+
+  const Library& verbs_;
+  const Port port_;
+  const int gid_;
+  std::uint32_t first_packet_ = 0;
+  std::uint32_t depth_ = 0;
+  ibv_context* context_ = nullptr;
+  ibv_pd* domain_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* completions_ = nullptr;
+};
+
+}  // namespace tutti::transport::verbs

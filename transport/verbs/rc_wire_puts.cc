@@ -1,0 +1,125 @@
+// The hot path of the wire: puts and signals, and the wait for room in front of them.
+#ifdef TUTTI_HAS_VERBS
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/clock.h"
+#include "transport/verbs/rc_wire.h"
+
+namespace tutti::transport::verbs {
+
+namespace {
+
+constexpr std::size_t kPiece = 1 << 20;             // larger puts are several writes
+constexpr std::size_t kSentAtOnce = 16 << 10;       // so many held bytes do not wait for more
+constexpr std::int64_t kPatience = 60'000'000'000;  // with a device that reports neither success nor failure
+
+}  // namespace
+
+Result<Link*> RcWire::link_to(int member, int lane) {
+  const Member& peer = members_[static_cast<std::size_t>(member)];
+  if (!peer.broken.ok()) return peer.broken;
+  if (peer.links.empty()) {
+    return invalid_argument(
+        fmt::format("verbs: {} is on this host, and not linked", job_.names[static_cast<std::size_t>(member)]));
+  }
+  return peer.links[static_cast<std::size_t>(lane) % peer.links.size()];
+}
+
+Result<Remote> RcWire::place_of(int member, int lane, Region region, std::size_t at, std::size_t bytes) const {
+  const Attached& there = regions_[region];
+  if (there.member != member || at > there.bytes || bytes > there.bytes - at) {
+    return invalid_argument(fmt::format("verbs: {} bytes at {} are not in region {} ({} bytes of {}) of {}", bytes, at,
+                                        region, there.bytes, there.member < 0 ? "nobody" : job_.names[there.member],
+                                        job_.names[static_cast<std::size_t>(member)]));
+  }
+  const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
+  return Remote{there.base + at, there.keys[rail]};
+}
+
+Status RcWire::make_room(Link& link) {
+  if (link.can_hold()) return {};
+  link.send();
+  for (const std::int64_t begin = now_ns(); link.broken().ok() && !link.can_hold();) {
+    if (poll()) continue;
+    std::this_thread::yield();
+    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "the device has reported nothing for 60 s");
+  }
+  if (link.broken().ok()) return {};
+  spread_breaks();
+  return link.broken();
+}
+
+Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to) {
+  for (const std::int64_t begin = now_ns();;) {
+    TUTTI_TRY(make_room(link));
+    if (bytes <= link.inline_bytes()) {
+      link.hold_inline(from, bytes, to);
+      return {};
+    }
+    if (link.hold_staged(from, bytes, to) != 0) return {};
+    // All staging memory is in use. What is held back must go for it to come back.
+    send_all();
+    if (!poll()) std::this_thread::yield();
+    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "no staging memory has come free for 60 s");
+    if (!link.broken().ok()) {
+      spread_breaks();
+      return link.broken();
+    }
+  }
+}
+
+/// Null: not all of it is exposed.
+const RcWire::Exposed* RcWire::exposure_of(const std::byte* from, std::size_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(from);
+  auto found = exposed_.upper_bound(address);
+  if (found == exposed_.begin()) return nullptr;
+  --found;
+  const std::size_t at = address - found->first;
+  return at <= found->second.bytes && bytes <= found->second.bytes - at ? &found->second : nullptr;
+}
+
+Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+                   Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  ticket = 0;
+  TUTTI_ASSIGN(Link * link, link_to(member, lane));
+  TUTTI_ASSIGN(Remote there, place_of(member, lane, to, at, bytes));
+  naps_.something_happened();
+  const auto* source = static_cast<const std::byte*>(from);
+  const Exposed* exposed = bytes > link->inline_bytes() ? exposure_of(source, bytes) : nullptr;
+  const std::size_t most = exposed != nullptr ? kPiece : kChunkBytes;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = std::min(most, bytes - done);
+    if (exposed != nullptr) {
+      TUTTI_TRY(make_room(*link));
+      const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
+      const std::uint64_t number = link->hold(source + done, exposed->memory[rail]->lkey, piece, there);
+      ticket = link->place() << kTicketBits | number;
+    } else {
+      TUTTI_TRY(write_copied(*link, source + done, piece, there));
+    }
+    there.address += piece;
+    done += piece;
+    if (link->held_bytes() >= kSentAtOnce) link->send();
+  }
+  return {};
+}
+
+Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                      Push push) {
+  const std::lock_guard lock(mutex_);
+  TUTTI_ASSIGN(Link * link, link_to(member, lane));
+  TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, sizeof count + sizeof tag));
+  naps_.something_happened();
+  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&tag), sizeof tag,
+                         {there.address + sizeof count, there.key}));
+  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&count), sizeof count, there));
+  if (push == Push::now) link->send();
+  return link->broken();
+}
+
+}  // namespace tutti::transport::verbs
+#endif

@@ -1,0 +1,42 @@
+#include "transport/verbs/verbs.h"
+
+#include <fmt/format.h>
+
+#include "base/options.h"
+
+#ifdef TUTTI_HAS_VERBS
+#include "transport/verbs/rc_wire.h"
+#endif
+
+namespace tutti::transport {
+
+Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& job) {
+  return open(job, options::text(Option::verbs_devices));
+}
+
+#ifdef TUTTI_HAS_VERBS
+
+Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& job, const std::string& devices) {
+  return verbs::RcWire::open(job, devices);
+}
+
+Result<std::string> VerbsWire::devices() {
+  TUTTI_ASSIGN(const verbs::Library* library, verbs::library());
+  TUTTI_ASSIGN(const std::vector<verbs::Port> ports, verbs::list_ports(*library));
+  if (ports.empty()) return unsupported("verbs: this machine has no RDMA device");
+  return verbs::list(ports);
+}
+
+#else
+
+Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& /*job*/, const std::string& /*devices*/) {
+  return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");
+}
+
+Result<std::string> VerbsWire::devices() {
+  return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");
+}
+
+#endif
+
+}  // namespace tutti::transport

@@ -1,0 +1,58 @@
+// The wire over InfiniBand and RoCE: libibverbs directly, one reliable connection (RC queue pair) for each linked
+// member and rail, RDMA writes for puts and for signals.
+//
+//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, VerbsWire::open(job));      // from here on as transport/wire.h says
+//
+// Signals are RDMA writes too: two of eight bytes, inline, the tag's and then the count's, behind the data on the same
+// connection. Two, since the bytes of one write may land in any order, while writes of a connection are carried out one
+// after the other: the responder takes packets in the order of their numbers, drops those that come early, and answers
+// one that comes twice without writing again. The device's writes to memory keep their order too, as long as memory is
+// not registered for relaxed ordering (here it never is). The specification promises that only for what a completion at
+// the receiver announces, that is for a write with immediate data, but cards do it, and every library that polls memory
+// builds on it. The immediate's price is why it is not taken: each one uses up a receive request, so a receiver that
+// computes for a while, and gives no new ones, would stop its senders (receiver-not-ready, retries, a broken link);
+// here a receiver need not do anything. Soft-RoCE copies a write byte by byte in rising order, so a count may be seen
+// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow.
+//
+// What nobody is told. An RDMA write wakes nobody at the receiver. doze() sleeps until something of its own completes,
+// or for a nap: 20 us, twice that when it is called again and nothing has happened, up to 1 ms. That is what a message
+// may cost after a quiet time, and what quiet costs: a thousand wake-ups a second, about 1 % of a core.
+//
+// Sources. A put whose source lies in exposed memory is sent from there (a ticket tells when it has been read), any
+// other is copied through 4 MiB of registered staging memory, and is settled when put() returns; rail.h says why there
+// is no cache of registrations. Up to Link::kMostInline bytes go along with the request.
+//
+// Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. A put that finds
+// its queue or the staging memory full makes progress until there is room; the device's retries bound that time.
+//
+// Failure. A packet that nobody answers is sent again for about two seconds; then the link breaks with the device's
+// words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
+// a write of nothing, twice a second. A link breaks on all rails at once.
+//
+// Address: a header, then what a rail is known by, then the number of a queue pair for each member and rail: each pair
+// of processes has queue pairs of its own, which are made when the wire is opened and connected in meet(). REQUIRES:
+// all members have returned from meet() before anybody puts (the exchange of keys sees to it).
+//
+// The peers' rail k is connected to the own rail k; where one has fewer, the others of the other are not used for it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport/wire.h"
+
+namespace tutti::transport {
+
+class VerbsWire {
+ public:
+  /// The devices of TUTTI_VERBS_DEVICES, or those that devices.h chooses. Errors: unsupported (no library, no device),
+  /// invalid_argument (devices that there are not), memory_limit, system.
+  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
+  /// The same with other devices than the process's option names.
+  static Result<std::unique_ptr<Wire>> open(const WireJob& job, const std::string& devices);
+
+  /// What there is: "rxe0:1 (RoCE, active, 10.9.0.1)". Errors: unsupported, where there is no port or no library.
+  static Result<std::string> devices();
+};
+
+}  // namespace tutti::transport
