@@ -89,7 +89,7 @@ $b mkdir -p /upper/changes /upper/work
 $b mount -t overlay -o lowerdir=/lower,upperdir=/upper/changes,workdir=/upper/work overlay /root
 for folder in proc sys dev; do $b mount --move /$folder /root/$folder; done
 $b mkdir -p /root/dev/shm /root/dev/pts /root/tmp /root/run
-for folder in dev/shm tmp run; do $b mount -t tmpfs tmpfs /root/$folder; done
+for folder in dev/shm run; do $b mount -t tmpfs tmpfs /root/$folder; done
 $b mount -t devpts devpts /root/dev/pts
 $b cp /guest.sh /root/run/guest.sh
 exec $b chroot /root /bin/bash /run/guest.sh

@@ -10,10 +10,11 @@ namespace tutti::transport::verbs {
 
 namespace {
 
-// A packet that is not answered goes again after 4.096 us * 2^16 = 0.27 s (devices may take longer), seven times: a
-// peer that is gone is named after about two seconds, and a switch may lose a packet seven times in a row.
+// A packet that is not answered goes again after 4.096 us * 2^16 = 0.27 s (devices may take longer), six times: a peer
+// that is gone is named after about two seconds, and a switch may lose a packet six times in a row. Not seven times,
+// the most there is: Soft-RoCE takes 7 for "without end".
 constexpr std::uint8_t kTimeout = 16;
-constexpr std::uint8_t kRetries = 7;
+constexpr std::uint8_t kRetries = 6;
 constexpr std::uint8_t kHops = 64;
 
 ibv_mtu code_of_mtu(int bytes) {

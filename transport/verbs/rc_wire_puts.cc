@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kPiece = 1 << 20;             // larger puts are several writes
 constexpr std::size_t kSentAtOnce = 16 << 10;       // so many held bytes do not wait for more
-constexpr std::int64_t kPatience = 60'000'000'000;  // with a device that reports neither success nor failure
+constexpr std::int64_t kPatience = 20'000'000'000;  // with a device that reports neither success nor failure
 
 }  // namespace
 
@@ -45,7 +45,7 @@ Status RcWire::make_room(Link& link) {
   for (const std::int64_t begin = now_ns(); link.broken().ok() && !link.can_hold();) {
     if (poll()) continue;
     std::this_thread::yield();
-    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "the device has reported nothing for 60 s");
+    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "the device has reported nothing for 20 s");
   }
   if (link.broken().ok()) return {};
   spread_breaks();
@@ -63,7 +63,7 @@ Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes
     // All staging memory is in use. What is held back must go for it to come back.
     send_all();
     if (!poll()) std::this_thread::yield();
-    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "no staging memory has come free for 60 s");
+    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "no staging memory has come free for 20 s");
     if (!link.broken().ok()) {
       spread_breaks();
       return link.broken();
