@@ -8,7 +8,8 @@
 #   rxe2, rxe3   on the two ends of a cable (veth), 10.9.2.1 and 10.9.2.2: packets really travel, and can be lost
 #                (tc qdisc add dev cable0 root netem loss 1%)
 #
-# Exits with the command's status, or with 77 where the guest cannot be had (ctest: skipped), saying why.
+# Exits with the command's status, or with 77 where the guest cannot be had (ctest: skipped), saying why. Without a
+# command it runs the suites of tests/rdma_vm/suites.sh.
 rdma_vm_packages=(qemu-system-x86 busybox-static cpio kmod rdma-core ibverbs-providers libibverbs-dev perftest iproute2)
 rdma_vm_cannot=77
 rdma_vm_memory_mib=3072
@@ -140,6 +141,27 @@ echo $? > /dev/ttyS2
 stty -F /dev/ttyS2 sane  # waits until it is out
 /bin/busybox poweroff -f
 END
+}
+
+rdma_vm_arguments() {
+  rdma_vm_built=
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --built | --memory | --limit)
+        [ $# -gt 1 ] || fail "rdma-vm: $1 wants a value"
+        case $1 in
+          --built) rdma_vm_built=$2 ;;
+          --memory) rdma_vm_memory_mib=$2 ;;
+          --limit) rdma_vm_limit_s=$2 ;;
+        esac
+        shift 2
+        ;;
+      --) shift && break ;;
+      -*) fail "rdma-vm: '$1' is not one of --built FOLDER, --memory MIB, --limit SECONDS" ;;
+      *) break ;;
+    esac
+  done
+  rdma_vm_command=("$@")
 }
 
 # Boots the guest and runs a command in it.

@@ -1,5 +1,6 @@
-// The suite of wires over verbs: on all devices of this machine, from each to itself; and over a cable between two devices
-// (TUTTI_TEST_CABLE="rxe2,rxe3": members take them in turn), where packets travel and may be lost. ./dev rdma-vm runs it.
+// The suite of wires over verbs: on all devices of this machine, from each to itself; and over a cable between two
+// devices (TUTTI_TEST_CABLE="rxe2,rxe3": members take them in turn), where packets travel and may be lost. ./dev
+// rdma-vm runs it.
 #include <cstdlib>
 
 #include "tests/transport/wire_suite.h"

@@ -201,6 +201,11 @@ Status RcWire::broken(int member) {
   return members_[static_cast<std::size_t>(member)].broken;
 }
 
+bool RcWire::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::none_of(links_.begin(), links_.end(), [](const std::unique_ptr<Link>& link) { return link->holds(); });
+}
+
 Status RcWire::post() {
   const std::lock_guard lock(mutex_);
   send_all();

@@ -1,0 +1,45 @@
+#!/bin/bash
+# What ./dev rdma-vm runs inside the guest when it is given no command: suites.sh BUILD. Each suite is a line of the
+# summary; the last line says how many tests ran. Fails when one failed, or when none ran.
+set -uo pipefail
+build=$1
+tests=$build/tests
+ran=0
+failed=0
+summary=()
+
+# suite NAME COMMAND...: a GoogleTest program. What it says is shown when it fails.
+suite() {
+  local name=$1 log=/run/suite.log begin=$SECONDS status=0 count
+  shift
+  [ -x "$(command -v "$1")" ] || { summary+=("$name: not built") && return; }
+  "$@" > $log 2>&1 || status=$?
+  count=$(grep -c '^\[       OK \]' $log || true)
+  ran=$((ran + count))
+  if [ $status != 0 ]; then
+    failed=$((failed + 1))
+    tail -n 60 $log
+    summary+=("$name: FAILED with status $status, $count tests passed ($((SECONDS - begin)) s)")
+  else
+    summary+=("$name: $count tests passed, $(grep -c '^\[  SKIPPED \] .* (' $log) skipped ($((SECONDS - begin)) s)")
+  fi
+  printf '%s\n' "${summary[-1]}"
+}
+
+suite "verbs, devices to themselves" $tests/test_transport_verbs_wire \
+  --gtest_filter='Devices/*Processes:Devices/*AnyThreadMayCall*:Devices/*PeersAndLanes*'
+export TUTTI_TEST_CABLE=rxe2,rxe3
+suite "verbs, over a cable" $tests/test_transport_verbs_wire \
+  --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*PeersAndLanes*Processes:Cable/*ADeadPeer*Processes'
+for end in cable0 cable1; do tc qdisc add dev $end root netem loss 1% || failed=$((failed + 1)); done
+suite "verbs, over a cable that loses one packet in a hundred" $tests/test_transport_verbs_wire \
+  --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes'
+for end in cable0 cable1; do
+  dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
+  printf '%s lost %s packets\n' $end "$dropped"
+  [ "${dropped:-0}" -gt 0 ] || { printf 'nothing was lost on %s: the test shows nothing\n' $end && failed=$((failed + 1)); }
+  tc qdisc del dev $end root
+done
+
+printf '\nrdma_vm: %s tests ran, %s suites failed\n' $ran $failed
+[ $failed = 0 ] && [ $ran -gt 0 ]

@@ -1,0 +1,147 @@
+// Which ports become rails, and the addresses that peers are told: on descriptions of machines.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "transport/verbs/address.h"
+#include "transport/verbs/devices.h"
+
+namespace tutti::transport::verbs {
+namespace {
+
+using ::testing::HasSubstr;
+
+Gid gid(int index, const std::string& address, const std::string& interface, GidType type = GidType::roce_v2,
+        bool up = true) {
+  Gid made;
+  made.index = index;
+  made.type = type;
+  const bool four = address.find(':') == std::string::npos;
+  if (four) made.bytes[10] = made.bytes[11] = 0xFF;
+  EXPECT_EQ(::inet_pton(four ? AF_INET : AF_INET6, address.c_str(), made.bytes.data() + (four ? 12 : 0)), 1);
+  made.interface = interface;
+  made.up = up;
+  return made;
+}
+
+Port roce(const std::string& device, std::vector<Gid> gids, double gb_per_s = 12) {
+  Port port;
+  port.device = device;
+  port.active = true;
+  port.gb_per_s = gb_per_s;
+  port.gids = std::move(gids);
+  return port;
+}
+
+Port infiniband(const std::string& device, std::uint16_t lid, bool active = true) {
+  Port port;
+  port.device = device;
+  port.infiniband = true;
+  port.active = active;
+  port.lid = lid;
+  port.gb_per_s = 25;
+  port.gids = {gid(0, "fe80::1", "", GidType::infiniband, false)};
+  return port;
+}
+
+/// The rails in words, or the error.
+std::string chosen(const std::vector<Port>& ports, const std::string& wanted, const std::string& own_ip,
+                   std::size_t most = 8) {
+  const Result<std::vector<RailChoice>> rails = choose_rails(ports, wanted, own_ip, most);
+  if (!rails.ok()) return rails.status().message();
+  std::string text;
+  for (const RailChoice& rail : rails.value())
+    text += (text.empty() ? "" : ", ") + describe(ports[rail.port], rail.gid);
+  return text;
+}
+
+const std::vector<Port> kTwoRoce = {roce("rxe1", {gid(0, "fe80::2", "d1"), gid(1, "10.9.1.1", "d1")}),
+                                    roce("rxe0", {gid(0, "fe80::1", "d0"), gid(1, "10.9.0.1", "d0")})};
+
+TEST(VerbsDevices, RailsAreInTheOrderOfTheDevicesNames) {
+  EXPECT_EQ(chosen(kTwoRoce, "", ""), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
+  EXPECT_EQ(chosen(kTwoRoce, "", "10.9.1.1"), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
+  EXPECT_EQ(chosen(kTwoRoce, "", "", 1), "rxe0:1 gid 1 (10.9.0.1)");
+}
+
+TEST(VerbsDevices, TheOptionNamesRailsInItsOrder) {
+  EXPECT_EQ(chosen(kTwoRoce, "rxe1,rxe0:1", ""), "rxe1:1 gid 1 (10.9.1.1), rxe0:1 gid 1 (10.9.0.1)");
+  EXPECT_EQ(chosen(kTwoRoce, "rxe0", "10.9.1.1"), "rxe0:1 gid 1 (10.9.0.1)");
+  EXPECT_EQ(chosen(kTwoRoce, "mlx5_0", ""),
+            "TUTTI_VERBS_DEVICES: 'mlx5_0' cannot be used: no port has that name; there are: rxe1:1 (RoCE, active, "
+            "10.9.1.1), rxe0:1 (RoCE, active, 10.9.0.1)");
+  EXPECT_THAT(chosen(kTwoRoce, "rxe0,", ""), HasSubstr("rxe0:1"));
+  EXPECT_THAT(chosen({infiniband("mlx5_0", 4, false)}, "mlx5_0", ""), HasSubstr("mlx5_0:1 is not active"));
+}
+
+TEST(VerbsDevices, VersionTwoAndOwnAddressComeFirst) {
+  const std::vector<Port> ports = {
+      roce("mlx5_0",
+           {gid(0, "fe80::1", "eth0", GidType::roce_v1), gid(1, "fe80::1", "eth0"),
+            gid(2, "10.0.0.5", "eth0", GidType::roce_v1), gid(3, "10.0.0.5", "eth0"), gid(4, "2001:db8::5", "eth0"),
+            gid(5, "10.1.0.5", "eth0.7"), gid(6, "10.2.0.5", "eth0.8", GidType::roce_v2, false)})};
+  EXPECT_EQ(chosen(ports, "", ""), "mlx5_0:1 gid 3 (10.0.0.5)");
+  EXPECT_EQ(chosen(ports, "", "10.0.0.5"), "mlx5_0:1 gid 3 (10.0.0.5)");
+  EXPECT_EQ(chosen(ports, "", "10.1.0.5"), "mlx5_0:1 gid 5 (10.1.0.5)");
+  EXPECT_EQ(chosen(ports, "", "2001:db8::5"), "mlx5_0:1 gid 4 (2001:db8::5)");
+  EXPECT_EQ(chosen(ports, "", "10.2.0.5"), "mlx5_0:1 gid 3 (10.0.0.5)") << "its interface is down";
+}
+
+TEST(VerbsDevices, WithoutBetterALinkLocalOrVersionOneServes) {
+  EXPECT_EQ(chosen({roce("a", {gid(0, "fe80::1", "eth0", GidType::roce_v1), gid(1, "fe80::1", "eth0")})}, "", ""),
+            "a:1 gid 1 (fe80::1)");
+  EXPECT_EQ(chosen({roce("a", {gid(0, "10.0.0.1", "eth0", GidType::roce_v1)})}, "", ""), "a:1 gid 0 (10.0.0.1)");
+}
+
+TEST(VerbsDevices, OnlyPortsLikeTheOneWithTheOwnAddressGoAlong) {
+  std::vector<Port> ports = kTwoRoce;
+  ports.push_back(roce("slow", {gid(0, "10.3.0.1", "eth9")}, 1));
+  ports.push_back(infiniband("mlx5_0", 7));
+  EXPECT_EQ(chosen(ports, "", "10.9.0.1"), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
+  EXPECT_EQ(chosen(ports, "", "10.3.0.1"), "slow:1 gid 0 (10.3.0.1)");
+  EXPECT_EQ(chosen(ports, "", "192.168.0.1"), "mlx5_0:1 lid 7") << "nobody has it: InfiniBand before RoCE";
+}
+
+TEST(VerbsDevices, WhatCannotBeUsedIsNot) {
+  std::vector<Port> ports = {infiniband("mlx5_0", 7, false), infiniband("mlx5_1", 0), infiniband("mlx5_2", 9),
+                             roce("rxe0", {gid(0, "10.9.0.1", "d0", GidType::roce_v2, false)})};
+  EXPECT_EQ(chosen(ports, "", ""), "mlx5_2:1 lid 9");
+  ports.erase(ports.begin() + 2);
+  EXPECT_EQ(
+      chosen(ports, "", ""),
+      "verbs: no RDMA port can be used; there are: mlx5_0:1 (InfiniBand, down, lid 7), mlx5_1:1 (InfiniBand, active, "
+      "lid 0), rxe0:1 (RoCE, active, no address of an interface that is up)");
+  EXPECT_EQ(chosen({}, "", ""), "verbs: no RDMA port can be used; there are: none");
+}
+
+TEST(VerbsAddress, GoesThereAndBack) {
+  Address address;
+  address.rails.resize(2);
+  address.rails[0].gid = kTwoRoce[0].gids[1].bytes;
+  address.rails[1] = {{}, 0xABCDEF, 4096, 12, 1, GidType::infiniband};
+  address.pairs = {0, 0, 17, 18, 19, 20};
+  const Result<Address> read = address_of(text_of(address), 3, "rank 1");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read.value().rails[0].gid, address.rails[0].gid);
+  EXPECT_EQ(read.value().rails[1].first_packet, 0xABCDEFu);
+  EXPECT_EQ(read.value().rails[1].mtu, 4096);
+  EXPECT_EQ(read.value().rails[1].lid, 12);
+  EXPECT_EQ(read.value().pair(1, 0), 17u);
+  EXPECT_EQ(read.value().pair(2, 1), 20u);
+}
+
+TEST(VerbsAddress, RefusesWhatIsNone) {
+  Address address;
+  address.rails.resize(1);
+  address.pairs = {1, 2};
+  const std::string text = text_of(address);
+  EXPECT_THAT(address_of("", 2, "rank 1").status().message(), HasSubstr("rank 1"));
+  EXPECT_FALSE(address_of("garbage that is long enough", 2, "rank 1").ok());
+  for (std::size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(address_of(text.substr(0, cut), 2, "rank 1").ok());
+  EXPECT_FALSE(address_of(text + "x", 2, "rank 1").ok());
+  EXPECT_THAT(address_of(text, 3, "rank 1").status().message(), HasSubstr("is for 2 members"));
+  EXPECT_TRUE(address_of(text, 2, "rank 1").ok());
+}
+
+}  // namespace
+}  // namespace tutti::transport::verbs
