@@ -6,6 +6,8 @@
 #include <string>
 
 #include "base/options.h"
+#include "transport/ucx/ucx.h"
+#include "transport/verbs/verbs.h"
 
 namespace tutti {
 
@@ -19,7 +21,10 @@ struct Row {
   Result<std::unique_ptr<Wire>> (*open)(const WireJob& job);
 };
 
-constexpr std::array<Row, 0> kTable{};
+constexpr std::array<Row, 2> kTable{{
+    {"verbs", [](const WireJob& job) { return transport::VerbsWire::open(job); }},
+    {"ucx", [](const WireJob& job) { return transport::UcxWire::open(job); }},
+}};
 
 }  // namespace
 

@@ -10,6 +10,7 @@ namespace tutti {
 
 /// The one that TUTTI_NETWORK names; for "auto" the first of those below that can be had on this host. Errors:
 /// unsupported, saying for each why it cannot be had.
+///   verbs   libibverbs: InfiniBand and RoCE, directly
 ///   ucx     Debian's libucx: TCP, shared memory, InfiniBand, whatever it finds
 Result<std::unique_ptr<transport::Wire>> open_wire(const transport::WireJob& job);
 
