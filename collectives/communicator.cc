@@ -155,7 +155,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       transfers_(*transport_, waiter_, health_, rank, streaming_above_, room_for_messages(*transport_, options)),
       hosts_(hosts),
       plans_(static_cast<int>(members_.size()), std::move(hosts)) {
-  health_.set_tell([this](Code code, const std::string& message) { fabric_->tell(scope_, code, message); });
+  health_.set_tell([this](Code code, const std::string& message) { return fabric_->tell(scope_, code, message); });
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
     const auto found = std::find(members_.begin(), members_.end(), member);
     if (code == Code::peer_died && found != members_.end()) {

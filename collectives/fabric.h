@@ -49,9 +49,9 @@ class Fabric {
   /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure.
   virtual void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) = 0;
   virtual void unsubscribe(std::uint64_t scope) = 0;
-  /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. Never
-  /// blocks.
-  virtual void tell(std::uint64_t scope, Code code, const std::string& message) = 0;
+  /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. True: this
+  /// rank will hear too, through on_failure, which failure the meeting place was told of first. Never blocks.
+  virtual bool tell(std::uint64_t scope, Code code, const std::string& message) = 0;
 
   /// The host of each member of the job: numbers that are equal on the same host.
   virtual std::vector<int> host_of_member() const = 0;

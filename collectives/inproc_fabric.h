@@ -25,7 +25,7 @@ class InprocFabric final : public Fabric {
   // Threads of one process do not die alone, and all share memory: there is nobody to hear from or to tell.
   void subscribe(std::uint64_t, std::vector<int>, OnFailure) override {}
   void unsubscribe(std::uint64_t) override {}
-  void tell(std::uint64_t, Code, const std::string&) override {}
+  bool tell(std::uint64_t, Code, const std::string&) override { return false; }
   std::vector<int> host_of_member() const override;  // all on this one
   int local_members() const override { return members_; }
   int local_cpus() const override;

@@ -215,9 +215,9 @@ int ProcessFabric::local_cpus() const {
   return topology::usable_cpus(processes);
 }
 
-void ProcessFabric::tell(std::uint64_t scope, Code code, const std::string& message) {
+bool ProcessFabric::tell(std::uint64_t scope, Code code, const std::string& message) {
   // Of a death all hear from the meeting place; ranks of this host share the memory in which the failure was claimed.
-  if (wire_ != nullptr && code != Code::peer_died) (void)bootstrap_->announce(scope, code, message);
+  return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(scope, code, message).ok();
 }
 
 void ProcessFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) {

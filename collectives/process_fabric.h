@@ -32,7 +32,7 @@ class ProcessFabric final : public Fabric {
                                                         const Exchange& exchange) override;
   void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) override;
   void unsubscribe(std::uint64_t scope) override;
-  void tell(std::uint64_t scope, Code code, const std::string& message) override;
+  bool tell(std::uint64_t scope, Code code, const std::string& message) override;
   std::vector<int> host_of_member() const override { return acquaintance_.hosts; }
   int local_members() const override;
   int local_cpus() const override;

@@ -65,12 +65,12 @@ class Bootstrap {
   Result<std::vector<std::string>> all_gather(std::string_view mine);
   Status barrier();
 
-  /// Calls `on_failure` from this object's thread, once for each rank that dies and each failure that another rank
-  /// announces, those before this call included. It must not call leave() or destroy this object.
+  /// Calls `on_failure` from this object's thread, once for each rank that dies and each failure that is announced,
+  /// those before this call included. It must not call leave() or destroy this object.
   void watch(std::function<void(const Failure&)> on_failure);
 
-  /// Tells all other ranks; returns at once, whether they read or not. Errors: the meeting place is gone or does not
-  /// read.
+  /// Tells all ranks, this one too, unless another failure of that scope has been told before; returns at once, whether
+  /// they read or not. Errors: the meeting place is gone or does not read.
   Status announce(std::uint64_t scope, Code code, std::string message);
 
   /// Has `rank` said goodbye? That is no failure, but it will answer nothing any more.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <list>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -244,7 +245,8 @@ class Hub {
       case MessageType::failure: {
         TUTTI_ASSIGN(FailureNote note, decode<FailureNote>(frame.payload));
         note.rank = rank;
-        broadcast(rank, {MessageType::failure, encode(note)});
+        // The first one is everybody's, whoever else has one to tell: ranks that fail at the same moment then agree.
+        if (failed_scopes_.insert(note.scope).second) broadcast(-1, {MessageType::failure, encode(note)});
         return {};
       }
       case MessageType::goodbye: on_goodbye(rank); return {};
@@ -479,7 +481,8 @@ class Hub {
   std::list<Pending> pending_;  // oldest first
   std::map<std::uint64_t, Exchange> exchanges_;
   std::map<std::uint64_t, GatherFailed> failed_;
-  std::vector<int> departed_;  // who has said goodbye, which nobody has been told yet
+  std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
+  std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};
   Clock::time_point farewell_ends_{};

@@ -1,7 +1,10 @@
 #include "collectives/executor/host/health.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "base/clock.h"
@@ -11,19 +14,23 @@ namespace tutti::executor {
 namespace {
 
 constexpr std::uint32_t kWriting = 0xFFFF;
+// The meeting place answers within a millisecond, unless it is stopped.
+constexpr std::chrono::milliseconds kVerdictLimit{500};
 // A rank that dies between claiming and finishing its sentence must not silence the others for longer than this.
-constexpr std::int64_t kWritingLimitNs = 100'000'000;
+constexpr std::int64_t kWritingLimitNs = 1'000'000'000;
 
 }  // namespace
 
-bool Health::claim(Code code, const std::string& message) {
+bool Health::claim() {
   std::uint32_t none = 0;
-  if (!board_->failure_code.compare_exchange_strong(none, kWriting, std::memory_order_acq_rel)) return false;
+  return board_->failure_code.compare_exchange_strong(none, kWriting, std::memory_order_acq_rel);
+}
+
+void Health::publish(Code code, const std::string& message) {
   const std::size_t length = std::min(message.size(), sizeof(board_->failure_text) - 1);
   std::memcpy(board_->failure_text, message.data(), length);
   board_->failure_text[length] = '\0';
   board_->failure_code.store(static_cast<std::uint32_t>(code), std::memory_order_release);
-  return true;
 }
 
 Status Health::status() const {
@@ -32,29 +39,40 @@ Status Health::status() const {
   for (const std::int64_t since = now_ns(); code == kWriting;
        code = board_->failure_code.load(std::memory_order_acquire)) {
     if (now_ns() - since > kWritingLimitNs) return {Code::peer_died, "a rank died while it reported a failure"};
-    cpu_relax();
+    sched_yield();
   }
   return {static_cast<Code>(code), board_->failure_text};
 }
 
 Status Health::fail(Code code, const std::string& message) {
-  if (claim(code, message)) {
-    std::function<void(Code, const std::string&)> tell;
-    {
-      const std::lock_guard lock(mutex_);
-      tell = tell_;
-    }
-    if (tell) tell(code, message);
+  std::unique_lock lock(mutex_);
+  if (pending_ || !claim()) {
+    lock.unlock();
+    return status();
   }
+  pending_ = true;
+  const std::function<bool(Code, const std::string&)> tell = tell_;
+  lock.unlock();
+  const bool verdict = tell && tell(code, message);
+  lock.lock();
+  if (verdict) verdict_.wait_for(lock, kVerdictLimit, [this] { return !pending_; });
+  if (pending_) publish(code, message);
+  pending_ = false;
+  lock.unlock();
   return status();
 }
 
 Status Health::fail_quietly(Code code, const std::string& message) {
-  claim(code, message);
+  {
+    const std::lock_guard lock(mutex_);
+    if (pending_ || claim()) publish(code, message);
+    pending_ = false;
+  }
+  verdict_.notify_all();
   return status();
 }
 
-void Health::set_tell(std::function<void(Code, const std::string&)> tell) {
+void Health::set_tell(std::function<bool(Code, const std::string&)> tell) {
   const std::lock_guard lock(mutex_);
   tell_ = std::move(tell);
 }

@@ -1,9 +1,11 @@
 // The one failure of a communicator. Whoever fails first claims it (compare-and-swap in memory that all ranks of the
-// host share), and from then on every rank reports that sentence and no other.
+// host share), and from then on every rank reports that sentence and no other. Where there are several hosts each may
+// have claimed one: then the meeting place decides, and a claim is told to nobody before its verdict has come.
 //
 // Threads: every function may be called from any thread.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -25,17 +27,22 @@ class Health {
   /// Claims the failure unless somebody did already; returns the one that holds. The first claim of this rank also goes
   /// to `tell`, so that ranks which do not share memory hear of it.
   Status fail(Code code, const std::string& message);
-  /// As fail, for a failure that came from elsewhere and need not be told again.
+  /// As fail, for a failure that came from elsewhere and need not be told again; it is the verdict where this rank has
+  /// claimed another.
   Status fail_quietly(Code code, const std::string& message);
 
-  void set_tell(std::function<void(Code, const std::string&)> tell);
+  /// `tell` returns whether a verdict follows.
+  void set_tell(std::function<bool(Code, const std::string&)> tell);
 
  private:
-  bool claim(Code code, const std::string& message);
+  bool claim();
+  void publish(Code code, const std::string& message);
 
   transport::Board* board_;
   mutable std::mutex mutex_;
-  std::function<void(Code, const std::string&)> tell_;  // guarded by mutex_
+  std::function<bool(Code, const std::string&)> tell_;  // guarded by mutex_
+  bool pending_ = false;                                // likewise: this rank has claimed, and waits for the verdict
+  std::condition_variable verdict_;
 };
 
 }  // namespace tutti::executor

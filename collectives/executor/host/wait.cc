@@ -222,7 +222,7 @@ std::string Waiter::death_text(int rank) const {
     const CallSnapshot call = snapshot(board->calls[i]);
     if (call.sequence > last.sequence) last = call;
   }
-  if (last.sequence == 0) return name_(rank) + " died before its first collective call";
+  if (last.sequence == 0) return name_(rank) + (far(rank) ? " died" : " died before its first collective call");
   const bool inside = last.state == transport::CallState::entered;
   const char* when = far(rank) ? "in or after" : inside ? "in" : "after";  // a far rank does not tell of a call's end
   return fmt::format("{} died {} {}, its call {}", name_(rank), when, last.text(), last.sequence);
