@@ -1,0 +1,200 @@
+// Hosts that die, stop or lose their link, and calls that differ between hosts: named errors within the deadline, the
+// same for all survivors; and nothing left behind.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "tests/failure/any_call.h"
+#include "tests/hosts/job.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kMost = 60'000;  // elements
+constexpr double kSlack = 2.0;         // seconds that an error may come after its deadline
+
+// Random calls, the same on every rank, until one fails; then one more.
+void call_until_failure(const Place& place, std::uint32_t seed, std::chrono::milliseconds timeout) {
+  Communicator comm = Communicator::from_environment(with_timeout(timeout));
+  Field field(kMost * 8 * static_cast<std::size_t>(place.size()), seed % 2 == 0);
+  std::mt19937 random(seed);
+  for (int salt = 0;; ++salt) {
+    const AnyCall call = random_call(random, place.size(), kMost);
+    if (place.fails([&] { perform(comm, call, field, salt); })) break;
+    if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
+      place.give_up(wrong);
+    }
+    field.mark_recv();
+    place.step();
+  }
+  place.fails([&] { comm.barrier(); });
+}
+
+double seconds(std::int64_t from_ns, std::int64_t to_ns) { return static_cast<double>(to_ns - from_ns) * 1e-9; }
+
+// Both errors of every rank that is not on `host` are one sentence, in time.
+std::string expect_one_sentence(const Job& job, int hosts, int each, int host, std::int64_t since_ns, double within,
+                                Code code) {
+  std::string sentence;
+  for (int r = 0; r < hosts * each; ++r) {
+    if (job.host_of(r) == host) continue;
+    SCOPED_TRACE("rank " + std::to_string(r));
+    EXPECT_EQ(job.slot(r).failures, 2);
+    for (const Slot::Failure& failure : {job.slot(r).failure[0], job.slot(r).failure[1]}) {
+      EXPECT_EQ(failure.code, code) << failure.text;
+      EXPECT_LT(seconds(since_ns, failure.at_ns), within);
+      if (sentence.empty()) sentence = failure.text;
+      EXPECT_EQ(failure.text, sentence);
+    }
+  }
+  return sentence;
+}
+
+struct Shape {
+  int hosts;
+  int each;
+};
+
+class HostFailure : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(HostFailure, ADeadHostIsNamedToAllOthers) {
+  const auto [count, each] = GetParam();
+  std::mt19937 random(new_seed());
+  for (int victim = 0; victim < count; ++victim) {
+    SCOPED_TRACE("kills " + Hosts::name(victim));
+    Hosts hosts(count);
+    NEEDS_HOSTS(hosts);
+    const std::uint32_t seed = random();
+    Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 60s); });
+    ASSERT_TRUE(job.wait_progress(victim * each, 20));
+    const std::int64_t killed_ns = job.signal_host(victim, SIGKILL);
+    ASSERT_TRUE(job.finish(30s, job.ranks_of(victim)));
+    const std::string sentence =
+        expect_one_sentence(job, count, each, victim, killed_ns, kBoundSeconds, Code::peer_died);
+    EXPECT_THAT(sentence, HasSubstr("(host " + Hosts::name(victim) + ", pid "));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(HostFailure, AStoppedHostIsATimeoutThatNamesIt) {
+  const auto [count, each] = GetParam();
+  const int victim = count - 1;
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const std::uint32_t seed = new_seed();
+  Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 2s); });
+  ASSERT_TRUE(job.wait_progress(victim * each, 20));
+  std::int64_t stopped_ns = 0;
+  for (const int rank : job.ranks_of(victim)) job.stop(rank);
+  stopped_ns = now_ns();
+  ASSERT_TRUE(job.finish(30s, job.ranks_of(victim)));
+  const std::string sentence = expect_one_sentence(job, count, each, victim, stopped_ns, 2.0 + kSlack, Code::timeout);
+  EXPECT_THAT(sentence, HasSubstr("(host " + Hosts::name(victim) + ", pid "));
+  for (const int rank : job.ranks_of(victim)) job.signal(rank, SIGCONT);
+  EXPECT_TRUE(job.finish(30s)) << "who was stopped hears of it when it goes on";
+}
+
+// Which of the two hosts is at fault nobody can know; each names one on the other side.
+TEST_P(HostFailure, ALinkThatStaysDownIsAnErrorOnBothSides) {
+  const auto [count, each] = GetParam();
+  const int victim = count - 1;
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const std::uint32_t seed = new_seed();
+  Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 3s); });
+  for (int r = 0; r < count * each; ++r) ASSERT_TRUE(job.wait_progress(r, 20));
+  hosts.link(victim, false);
+  const std::int64_t cut_ns = now_ns();
+  ASSERT_TRUE(job.finish(60s));
+  for (int r = 0; r < count * each; ++r) {
+    SCOPED_TRACE("rank " + std::to_string(r));
+    ASSERT_EQ(job.slot(r).failures, 2);
+    EXPECT_LT(seconds(cut_ns, job.slot(r).failure[1].at_ns), 2 * 3.0 + kSlack);
+    EXPECT_EQ(job.error(r), job.error(r, 1));
+    if (job.host_of(r) == victim) continue;
+    EXPECT_THAT(job.error(r), HasSubstr("(host " + Hosts::name(victim) + ", pid "));
+  }
+}
+
+TEST_P(HostFailure, ALinkThatComesBackIsNoError) {
+  const auto [count, each] = GetParam();
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const std::uint32_t seed = new_seed();
+  Job job(hosts, each, [&](const Place& place) {
+    Communicator comm = Communicator::from_environment(with_timeout(60s));
+    Field field(kMost * 8 * static_cast<std::size_t>(place.size()), true);
+    std::mt19937 random(seed);
+    for (int salt = 0; salt < 200; ++salt) {
+      const AnyCall call = random_call(random, place.size(), kMost);
+      perform(comm, call, field, salt);
+      if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
+        place.give_up(wrong);
+      }
+      field.mark_recv();
+      place.step();
+    }
+  });
+  for (const int cut_at : {20, 60, 100}) {
+    ASSERT_TRUE(job.wait_progress(0, cut_at));
+    hosts.link(1, false);
+    hosts.link(1, true);
+  }
+  EXPECT_TRUE(job.finish());
+}
+
+TEST_P(HostFailure, DifferentCallsAreNamed) {
+  const auto [count, each] = GetParam();
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const int odd = count * each - 1;
+  Job job(hosts, each, [odd](const Place& place) {
+    Communicator comm = Communicator::from_environment(with_timeout(30s));
+    std::vector<float> data(4000, 1.0F);
+    comm.all_reduce(data.data(), data.data(), 100, DataType::f32);
+    const std::size_t count = place.rank() == odd ? 128 : 100;
+    place.fails([&] {
+      comm.all_reduce(data.data(), data.data(), count, DataType::f32);
+      comm.barrier();
+    });
+    place.fails([&] { comm.barrier(); });
+  });
+  ASSERT_TRUE(job.finish(30s));
+  for (int r = 0; r < count * each; ++r) {
+    EXPECT_EQ(job.slot(r).failures, 2) << "rank " << r;
+    EXPECT_EQ(job.slot(r).failure[0].code, Code::mismatch) << job.error(r);
+    EXPECT_EQ(job.error(r), job.error(0)) << "rank " << r;
+  }
+  EXPECT_THAT(job.error(0), HasSubstr(job.name(odd)));
+  EXPECT_THAT(job.error(0), HasSubstr("all_reduce(128 x f32"));
+  EXPECT_THAT(job.error(0), HasSubstr("all_reduce(100 x f32"));
+}
+
+// After a host has died: no file in the hosts' shared memory, and every survivor has ended by itself.
+TEST_P(HostFailure, NothingIsLeftBehind) {
+  const auto [count, each] = GetParam();
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const std::uint32_t seed = new_seed();
+  Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 60s); });
+  ASSERT_TRUE(job.wait_progress(0, 20));
+  job.signal_host(count - 1, SIGKILL);
+  ASSERT_TRUE(job.finish(30s, job.ranks_of(count - 1)));
+  Job look(hosts, 1, [](const Place& place) {
+    std::string left;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) left += entry.path().string() + " ";
+    place.note(left);
+  });
+  ASSERT_TRUE(look.finish());
+  for (int host = 0; host < count; ++host) EXPECT_EQ(look.note(host), "") << Hosts::name(host);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, HostFailure, ::testing::Values(Shape{2, 1}, Shape{2, 2}, Shape{3, 2}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.hosts) + "x" + std::to_string(info.param.each);
+                         });
+
+}  // namespace
+}  // namespace tutti::testing
