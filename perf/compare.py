@@ -6,7 +6,7 @@ sizes, in turn, so that a slow minute of the machine hits all alike; the figure 
 Beside the collectives there are: `deterministic` (the price of the same bits everywhere), `plan_walk` (what walking a plan
 costs) and `training`, which stands for three: `training_steps` (step times of a small GPT beside PyTorch's own DDP and
 FSDP2), `training_overlap` (what hides behind backward over a slow link) and `training_memory` (bytes per rank). `torch` is
-the PyTorch backend: torch.distributed over Tutti and over Gloo.
+the PyTorch backend: torch.distributed over Tutti and over Gloo. `hosts`: the same contenders between network namespaces.
 Writes results.md, results.json and the plots to perf/out/, and says which of the goals are met.
 """
 import argparse
@@ -14,6 +14,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 import compare_goals  # noqa: E402
+import compare_hosts  # noqa: E402
 import compare_memory  # noqa: E402
 import compare_overlap  # noqa: E402
 import compare_plots  # noqa: E402
@@ -32,7 +34,7 @@ import compare_training  # noqa: E402
 from compare_measure import COLLECTIVES, CONTENDERS, PEERS_AND_TUTTI, Collection, Section, measure_plan_walk  # noqa: E402
 
 TRAINING = {"training_steps": compare_training, "training_overlap": compare_overlap, "training_memory": compare_memory}
-PARTS = {**TRAINING, "torch": compare_torch}
+PARTS = {**TRAINING, "torch": compare_torch, "hosts": compare_hosts}
 TABLES = COLLECTIVES + ["deterministic"]
 SECTIONS = TABLES + ["plan_walk", *PARTS]
 GROUPS = {"training": list(TRAINING)}
@@ -135,6 +137,7 @@ def make_progress(steps):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was made is removed
     collection = Collection()
     load_before = round(os.getloadavg()[0], 2)
     measure(arguments, collection)

@@ -11,6 +11,8 @@ import socket
 import struct
 import time
 
+from compare_measure import parse_size
+
 PORT = 29399
 CHUNK = 1 << 20
 
@@ -91,13 +93,18 @@ def measure(address, sizes, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--to", metavar="ADDRESS")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[8, 65536, 1 << 20, 16 << 20])
+    parser.add_argument("-b", dest="least", type=parse_size, default="8", help="smallest size")
+    parser.add_argument("-e", dest="most", type=parse_size, default="16M", help="largest size")
+    parser.add_argument("-f", dest="factor", type=int, default=8, help="between sizes")
     parser.add_argument("--time", type=float, default=0.1, help="seconds per size, at least")
     parser.add_argument("-J", dest="json", metavar="FILE")
     arguments = parser.parse_args()
     if arguments.to is None:
         return serve()
-    rows = measure(arguments.to, arguments.sizes, arguments.time)
+    sizes = [arguments.least]
+    while sizes[-1] * arguments.factor <= arguments.most:
+        sizes.append(sizes[-1] * arguments.factor)
+    rows = measure(arguments.to, sizes, arguments.time)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"results": rows}, file)

@@ -18,6 +18,7 @@ or "unavailable WHY". Then each line of standard input is an order, "link HOST u
 "ok" or "error WHY". It ends with standard input.
 """
 import argparse
+import math
 import os
 import pathlib
 import secrets
@@ -145,13 +146,17 @@ class Hosts:
         """Takes the host's cable out of the switch, or puts it back."""
         self._on(-1, "ip", "link", "set", f"port{host}", "up" if up else "down")
 
-    def close(self):
-        """Kills what still runs on the hosts, and lets go of them."""
+    def clear(self):
+        """Kills what still runs on the hosts."""
         for pid in self._inside():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+    def close(self):
+        """Kills what still runs on the hosts, and lets go of them."""
+        self.clear()
         for holder in self.holders:
             holder.kill()
             holder.wait()
@@ -161,8 +166,9 @@ class Hosts:
 
     def _inside(self):
         spaces = {os.readlink(f"/proc/{holder.pid}/ns/net") for holder in self.holders if holder.poll() is None}
+        spared = {os.getpid(), *(holder.pid for holder in self.holders)}
         for entry in pathlib.Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
+            if entry.name.isdigit() and int(entry.name) not in spared:
                 try:
                     if os.readlink(entry / "ns/net") in spaces:
                         yield int(entry.name)
@@ -194,20 +200,21 @@ class Hosts:
         run("nsenter", f"--net=/proc/{self.pid(host)}/ns/net", "--", *command)
 
 
-def wait_for(processes):
-    """The first exit status that is not 0; then the others are given a while and killed."""
-    until = None
-    while any(process.poll() is None for process in processes):
-        failed = any(process.poll() for process in processes)
-        until = until or (time.monotonic() + GRACE_SECONDS if failed else None)
-        if until and time.monotonic() > until:
-            break
+def wait_for(processes, limit=math.inf):
+    """The exit status of the first that fails, or 0. When one has failed the others are given a while; those are killed
+    that do not end by then, or within `limit` seconds."""
+    until = time.monotonic() + limit
+    status = 0
+    while any(process.poll() is None for process in processes) and time.monotonic() < until:
+        failed = [process.returncode for process in processes if process.returncode]
+        if failed and status == 0:
+            status = failed[0]
+            until = min(until, time.monotonic() + GRACE_SECONDS)
         time.sleep(0.02)
     for process in processes:
         process.kill()
-        process.wait()
-    statuses = [process.returncode for process in processes if process.returncode != 0]
-    return 0 if not statuses else statuses[0] if statuses[0] > 0 else 128 - statuses[0]
+        status = process.wait() if status == 0 else status
+    return status if status >= 0 else 128 - status
 
 
 def serve(count, rate):

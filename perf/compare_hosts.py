@@ -1,0 +1,326 @@
+"""Hosts that are network namespaces (scripts/hosts.py): Tutti over UCX beside Open MPI, MPICH and Gloo over TCP, by the
+same programs, with links as fast as the machine makes them and with links of 1 Gbit/s."""
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+
+import hosts as on_hosts  # noqa: E402
+from compare_goals import KIB, MIB, geometric_mean, print_size  # noqa: E402
+from compare_measure import describe_failure  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+SHAPES = [(2, 1), (2, 2), (4, 1)]  # hosts, ranks on each
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall"]
+RATE = "1gbit"
+# Least, largest, factor.
+FULL_SIZES = {((2, 1), "all_reduce"): ("8", "64M", "8")}
+OTHER_SIZES = ("8", "8M", "16")
+SLOW_SIZES = ("64K", "16M", "16")
+TUTTI, PEERS = "tutti registered", ["openmpi", "mpich", "gloo"]
+MEMORY = {TUTTI: "registered"}
+ROUNDS, LESSER_ROUNDS = 3, 2
+TIMEOUT = 30      # of one run
+BUDGET = 480      # seconds: when they are over every table gets one round only
+PATIENCE = 8      # seconds that a contender may take in one round of a table: after that it gets no more
+CROWDED_BYTES = "1M"  # MPICH's largest where ranks are more than cores: perf/README.md says why
+COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
+WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # who starts MPI's launcher so takes it along when killed
+VARIABLES = {
+    TUTTI: {"TUTTI_NETWORK": "ucx"},
+    "gloo": {},
+    # By default these are chosen here, too; so that another build of it measures the same.
+    "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,vader,self"},
+    "mpich": {},
+}
+
+
+def host_bytes(collective, hosts, each):
+    """What a host must send at least, over the size that the program prints. (Broadcast: the root's host.)"""
+    ranks = hosts * each
+    return {"all_reduce": 2 * (hosts - 1) / hosts, "all_gather": (hosts - 1) / hosts,
+            "reduce_scatter": (hosts - 1) / hosts, "broadcast": 1, "alltoall": each * (ranks - each) / ranks}[collective]
+
+
+def plan(arguments):
+    """(hosts, ranks on each, rate, collective, rounds) of each table."""
+    rounds = arguments.rounds
+    return [(hosts, each, rate, collective, rounds or (ROUNDS if collective == "all_reduce" else LESSER_ROUNDS))
+            for hosts, each in SHAPES for rate in (None, RATE) for collective in COLLECTIVES]
+
+
+def contenders_of(arguments):
+    return [name for name in [TUTTI, *PEERS] if name in arguments.contenders]
+
+
+def steps(arguments):
+    return sum(rounds * (len(contenders_of(arguments)) + 1) for *_, rounds in plan(arguments))
+
+
+def command_of(arguments, contender, shape, collective, rate, crowded, json_file, check):
+    least, most, factor = SLOW_SIZES if rate else FULL_SIZES.get((shape, collective), OTHER_SIZES)
+    if contender == "mpich" and crowded:
+        most = CROWDED_BYTES
+    return [str(arguments.bin / f"{collective}_perf"), "--backend", contender.split()[0], "--memory",
+            MEMORY.get(contender, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
+            str(arguments.time), "-w", "2", "--halves", "out", "-c", "1" if check else "0", "-J", json_file]
+
+
+def start(machine, each, contender, command, output):
+    """The processes of one run; MPI's ranks are started by MPI's own launcher on the first host."""
+    variables = VARIABLES[contender]
+    if contender in ("gloo", TUTTI):
+        return machine.start_ranks(each, command, variables, stdout=output, stderr=output)
+    names = machine.names
+    ranks = str(each * len(names))
+    if contender == "openmpi":
+        launcher = ["mpirun.openmpi", "--bind-to", "none", "-n", ranks, "--host",
+                    ",".join(f"{name}:{each}" for name in names)]
+    else:
+        launcher = ["mpiexec.mpich", "-n", ranks, "-hosts", ",".join(f"{name}:{each}" for name in names)]
+    environment = {**os.environ, **machine.environment(), **variables, "TUTTI_LAUNCHED": "1"}
+    return [subprocess.Popen(machine.enter(0, *WITH_US, *launcher, *command), env=environment, stdout=output, stderr=output,
+                             start_new_session=True)]
+
+
+def run(machine, each, contender, command, json_file):
+    """The program's rows, or a sentence that says why there are none."""
+    name = os.path.basename(command[0])
+    with tempfile.TemporaryFile("w+") as output:
+        try:
+            processes = start(machine, each, contender, command, output)
+        except OSError as error:
+            return f"{name}: {error.strerror}"
+        status = on_hosts.wait_for(processes, TIMEOUT)
+        machine.clear()
+        output.seek(0)
+        if status == 0:
+            return json.loads(pathlib.Path(json_file).read_text())["results"]
+        if status == 128 + signal.SIGKILL:
+            return f"{name} did not end within {TIMEOUT} s"
+        return describe_failure(subprocess.CompletedProcess(command, status, "", output.read()), name)
+
+
+def measure_tcp(machine, rate, seconds, json_file):
+    """Microseconds by size of TCP alone, between the first two hosts, both ways at once."""
+    program = str(HERE / "tcp_limit.py")
+    least, most, factor = SLOW_SIZES if rate else FULL_SIZES[SHAPES[0], COLLECTIVES[0]]
+    with tempfile.TemporaryFile("w+") as output:
+        server = subprocess.Popen(machine.enter(1, sys.executable, program), stdout=output, stderr=output)
+        client = subprocess.Popen(machine.enter(0, sys.executable, program, "--to", machine.address(1), "-b", least,
+                                                "-e", most, "-f", factor, "--time", str(seconds), "-J", json_file),
+                                  stdout=output, stderr=output)
+        status = on_hosts.wait_for([server, client], TIMEOUT)
+        machine.clear()
+        output.seek(0)
+        return (json.loads(pathlib.Path(json_file).read_text())["results"] if status == 0 else
+                describe_failure(subprocess.CompletedProcess([], status, "", output.read()), "tcp_limit"))
+
+
+def measure_table(machine, arguments, table, collection, progress, json_file, found, until):
+    hosts, each, rate, collective, rounds = table
+    where = f"{collective}, {hosts} hosts x {each}, {rate or 'no limit'}"
+    done_without = set()
+    turn = [*contenders_of(arguments), "tcp"]
+    crowded = hosts * each > os.cpu_count()
+    for number in range(rounds):
+        if number > 0 and time.monotonic() > until:
+            note = f"hosts: one round of some tables, since the first {BUDGET} s were over"
+            collection.notes += [note] if note not in collection.notes else []
+            return
+        first = number % len(turn)
+        for contender in turn[first:] + turn[:first]:
+            progress(f"{where}, round {number + 1}, {contender}")
+            # TCP's own figures are the same for all collectives.
+            if contender in done_without or (contender == "tcp" and ((hosts, each) != SHAPES[0] or collective != COLLECTIVES[0])):
+                continue
+            begun = time.monotonic()
+            if contender == "tcp":
+                rows = measure_tcp(machine, rate, arguments.time, json_file)
+            else:
+                command = command_of(arguments, contender, (hosts, each), collective, rate, crowded, json_file, number == 0)
+                rows = run(machine, each, contender, command, json_file)
+            if isinstance(rows, str):
+                done_without.add(contender)
+                collection.missing[f"hosts: {contender}, {where}"] = rows
+                continue
+            if time.monotonic() - begun > PATIENCE:
+                done_without.add(contender)
+            add(found, table, contender, rows)
+
+
+def add(found, table, contender, rows):
+    hosts, each, rate, collective, _ = table
+    for row in rows:
+        timed = row if contender == "tcp" else row["out_of_place"]
+        if row["size"] == 0 or timed is None:
+            continue
+        for known in found:
+            if (known["hosts"], known["each"], known["rate"], known["collective"], known["contender"],
+                    known["size"]) == (hosts, each, rate, collective, contender, row["size"]):
+                known["times"].append(timed["time"])
+                break
+        else:
+            found.append({"hosts": hosts, "each": each, "rate": rate, "collective": collective, "contender": contender,
+                          "size": row["size"], "times": [timed["time"]], "algorithm": row.get("algorithm", "")})
+
+
+def measure(arguments, collection, progress):
+    found = []
+    machine = None
+    until = time.monotonic() + BUDGET
+    try:
+        with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
+            for table in plan(arguments):
+                hosts, each, rate, *_ = table
+                if machine is None or len(machine.names) != hosts:
+                    if machine is not None:
+                        machine.close()
+                    machine = on_hosts.Hosts(hosts)
+                machine.rate(rate)
+                measure_table(machine, arguments, table, collection, progress, os.path.join(folder, "out.json"), found,
+                              until)
+    except on_hosts.Unavailable as error:
+        collection.missing["hosts"] = str(error)
+    finally:
+        if machine is not None:
+            machine.close()
+    if found:
+        collection.parts["hosts"] = found
+
+
+def medians_of(found, hosts, each, rate, collective):
+    """{contender: {size: microseconds}}"""
+    medians = {}
+    for row in found:
+        if (row["hosts"], row["each"], row["rate"], row["collective"]) == (hosts, each, rate, collective):
+            medians.setdefault(row["contender"], {})[row["size"]] = statistics.median(row["times"])
+    return medians
+
+
+def peer_ratios(medians, low=0, high=1 << 62):
+    """{size: the best peer's time over Tutti's}"""
+    return {size: min(medians[peer][size] for peer in PEERS if size in medians.get(peer, {})) / mine
+            for size, mine in medians.get(TUTTI, {}).items()
+            if low <= size <= high and any(size in medians.get(peer, {}) for peer in PEERS)}
+
+
+def link_speed(found, rate):
+    """Bytes per microsecond each way that TCP reaches, or None."""
+    times = medians_of(found, *SHAPES[0], rate, COLLECTIVES[0]).get("tcp", {})
+    return max((size / micros for size, micros in times.items()), default=None)
+
+
+def limit_of(found, hosts, each, rate, collective, size):
+    """Microseconds that the bytes of the algorithm take on a host's link, or None."""
+    speed = link_speed(found, rate)
+    return None if speed is None else size * host_bytes(collective, hosts, each) / speed
+
+
+def goal_over(text, by_collective, wanted, mean):
+    """One line: each collective's mean or least value against `wanted`."""
+    parts, met = [], True
+    for collective, values in by_collective.items():
+        if not values:
+            continue
+        worst = min(values, key=values.get)
+        value = geometric_mean(values.values()) if mean else values[worst]
+        parts.append(f"{collective} {value:.2f}" + ("" if mean else f" at {print_size(worst)}"))
+        met = met and value >= wanted
+    return {"goal": text, "measured": ", ".join(parts), "met": met} if parts else None
+
+
+def goals(found):
+    rows = []
+    for hosts, each in SHAPES:
+        shape = f"{hosts} hosts x {each}"
+        full = {name: medians_of(found, hosts, each, None, name) for name in COLLECTIVES}
+        slow = {name: medians_of(found, hosts, each, RATE, name) for name in COLLECTIVES}
+        of_limit = {name: {size: limit_of(found, hosts, each, RATE, name, size) / time
+                           for size, time in medians.get(TUTTI, {}).items() if size >= MIB and link_speed(found, RATE)}
+                    for name, medians in slow.items()}
+        rows += [
+            goal_over(f"{shape}, {RATE}, from 1 MiB: at least 0.95 of the link's limit", of_limit, 0.95, mean=False),
+            goal_over(f"{shape}, {RATE}, from 1 MiB: never behind any peer",
+                      {name: peer_ratios(medians, MIB) for name, medians in slow.items()}, 1.0, mean=False),
+            goal_over(f"{shape}, 64 KiB to 64 MiB: mean at least 1.3",
+                      {name: peer_ratios(medians, 64 * KIB) for name, medians in full.items()}, 1.3, mean=True),
+            goal_over(f"{shape}, 8 B to 4 KiB: no slower than the best peer",
+                      {name: peer_ratios(medians, 8, 4 * KIB) for name, medians in full.items()}, 1.0, mean=False),
+        ]
+    return [row for row in rows if row is not None]
+
+
+def one_table(found, hosts, each, rate, collective):
+    medians = medians_of(found, hosts, each, rate, collective)
+    names = [name for name in [TUTTI, *PEERS] if name in medians]
+    if not names:
+        return []
+    algorithms = {row["size"]: row["algorithm"] for row in found if row["contender"] == TUTTI and
+                  (row["hosts"], row["each"], row["rate"], row["collective"]) == (hosts, each, rate, collective)}
+    ratios = peer_ratios(medians)
+    lines = [f"### {collective}, {hosts} hosts x {each}, {rate or 'no limit'} (microseconds)", "",
+             "| size | " + " | ".join(names) + " | TCP's limit | best peer / tutti | algorithm |",
+             "|" + "---:|" * (len(names) + 3) + "---|"]
+    for size in sorted({size for name in names for size in medians[name]}):
+        cells = [format(medians[name][size], ".1f") if size in medians[name] else "-" for name in names]
+        limit = limit_of(found, hosts, each, rate, collective, size)
+        cells += [format(limit, ".1f") if limit else "-", f"{ratios[size]:.2f}" if size in ratios else "-",
+                  algorithms.get(size, "-")]
+        lines.append(f"| {print_size(size)} | " + " | ".join(cells) + " |")
+    return lines + [""]
+
+
+def tcp_table(found):
+    lines = ["### TCP alone: two hosts, so many bytes each way at the same time (microseconds)", "",
+             "| size | no limit | " + RATE + " |", "|---:|---:|---:|"]
+    full, slow = (medians_of(found, *SHAPES[0], rate, COLLECTIVES[0]).get("tcp", {}) for rate in (None, RATE))
+    for size in sorted({*full, *slow}):
+        cells = [format(times[size], ".1f") if size in times else "-" for times in (full, slow)]
+        lines.append(f"| {print_size(size)} | " + " | ".join(cells) + " |")
+    return lines + [""] if full or slow else []
+
+
+def table(found):
+    lines = ["## Hosts: network namespaces on this machine", "",
+             "Tutti over UCX; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes that a host must send by the "
+             "textbook, at the best rate of TCP alone (the table below). Medians of interleaved rounds.", ""]
+    lines += tcp_table(found)
+    for hosts, each in SHAPES:
+        for rate in (None, RATE):
+            for collective in COLLECTIVES:
+                lines += one_table(found, hosts, each, rate, collective)
+    return lines
+
+
+def draw(found, pyplot, folder):
+    """Time over size: a row of panels for each shape and rate."""
+    lines = [(hosts, each, rate) for hosts, each in SHAPES for rate in (None, RATE)]
+    figure, axes = pyplot.subplots(len(lines), len(COLLECTIVES), figsize=(3.4 * len(COLLECTIVES), 3.0 * len(lines)),
+                                   squeeze=False)
+    for (hosts, each, rate), line in zip(lines, axes):
+        for collective, axis in zip(COLLECTIVES, line):
+            for name, by_size in medians_of(found, hosts, each, rate, collective).items():
+                sizes = sorted(by_size)
+                axis.plot(sizes, [by_size[size] for size in sizes], "--" if name == "tcp" else "-", color=COLOURS[name],
+                          label="TCP alone" if name == "tcp" else name, marker="o", markersize=2.5, linewidth=1.3)
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.set_title(f"{collective}, {hosts} x {each}, {rate or 'no limit'}", fontsize=9)
+            axis.set_xlabel("size (bytes)", fontsize=8)
+            axis.set_ylabel("time (us)", fontsize=8)
+            axis.tick_params(labelsize=7)
+            axis.grid(True, which="major", alpha=0.3)
+    axes.flat[0].legend(fontsize=7)
+    figure.tight_layout()
+    path = folder / "hosts.png"
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return path
