@@ -165,7 +165,7 @@ class Hosts:
         self.holders = []
 
     def _inside(self):
-        spaces = {os.readlink(f"/proc/{holder.pid}/ns/net") for holder in self.holders if holder.poll() is None}
+        spaces = {holder.space for holder in self.holders}
         spared = {os.getpid(), *(holder.pid for holder in self.holders)}
         for entry in pathlib.Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) not in spared:
@@ -184,6 +184,7 @@ class Hosts:
             holder.wait()
             raise Unavailable(f"this system does not allow network namespaces ({words or 'no reason given'})")
         holder.stderr.close()
+        holder.space = os.readlink(f"/proc/{holder.pid}/ns/net")
         return holder
 
     def _join(self):

@@ -81,7 +81,7 @@ TEST_P(Collectives, AreDeterministic) {
 TEST_P(Collectives, RandomPrograms) {
   const unsigned seed = program_seed();
   SCOPED_TRACE("TUTTI_TEST_SEED=" + std::to_string(seed));
-  run([seed](Communicator& comm) { RandomProgram(comm, seed).run(100); });
+  run([seed](Communicator& comm) { RandomProgram(comm, seed, true).run(100); });
 }
 
 TEST_P(Collectives, RandomMessages) {
