@@ -40,7 +40,7 @@ TEST_P(Far, RandomPrograms) {
   const Environment environments[] = {{}, {{"TUTTI_SCRATCH", "64K"}}};
   for (const Environment& environment : environments) {
     const auto body = [&](Communicator& comm) -> std::string {
-      RandomProgram(comm, seed).run(100);
+      RandomProgram(comm, seed, true).run(100);
       return "";
     };
     expect_no_errors(run(body, environment));

@@ -12,6 +12,7 @@ import unittest
 sys.path.insert(0, sys.argv.pop(1))
 import compare  # noqa: E402
 import compare_goals  # noqa: E402
+import compare_hosts  # noqa: E402
 import compare_measure  # noqa: E402
 import compare_memory  # noqa: E402
 import compare_overlap  # noqa: E402
@@ -45,6 +46,37 @@ class Arguments(unittest.TestCase):
         machine = {"processor": "Some(R) Chip(TM) CPU X-1 @ 2.00GHz", "cores": 2, "date": "2001-02-03 04:05",
                    "commit": "abc"}
         self.assertEqual(str(compare.folder_name(machine)), "some-chip-x-1-2-cores/2001-02-03-abc")
+
+
+class Hosts(unittest.TestCase):
+    @staticmethod
+    def found(tutti, rate="1gbit", size=MIB):
+        row = {"hosts": 2, "each": 1, "rate": rate, "collective": "all_reduce", "size": size, "algorithm": "ring"}
+        times = {compare_hosts.TUTTI: tutti, "openmpi": 1000.0, "gloo": 400.0, "tcp": 100.0}
+        return [{**row, "contender": name, "times": [time]} for name, time in times.items()]
+
+    def test_bytes_of_a_host(self):
+        self.assertEqual(compare_hosts.host_bytes("all_reduce", 2, 2), 1)
+        self.assertEqual(compare_hosts.host_bytes("all_reduce", 4, 1), 1.5)
+        self.assertEqual(compare_hosts.host_bytes("all_gather", 4, 1), 0.75)
+        self.assertEqual(compare_hosts.host_bytes("alltoall", 2, 2), 1)
+        self.assertEqual(compare_hosts.host_bytes("alltoall", 2, 1), 0.5)
+
+    def test_goals_by_the_link_and_by_the_best_peer(self):
+        limit, behind = compare_hosts.goals(self.found(102.0))
+        self.assertEqual((limit["met"], behind["met"]), (True, True))
+        self.assertIn("all_reduce 0.98 at 1 MiB", limit["measured"])
+        self.assertIn("all_reduce 3.92 at 1 MiB", behind["measured"])
+        limit, behind = compare_hosts.goals(self.found(500.0))
+        self.assertEqual((limit["met"], behind["met"]), (False, False))
+        large, = compare_hosts.goals(self.found(310.0, rate=None))
+        self.assertEqual((large["met"], "all_reduce 1.29" in large["measured"]), (False, True))
+        small, = compare_hosts.goals(self.found(390.0, rate=None, size=8))
+        self.assertTrue(small["met"])
+
+    def test_table(self):
+        text = "\n".join(compare_hosts.table(self.found(200.0)))
+        self.assertIn("| 1 MiB | 200.0 | 1000.0 | 400.0 | 100.0 | 2.00 | ring |", text)
 
 
 class Predictions(unittest.TestCase):
