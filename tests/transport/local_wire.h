@@ -89,7 +89,7 @@ class LocalWire final : public transport::Wire {
   std::string address_;
   std::mutex mutex_;
   std::vector<int> pids_;
-  std::vector<std::byte*> regions_;
+  std::vector<std::byte*> regions_{nullptr};  // region 0 is none
   std::vector<Status> broken_;
 };
 

@@ -171,6 +171,7 @@ class Party {
     for (const int m : linked()) {
       const Result<Region> region = wire_->attach(m, keys[static_cast<std::size_t>(m)]);
       EXPECT_TRUE(region.ok()) << region.status().message();
+      EXPECT_TRUE(!region.ok() || region.value() != 0);
       if (region.ok()) regions[static_cast<std::size_t>(m)] = region.value();
     }
     return regions;

@@ -212,6 +212,37 @@ TEST_P(WireSuite, WhatIsHeldBackGoesOutAtPost) {
   });
 }
 
+/// Whoever has its puts settled and calls post() may go away and compute: nothing waits for its calls any more.
+TEST_P(WireSuite, WhoHasPostedMayGoAway) {
+  run({0, 1}, [](Party& party) {
+    const int peer = 1 - party.own();
+    const int lane = 1 % party.job().lanes;
+    std::vector<std::byte> from(std::size_t{1} << 20);
+    for (std::uint64_t round = 1; round <= 12; ++round) {  // in the first one connections may be made
+      const std::size_t bytes = round % 3 == 1 ? 0 : round % 3 == 2 ? 3000 : from.size();
+      if (party.own() == 0) {
+        fill(from.data(), bytes, round);
+        const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), bytes);
+        party.signal(peer, 0, round, round, Push::later);
+        for (std::uint64_t i = 0; i < 300; ++i) party.signal(peer, lane, round * 1000 + i);
+        party.post();
+        if (!party.until_settled(ticket)) return;
+        party.post();
+        const auto end = std::chrono::steady_clock::now() + kPatience / 2;
+        while (party.board().note(0).load() < round && std::chrono::steady_clock::now() < end) {
+          std::this_thread::yield();  // computing
+        }
+        EXPECT_EQ(party.board().note(0).load(), round) << "still under way";
+        if (::testing::Test::HasFailure()) return party.board().stop();
+      } else {
+        if (!party.until_signal(peer, 0, round) || !party.until_signal(peer, lane, round * 1000 + 299)) return;
+        EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, round), bytes);
+        party.board().note(0).store(round);
+      }
+    }
+  });
+}
+
 TEST_P(WireSuite, TheSourceIsFreeOnceAPutIsSettled) {
   run({0, 1}, [](Party& party) {
     const int peer = 1 - party.own();

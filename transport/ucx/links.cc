@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -21,6 +23,8 @@ namespace {
 constexpr unsigned kParcelId = 0;
 // Of the destructor: so long the peers have to take what is still under way.
 constexpr std::int64_t kFarewellNs = 1'000'000'000;
+// Of post(): so long it stays with what does not leave at once. Connections take that, and full sockets.
+constexpr std::int64_t kLingerNs = 20'000'000;
 
 /// What a thread saw of the last wire that it moved: doze() does not sleep when there has been more since.
 struct Seen {
@@ -72,6 +76,7 @@ Links::~Links() {
   };
   tidy();
   for (const auto& link : links_) {
+    if (link->flush != nullptr) closings_.push_back(link->flush);
     if (link->endpoint != nullptr) close(link->endpoint, 0);
     link->endpoint = nullptr;
   }
@@ -160,6 +165,7 @@ Result<Region> Links::attach(int member, std::string_view key) {
         fmt::format("UCX: what {} has sent is no key of exposed memory", job_.names[static_cast<std::size_t>(member)]));
   }
   const std::lock_guard lock(mutex_);
+  if (attached_.empty()) attached_.emplace_back().member = job_.own;  // region 0 is none
   const auto free = std::find_if(attached_.begin(), attached_.end(), [](const Attached& a) { return a.member < 0; });
   const auto region = static_cast<Region>(free - attached_.begin());
   if (free == attached_.end()) attached_.push_back(one);
@@ -244,7 +250,10 @@ void Links::send(Link& link, int lane) {
   const std::string_view text = sending.parcel.bytes();
   void* request =
       ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
-  if (UCS_PTR_IS_PTR(request)) return;
+  if (UCS_PTR_IS_PTR(request)) {
+    link.behind = true;
+    return;
+  }
   settle(sending);
   if (UCS_PTR_IS_ERR(request)) fail(link, UCS_PTR_STATUS(request));
 }
@@ -270,15 +279,50 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
 bool Links::settled(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
-  return sendings_[ticket >> 32].generation != static_cast<std::uint32_t>(ticket);
+  Sending& sending = sendings_[ticket >> 32];
+  const auto is_settled = [&] { return sending.generation != static_cast<std::uint32_t>(ticket); };
+  if (is_settled()) return true;
+  // Who waits for it need not call post() first.
+  for (Lane& lane : sending.link->lanes) {
+    if (lane.open == &sending) send(*sending.link, static_cast<int>(&lane - sending.link->lanes.data()));
+  }
+  return is_settled();
 }
 
 Status Links::post() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  bool behind = false;
   for (const auto& link : links_) {
     for (int lane = 0; lane < job_.lanes; ++lane) send(*link, lane);
+    behind |= link->behind;
+  }
+  const std::int64_t end = behind ? now_ns() + kLingerNs : 0;
+  while (behind && now_ns() < end) {
+    behind = false;
+    for (const auto& link : links_) behind |= !has_left(*link);
+    if (!behind) break;
+    const bool moved = move();
+    lock.unlock();  // others may have more to do than to wait here
+    if (!moved) std::this_thread::yield();
+    lock.lock();
   }
   return {};
+}
+
+/// Whether all that was sent is the kernel's (or the device's) by now.
+bool Links::has_left(Link& link) {
+  if (!link.behind) return true;
+  if (link.flush == nullptr && link.endpoint != nullptr) {
+    const ucp_request_param_t how{};
+    link.flush = ucp().ep_flush_nbx(link.endpoint, &how);
+  }
+  if (UCS_PTR_IS_PTR(link.flush)) {
+    if (ucp().request_check_status(link.flush) == UCS_INPROGRESS) return false;
+    ucp().request_free(link.flush);
+  }
+  link.flush = nullptr;
+  link.behind = false;
+  return true;
 }
 
 // Failure.

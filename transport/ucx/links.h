@@ -78,6 +78,8 @@ class Links final : public transport::Wire {
     int member = 0;
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
+    bool behind = false;              // something did not leave at once, since all had last left
+    void* flush = nullptr;            // the request that tells when it has
     bool heard = false;               // of the peer, while there is no endpoint yet
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
@@ -101,6 +103,7 @@ class Links final : public transport::Wire {
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
   void send(Link& link, int lane);
   void settle(Sending& sending);
+  bool has_left(Link& link);
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();

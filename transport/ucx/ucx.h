@@ -13,6 +13,10 @@
 // one that is put later is seen only if the peer has answered in between. (Plans do not do that: the verifier refuses
 // it.)
 //
+// Going away. A process that computes for a minute moves nothing meanwhile. Nearly always a message is the kernel's (or
+// the device's) when signal() returns; where it is not, because the connection is new or the socket full, post() stays
+// until it is, 20 ms at most. So whoever calls post() after its last put is settled leaves nothing behind.
+//
 // Failure. UCX tells when a link breaks (UCP_ERR_HANDLING_MODE_PEER); a peer that is silent is asked for signs of life
 // (kKeepalive). Shared memory, if UCX_TLS names it, does not tell. That needs an endpoint: made at the first put or
 // signal to a peer, or when it is first heard of.
