@@ -44,7 +44,8 @@ constexpr std::array<Definition, kOptions> kTable{{
     {Option::master_port, "TUTTI_MASTER_PORT", Type::integer, "0", "",
      "TCP port where rank 0 waits for the others; 0: the launcher's."},
     {Option::interface, "TUTTI_INTERFACE", Type::text, "", "",
-     "Network interface or address to listen on; empty: the one that leads to the other hosts."},
+     "Which address other hosts are told: interfaces (eth0,ib), addresses or networks (10.7.0.0/16), the first that is "
+     "here; ^ before them leaves them out; empty: the one that leads to the other hosts."},
     {Option::arena, "TUTTI_ARENA", Type::bytes, "0", "",
      "Address space reserved for registered memory; 0: the size of physical memory."},
     {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "",
