@@ -5,6 +5,7 @@
 Status 77, with a line that says why: the launcher is not installed, or this system does not let us make hosts.
 """
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -38,6 +39,7 @@ class Launch:
     """One command and what it must say."""
 
     def __init__(self, build, source):
+        self.source = pathlib.Path(source)
         self.meet = f"{build}/tests/test_launch_meet"
         self.hosts = [sys.executable, "-B", f"{source}/scripts/hosts.py"]
         self.python = f"{source}/.venv/bin/python"
@@ -102,6 +104,33 @@ class Launch:
         line = f"unset TUTTI_JOB TUTTI_LOCAL_SIZE TUTTI_INTERFACE; TUTTI_MASTER_ADDR=alpha exec {self.meet}"
         self.expect(met("tutti", "several hosts", ALPHA, ALPHA, BETA, BETA), *self.hosts, "2", "--ranks", "2", "--", "sh",
                     "-c", line)
+
+    def srun_form_on_two_hosts(self):
+        # Slurm itself cannot run here; what srun sets can.
+        line = ("export SLURM_PROCID=$TUTTI_RANK SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=$TUTTI_LOCAL_RANK SLURM_JOB_ID=981 "
+                "SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_NNODES=2 SLURM_STEP_NODELIST=alpha,beta; "
+                f"unset TUTTI_RANK TUTTI_SIZE TUTTI_JOB TUTTI_MASTER_ADDR TUTTI_MASTER_PORT; exec {self.meet}")
+        self.expect(met("Slurm", "several hosts", ALPHA, ALPHA, BETA, BETA), *self.hosts, "2", "--ranks", "2", "--", "sh",
+                    "-c", line)
+
+    def examples(self):
+        """Batch scripts and a job description cannot run here, but they can be read."""
+        scripts = sorted(str(path) for path in (self.source / "examples/slurm").glob("*.sbatch"))
+        jobs = sorted((self.source / "examples/kubernetes").glob("*.yaml"))
+        if not scripts or not jobs:
+            sys.exit("no examples found")
+        for script in scripts:
+            if self.run("bash", "-n", script).returncode != 0:
+                sys.exit(f"{script} is no script that bash can read")
+        try:
+            import yaml  # pylint: disable=import-outside-toplevel
+        except ImportError:
+            raise NotRun("no PyYAML for the job description; the scripts can be read") from None
+        for job in jobs:
+            read = yaml.safe_load(job.read_text())
+            command = read["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"][0]
+            if "\n" in command.strip() or self.run("bash", "-nc", command).returncode != 0:
+                sys.exit(f"{job}: the launcher's command is not one line that bash can read: {command}")
 
     def unique_id_on_two_hosts(self):
         # Its address must be one that the other host reaches, though nothing tells where the other one is.
