@@ -42,6 +42,11 @@ VARIABLES = {
 }
 
 
+def shape_list(text):
+    """[(hosts, ranks on each)] of "2x1,2x2"."""
+    return [tuple(int(number) for number in shape.split("x")) for shape in text.split(",")]
+
+
 def host_bytes(collective, hosts, each):
     """What a host must send at least, over the size that the program prints. (Broadcast: the root's host.)"""
     ranks = hosts * each
@@ -53,7 +58,7 @@ def plan(arguments):
     """(hosts, ranks on each, rate, collective, rounds) of each table."""
     rounds = arguments.rounds
     return [(hosts, each, rate, collective, rounds or (ROUNDS if collective == "all_reduce" else LESSER_ROUNDS))
-            for hosts, each in SHAPES for rate in (None, RATE) for collective in COLLECTIVES]
+            for hosts, each in arguments.shapes for rate in (None, RATE) for collective in COLLECTIVES]
 
 
 def contenders_of(arguments):
@@ -139,7 +144,7 @@ def measure_table(machine, arguments, table, collection, progress, json_file, fo
         for contender in turn[first:] + turn[:first]:
             progress(f"{where}, round {number + 1}, {contender}")
             # TCP's own figures are the same for all collectives.
-            if contender in done_without or (contender == "tcp" and ((hosts, each) != SHAPES[0] or collective != COLLECTIVES[0])):
+            if contender in done_without or (contender == "tcp" and (hosts, each, collective) != (*arguments.shapes[0], COLLECTIVES[0])):
                 continue
             begun = time.monotonic()
             if contender == "tcp":
@@ -212,9 +217,19 @@ def peer_ratios(medians, low=0, high=1 << 62):
             if low <= size <= high and any(size in medians.get(peer, {}) for peer in PEERS)}
 
 
+def shapes_of(found):
+    return list(dict.fromkeys((row["hosts"], row["each"]) for row in found))
+
+
+def tcp_times(found, rate):
+    """{size: microseconds} of TCP alone."""
+    return {row["size"]: statistics.median(row["times"]) for row in found
+            if row["contender"] == "tcp" and row["rate"] == rate}
+
+
 def link_speed(found, rate):
     """Bytes per microsecond each way that TCP reaches, or None."""
-    times = medians_of(found, *SHAPES[0], rate, COLLECTIVES[0]).get("tcp", {})
+    times = tcp_times(found, rate)
     return max((size / micros for size, micros in times.items()), default=None)
 
 
@@ -239,7 +254,7 @@ def goal_over(text, by_collective, wanted, mean):
 
 def goals(found):
     rows = []
-    for hosts, each in SHAPES:
+    for hosts, each in shapes_of(found):
         shape = f"{hosts} hosts x {each}"
         full = {name: medians_of(found, hosts, each, None, name) for name in COLLECTIVES}
         slow = {name: medians_of(found, hosts, each, RATE, name) for name in COLLECTIVES}
@@ -281,7 +296,7 @@ def one_table(found, hosts, each, rate, collective):
 def tcp_table(found):
     lines = ["### TCP alone: two hosts, so many bytes each way at the same time (microseconds)", "",
              "| size | no limit | " + RATE + " |", "|---:|---:|---:|"]
-    full, slow = (medians_of(found, *SHAPES[0], rate, COLLECTIVES[0]).get("tcp", {}) for rate in (None, RATE))
+    full, slow = (tcp_times(found, rate) for rate in (None, RATE))
     for size in sorted({*full, *slow}):
         cells = [format(times[size], ".1f") if size in times else "-" for times in (full, slow)]
         lines.append(f"| {print_size(size)} | " + " | ".join(cells) + " |")
@@ -293,7 +308,7 @@ def table(found):
              "Tutti over UCX; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes that a host must send by the "
              "textbook, at the best rate of TCP alone (the table below). Medians of interleaved rounds.", ""]
     lines += tcp_table(found)
-    for hosts, each in SHAPES:
+    for hosts, each in shapes_of(found):
         for rate in (None, RATE):
             for collective in COLLECTIVES:
                 lines += one_table(found, hosts, each, rate, collective)
@@ -302,7 +317,7 @@ def table(found):
 
 def draw(found, pyplot, folder):
     """Time over size: a row of panels for each shape and rate."""
-    lines = [(hosts, each, rate) for hosts, each in SHAPES for rate in (None, RATE)]
+    lines = [(hosts, each, rate) for hosts, each in shapes_of(found) for rate in (None, RATE)]
     figure, axes = pyplot.subplots(len(lines), len(COLLECTIVES), figsize=(3.4 * len(COLLECTIVES), 3.0 * len(lines)),
                                    squeeze=False)
     for (hosts, each, rate), line in zip(lines, axes):
