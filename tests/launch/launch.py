@@ -132,6 +132,12 @@ class Launch:
             if "\n" in command.strip() or self.run("bash", "-nc", command).returncode != 0:
                 sys.exit(f"{job}: the launcher's command is not one line that bash can read: {command}")
 
+    def ipv6_on_two_hosts(self):
+        line = ("ip address flush dev eth0; ip address add fd00:99::$((TUTTI_RANK + 1))/64 dev eth0 nodad; "
+                f"TUTTI_MASTER_ADDR=fd00:99::1 exec {self.meet}")
+        self.expect(met("tutti", "several hosts", "alpha fd00:99::1 eth0", "beta fd00:99::2 eth0"), *self.hosts, "2",
+                    "--ranks", "1", "--", "sh", "-c", line)
+
     def unique_id_on_two_hosts(self):
         # Its address must be one that the other host reaches, though nothing tells where the other one is.
         with tempfile.TemporaryDirectory() as folder:
@@ -184,6 +190,33 @@ class Launch:
     def nobody_listens(self):
         self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.1:29400: Connection refused; "
                             r"asked from host beta, 10\.99\.0\.2 on eth0", *self.two('[ $TUTTI_RANK = 0 ] || exec $m'))
+
+    def port_in_use(self):
+        other = ("import os, socket, subprocess; keep = socket.create_server(('10.99.0.1', 29400)); "
+                 "raise SystemExit(subprocess.call(os.environ['m'].split()))")
+        self.expect_failure(r"rank 0 cannot listen at 10\.99\.0\.1:29400: Address already in use",
+                            *self.two(f'export m; [ $TUTTI_RANK = 0 ] || exec $m; exec {sys.executable} -c "{other}"'))
+
+    def here_already(self):
+        self.expect_failure(r"rank 1 cannot join at 10\.99\.0\.1:29400: rank 1 \(host (beta|gamma), pid \d+\) is here already",
+                            *self.hosts, "3", "--ranks", "1", "--", "sh", "-c",
+                            f"[ $TUTTI_RANK != 2 ] || export TUTTI_RANK=1; exec {self.meet} 4")
+
+    def other_size(self):
+        self.expect_failure(r"rank 1 cannot join at 10\.99\.0\.1:29400: it expects 3 ranks where rank 0 expects 2",
+                            *self.two("[ $TUTTI_RANK = 0 ] || export TUTTI_SIZE=3; exec $m"))
+
+    def loopback_address(self):
+        self.expect_failure(r"nobody answers at 127\.0\.0\.1:29400: Connection refused; only host beta itself is reached there",
+                            *self.two("export TUTTI_MASTER_ADDR=127.0.0.1; exec $m"))
+
+    def own_name_means_loopback(self):
+        # As Debian's installer leaves it: on the host itself its name is 127.0.1.1, on others its address.
+        line = ("[ $TUTTI_RANK -gt 1 ] || { sed 's/^10.99.0.1 alpha/127.0.1.1 alpha/' /etc/hosts > /dev/shm/hosts.$$; "
+                "mount --bind /dev/shm/hosts.$$ /etc/hosts; }; unset TUTTI_INTERFACE; "
+                f"TUTTI_MASTER_ADDR=alpha exec {self.meet}")
+        self.expect(met("tutti", "several hosts", ALPHA, ALPHA, BETA, BETA), *self.hosts, "2", "--ranks", "2", "--", "sh",
+                    "-c", line)
 
     def firewall(self):
         # Rank 0's host drops its answers, which to the other is the same as a firewall that drops the questions.

@@ -53,7 +53,7 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   };
   if (const Status status = check_same_user(fd.value().get()); !status.ok()) return refuse(status.message());
   Identity who = local.own();
-  if (const std::string source = local_address_of(fd.value().get()); !source.empty() && !is_loopback(source)) {
+  if (const std::string source = local_address_of(fd.value().get()); !source.empty() && !is_loopback(hub.address)) {
     Result<OwnAddress> own = own_address_at(source);
     if (!own.ok()) return {own.status(), true};
     who.address = own.value().address;
