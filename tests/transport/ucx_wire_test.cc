@@ -21,5 +21,30 @@ const WireMaker kSharedMemory{"SharedMemory", UcxWire::open, UcxWire::missing, {
 INSTANTIATE_TEST_SUITE_P(UcxOverTcp, WireSuite, every_way(kTcp), name_of_wire_test);
 INSTANTIATE_TEST_SUITE_P(UcxOverSharedMemory, WireSuite, every_way(kSharedMemory), name_of_wire_test);
 
+/// Errors are one sentence that says what was asked for.
+std::string error_of(const WireJob& job, const Environment& environment = {}) {
+  const Outcome outcome = in_child(
+      [&] {
+        if (!UcxWire::missing().empty()) return "not run: " + UcxWire::missing();
+        return UcxWire::open(job).status().message();
+      },
+      environment);
+  EXPECT_EQ(outcome.error, "");
+  return outcome.said;
+}
+
+TEST(UcxWire, NamesWhatIsNotThere) {
+  WireJob job;
+  job.hosts = {0};
+  job.names = {"rank 0"};
+  job.own_ip = "203.0.113.9";
+  const std::string no_address = error_of(job);
+  if (no_address.starts_with("not run")) GTEST_SKIP() << "tutti-test: " << no_address;
+  EXPECT_EQ(no_address, "UCX: no interface of this host has the address 203.0.113.9");
+  job.own_ip = "";
+  EXPECT_THAT(error_of(job, {{"UCX_NET_DEVICES", "nosuch0"}, {"UCX_TLS", "tcp"}}),
+              ::testing::AllOf(::testing::HasSubstr("nosuch0"), ::testing::HasSubstr("transports tcp")));
+}
+
 }  // namespace
 }  // namespace tutti::testing
