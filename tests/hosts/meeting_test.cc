@@ -104,6 +104,28 @@ TEST(Meeting, ALinkThatStaysDownIsATimeoutThatNamesItsHost) {
   EXPECT_THAT(job.note(2), HasSubstr(job.name(0)));
 }
 
+// The kernel notices after about 15 s, whether something was on its way to the host or not.
+TEST(Meeting, AHostWhoseLinkStaysDownIsLostAndItsAddressIsNamed) {
+  Hosts hosts(3);
+  NEEDS_HOSTS(hosts);
+  Job job(hosts, 1, [](const Place& place) {
+    const auto met = meet(120s);
+    place.step();
+    place.wait_for_go();
+    place.note(exchange(*met, 1000));
+  });
+  for (int r = 0; r < 3; ++r) ASSERT_TRUE(job.wait_progress(r, 1));
+  hosts.link(2, false);
+  job.go();
+  ASSERT_TRUE(job.finish(60s));
+  const auto lost = [&](int rank) {
+    const std::string name = job.name(rank);
+    return HasSubstr(name.substr(0, name.size() - 1) + ", " + Hosts::address(rank) + " on eth0) is lost: ");
+  };
+  for (const int r : {0, 1}) EXPECT_THAT(job.note(r), lost(2)) << "rank " << r;
+  EXPECT_THAT(job.note(2), lost(0));
+}
+
 TEST(Meeting, ALinkThatComesBackIsNoError) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);
