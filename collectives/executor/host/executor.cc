@@ -221,9 +221,14 @@ Status HostExecutor::look_for_intruders() {
 }
 
 Status HostExecutor::gate(const Prepared& prepared) {
-  const auto pass = [&](const std::vector<int>& peers, std::uint64_t needed, std::uint64_t better) -> Status {
+  const auto pass = [&](const std::vector<int>& peers, std::uint64_t needed, std::uint64_t better,
+                        std::uint64_t needed_of_far) -> Status {
     for (const int peer : peers) {
-      if (peers_[static_cast<std::size_t>(peer)].entered < needed) TUTTI_TRY(see_entered(peer, better));
+      if (link(peer, 0, 0).far) {
+        TUTTI_TRY(see_entered_far(peer, needed_of_far));
+      } else if (peers_[static_cast<std::size_t>(peer)].entered < needed) {
+        TUTTI_TRY(see_entered(peer, better));
+      }
     }
     return {};
   };
@@ -231,16 +236,18 @@ Status HostExecutor::gate(const Prepared& prepared) {
     // Whoever must wait, waits until half of the cells are free: one look for several calls, and one change of places
     // where the two share a core.
     const std::uint64_t behind = express_bases_.size() - 1;
-    return sequence_ <= behind ? Status() : pass(prepared.peers, sequence_ - behind, sequence_ - behind / 2);
+    if (sequence_ <= behind) return {};
+    return pass(prepared.peers, sequence_ - behind, sequence_ - behind / 2, sequence_ - behind);
   }
   Half& half = halves_[sequence_ % 2];
   const std::uint64_t previous = sequence_ - 1;
-  TUTTI_TRY(pass(prepared.peers, previous, previous));
+  TUTTI_TRY(pass(prepared.peers, previous, previous, previous));
   if (half.prepared != prepared.id) {
-    TUTTI_TRY(pass(half.peers, previous, previous));
+    TUTTI_TRY(pass(half.peers, previous, previous, half.call + 1));
     half.prepared = prepared.id;
     half.peers = prepared.peers;
   }
+  half.call = sequence_;
   return {};
 }
 
@@ -266,9 +273,7 @@ std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
 }
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
-  for (const int peer : prepared.peers) {
-    if (far_ != nullptr && far_->far(peer)) TUTTI_TRY(announce_far(peer));
-  }
+  if (far_ != nullptr) TUTTI_TRY(announce_far(prepared));
   TUTTI_TRY(gate(prepared));
   place(prepared);
   std::vector<std::byte*>& bases = bases_of(prepared);

@@ -10,9 +10,10 @@
 // reader's second-level cache, and to write it again costs a message to that core: 9 GB/s, where a line that has left
 // for the third level takes 40 (measured: perf/README.md).
 //
-// Far ranks. A rank on another host sees this rank's record of a call only when it is a neighbour in the call's plan:
-// the record goes to it with the first data. What is said above of all ranks holds of all ranks of the host, and of the
-// neighbours among the others.
+// Far ranks. A rank on another host sees this rank's record of a call only when it is a neighbour in that call's plan,
+// or was one in the call before: the record goes to it with the first data. That is enough for the gate. A neighbour of
+// now tells that it has entered this call, or the one before. A neighbour of the last call in this half tells that it
+// has entered the next one, and so is done with it; what came in between does not matter.
 //
 // Threads: one at a time.
 #pragma once
@@ -110,7 +111,8 @@ class HostExecutor {
     double factor = 1.0;
   };
   struct Half {
-    std::uint64_t prepared = 0;  // id of the plan that used it last
+    std::uint64_t prepared = 0;  // id of the plan that used it last,
+    std::uint64_t call = 0;      // in this call
     std::vector<int> peers;
     std::size_t next_scratch = 0;  // where the next large call's slots begin
     std::size_t next_published = 0;
@@ -127,6 +129,11 @@ class HostExecutor {
   }
   transport::ExpressCell& express_cell(int receiver, int sender, std::uint64_t call) const;
   Status gate(const Prepared& prepared);
+  /// Waits until a far `peer` has told that it has entered `needed` or a later call, and compares.
+  Status see_entered_far(int peer, std::uint64_t needed);
+  /// The latest call from `needed` to this one of which a far peer has told; 0: none.
+  std::uint64_t told_by_far(int peer, std::uint64_t needed) const;
+  const transport::Board& board_of(int rank) const { return *transport_.window(rank).board; }
   bool has_entered(int peer, std::uint64_t call) const;
   /// That `peer`, which has entered `call`, has made the same calls as this rank until then.
   Status compare(int peer, std::uint64_t call);
@@ -136,6 +143,8 @@ class HostExecutor {
   Status look_for_intruders();
   /// Tells a far rank of the call, with what goes to it next.
   Status announce_far(int peer);
+  /// Tells those that must know.
+  Status announce_far(const Prepared& prepared);
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
   std::vector<std::byte*>& bases_of(const Prepared& prepared);
@@ -180,6 +189,7 @@ class HostExecutor {
   Half halves_[2];
   bool warm_ = false;  // the transport is
   std::optional<FarPuts> far_puts_;
+  std::vector<int> far_neighbours_;  // in the last call
   // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies
   // in its express cell, by cell.
   std::vector<std::byte*> bases_[2];

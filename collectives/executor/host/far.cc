@@ -1,7 +1,9 @@
 // Steps that reach ranks on other hosts: what is put and signalled goes by the transport's far links.
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 
 #include "base/check.h"
 #include "collectives/executor/host/executor.h"
@@ -32,6 +34,48 @@ Status HostExecutor::announce_far(int peer) {
   TUTTI_TRY(far_puts_->put(peer, 0, rest(there), rest(record), transport::kCacheLine - kRecordHead, true));
   const Status told = far_->signal(peer, 0, &there, sequence_, history_, Push::later);
   return told.ok() ? told : waiter_.lost(peer, told);
+}
+
+Status HostExecutor::announce_far(const Prepared& prepared) {
+  const auto told = [](const std::vector<int>& ranks, int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  for (const int peer : prepared.peers) {
+    if (far_->far(peer)) TUTTI_TRY(announce_far(peer));
+  }
+  for (const int peer : far_neighbours_) {
+    if (!told(prepared.peers, peer)) TUTTI_TRY(announce_far(peer));
+  }
+  far_neighbours_.clear();
+  std::copy_if(prepared.peers.begin(), prepared.peers.end(), std::back_inserter(far_neighbours_),
+               [this](int peer) { return far_->far(peer); });
+  return {};
+}
+
+std::uint64_t HostExecutor::told_by_far(int peer, std::uint64_t needed) const {
+  const auto has = [&](std::uint64_t call) {
+    return board_of(peer).calls[call % transport::kCallRing].sequence.load(std::memory_order_acquire) >= call;
+  };
+  const std::uint64_t oldest = sequence_ > kLookBack ? sequence_ - kLookBack : 0;
+  for (std::uint64_t call = sequence_; call > 0 && call >= needed && call > oldest; --call) {
+    if (has(call)) return call;
+  }
+  return needed > 0 && has(needed) ? needed : 0;
+}
+
+Status HostExecutor::see_entered_far(int peer, std::uint64_t needed) {
+  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  if (p.entered >= needed) return {};
+  std::uint64_t call = 0;
+  const auto told = [&] { return (call = told_by_far(peer, needed)) != 0; };
+  if (!told()) TUTTI_TRY(waiter_.until(told, peer));
+  const auto record = [&](int rank) -> const CallRecord& { return board_of(rank).calls[call % transport::kCallRing]; };
+  // It may be so far ahead, or the call so long ago, that there is nothing left to compare.
+  if (record(peer).sequence.load(std::memory_order_acquire) == call && record(rank_).sequence.load() == call) {
+    return compare(peer, call);
+  }
+  p.entered = std::max(p.entered, call);
+  return {};
 }
 
 Status HostExecutor::announce_far() {
