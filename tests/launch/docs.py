@@ -3,7 +3,7 @@
     docs.py BUILD_FOLDER SOURCE_FOLDER
 
 A block whose lines end with `# on HOST` is a job that is started by hand: its lines run at the same time, each on its
-host. One that names alpha or beta runs on the first of two hosts (scripts/hosts.py); the others run here. All have to end
+host. One that names alpha, beta or gamma runs on the first of these (scripts/hosts.py); the others run here. All have to end
 with status 0 before their deadline; `build/` is read as BUILD_FOLDER/, and torchrun as that of .venv. Status 77, with a line
 that says why, when a block could not be run here and none has failed.
 """
@@ -59,15 +59,15 @@ def run_block(block, build, source, hosts):
     by_host = [re.fullmatch(r"(.*?)  # on (\w+)", line) for line in block.splitlines()]
     if all(by_host):
         commands = {match[2]: command_of(match[1], build, source) for match in by_host}
-    elif re.search(r"\b(alpha|beta)\b", block):
+    elif re.search(r"\b(alpha|beta|gamma)\b", block):
         commands = {"alpha": command_of(block, build, source)}
     else:
         return run_all([["bash", "-ec", command_of(block, build, source)]], environment)
     try:
-        with hosts.Hosts(2) as two:
-            places = {name: number for number, name in enumerate(two.names)}
-            return run_all([two.enter(places[host], "bash", "-ec", command) for host, command in commands.items()],
-                           environment | (two.environment() if not all(by_host) else {}))
+        with hosts.Hosts(3) as three:
+            places = {name: number for number, name in enumerate(three.names)}
+            return run_all([three.enter(places[host], "bash", "-ec", command) for host, command in commands.items()],
+                           environment | (three.environment() if not all(by_host) else {}))
     except hosts.Unavailable as reason:
         raise NotRun(str(reason)) from reason
 
