@@ -40,6 +40,9 @@ for end in cable0 cable1; do
   [ "${dropped:-0}" -gt 0 ] || { printf 'nothing was lost on %s: the test shows nothing\n' $end && failed=$((failed + 1)); }
   tc qdisc del dev $end root
 done
+unset TUTTI_TEST_CABLE
+TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives_far_processes \
+  --gtest_filter='*/ab'
 
 printf '\nrdma_vm: %s tests ran, %s suites failed\n' $ran $failed
 [ $failed = 0 ] && [ $ran -gt 0 ]

@@ -178,12 +178,12 @@ Result<Region> RcWire::attach(int member, std::string_view key) {
   auto free = std::find_if(regions_.begin(), regions_.end(), [](const Attached& r) { return r.member < 0; });
   if (free == regions_.end()) free = regions_.insert(free, Attached());
   *free = std::move(region);
-  return static_cast<Region>(free - regions_.begin());
+  return static_cast<Region>(free - regions_.begin()) + 1;  // never 0
 }
 
 void RcWire::detach(Region region) {
   const std::lock_guard lock(mutex_);
-  regions_[region] = Attached();
+  regions_[region - 1] = Attached();
 }
 
 bool RcWire::settled(Ticket ticket) {
@@ -199,11 +199,6 @@ bool RcWire::settled(Ticket ticket) {
 Status RcWire::broken(int member) {
   const std::lock_guard lock(mutex_);
   return members_[static_cast<std::size_t>(member)].broken;
-}
-
-bool RcWire::idle() {
-  const std::lock_guard lock(mutex_);
-  return std::none_of(links_.begin(), links_.end(), [](const std::unique_ptr<Link>& link) { return link->holds(); });
 }
 
 Status RcWire::post() {

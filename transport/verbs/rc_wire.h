@@ -37,7 +37,6 @@ class RcWire final : public Wire {
   Status post() override;
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
-  bool idle();  // what the device has, it sends by itself
   Status broken(int member) override;
 
  private:

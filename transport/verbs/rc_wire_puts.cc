@@ -29,7 +29,8 @@ Result<Link*> RcWire::link_to(int member, int lane) {
 }
 
 Result<Remote> RcWire::place_of(int member, int lane, Region region, std::size_t at, std::size_t bytes) const {
-  const Attached& there = regions_[region];
+  static const Attached kNone;
+  const Attached& there = region == 0 || region > regions_.size() ? kNone : regions_[region - 1];
   if (there.member != member || at > there.bytes || bytes > there.bytes - at) {
     return invalid_argument(fmt::format("verbs: {} bytes at {} are not in region {} ({} bytes of {}) of {}", bytes, at,
                                         region, there.bytes, there.member < 0 ? "nobody" : job_.names[there.member],
