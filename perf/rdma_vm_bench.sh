@@ -26,7 +26,7 @@ perftest() {
 }
 
 for ((turn = 0; turn < turns; turn++)); do
-  perftest ib_write_lat 8 1000 | awk '{printf "latency perftest %s %s\n", $2, $4}'
+  perftest ib_write_lat 8 1000 | awk '{printf "latency perftest %s %s\n", $3, $5}'
   for bytes in "${sizes[@]}"; do
     perftest ib_write_bw "$bytes" $((1 + 33554432 / bytes / 4)) |
       awk -v bytes="$bytes" '{printf "bandwidth perftest %s %s\n", bytes, $4 * 1.048576}'
