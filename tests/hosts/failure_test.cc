@@ -154,6 +154,8 @@ TEST_P(HostFailure, DifferentCallsAreNamed) {
     Communicator comm = Communicator::from_environment(with_timeout(30s));
     std::vector<float> data(4000, 1.0F);
     comm.all_reduce(data.data(), data.data(), 100, DataType::f32);
+    place.step();
+    place.wait_for_go();  // whoever is still in the call before hears of the difference in there
     const std::size_t count = place.rank() == odd ? 128 : 100;
     place.fails([&] {
       comm.all_reduce(data.data(), data.data(), count, DataType::f32);
@@ -161,6 +163,8 @@ TEST_P(HostFailure, DifferentCallsAreNamed) {
     });
     place.fails([&] { comm.barrier(); });
   });
+  for (int r = 0; r < count * each; ++r) ASSERT_TRUE(job.wait_progress(r, 1));
+  job.go();
   ASSERT_TRUE(job.finish(30s));
   for (int r = 0; r < count * each; ++r) {
     EXPECT_EQ(job.slot(r).failures, 2) << "rank " << r;

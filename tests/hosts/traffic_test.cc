@@ -38,12 +38,17 @@ void count_bytes(int count, int each, const Expected& expected) {
     const bool gathers = expected.collective == Collective::all_gather;
     const std::size_t part = kCount / n;
     std::vector<float> send(kCount, 1.0F), recv(kCount);
+    CallOptions options;
+    if (each > 1) options.algorithm = "hierarchical";
     const auto call = [&] {
+      constexpr DataType kType = DataType::f32;
+      constexpr ReduceOp kSum = ReduceOp::sum;
       switch (expected.collective) {
-        case Collective::all_reduce: return comm.all_reduce(send.data(), recv.data(), kCount, DataType::f32);
-        case Collective::reduce_scatter: return comm.reduce_scatter(send.data(), recv.data(), part, DataType::f32);
-        case Collective::all_gather: return comm.all_gather(send.data(), recv.data(), part, DataType::f32);
-        default: return comm.broadcast(send.data(), recv.data(), kCount, DataType::f32, 0);
+        case Collective::all_reduce: return comm.all_reduce(send.data(), recv.data(), kCount, kType, kSum, options);
+        case Collective::reduce_scatter:
+          return comm.reduce_scatter(send.data(), recv.data(), part, kType, kSum, options);
+        case Collective::all_gather: return comm.all_gather(send.data(), recv.data(), part, kType, options);
+        default: return comm.broadcast(send.data(), recv.data(), kCount, kType, 0, options);
       }
     };
     call();
