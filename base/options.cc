@@ -50,7 +50,7 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Address space reserved for registered memory; 0: the size of physical memory."},
     {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "",
      "What may be under way through the memory of one rank in one communicator, which takes somewhat more than twice "
-     "that."},
+     "that; between hosts four times as much."},
     {Option::selection, "TUTTI_SELECTION", Type::text, "", "",
      "Rules 'collective ranks bytes algorithm; ...' behind the built-in ones, such as 'all_reduce * 0-8K one_shot'."},
     {Option::spin, "TUTTI_SPIN", Type::duration, "100us", "", "How long a wait spins before it gives its core away."},

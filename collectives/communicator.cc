@@ -26,6 +26,9 @@ using executor::Prepared;
 namespace {
 
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
+// Between hosts a round takes two latencies of the network, so it should move much more than fits into a cache.
+constexpr std::size_t kFarScratch = 4;
+constexpr std::size_t kFarSlice = std::size_t{512} << 10;
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
 constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
 constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
@@ -88,13 +91,14 @@ std::uint64_t TuttiCommunicator::scope_of_child(std::uint64_t number, int color)
   return x ^ (x >> 29);
 }
 
-Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const Options& options) {
+Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const Options& options, bool far) {
   transport::WindowSizes sizes;
   sizes.ranks = ranks;
   sizes.lanes = kLanes;
   // All mailboxes of a window together should leave the second-level cache before they are used again, as scratch does.
   sizes.mailbox = std::clamp(std::bit_floor(kMailboxes / static_cast<std::size_t>(ranks)), kLeastMailbox, kMostMailbox);
   std::size_t scratch = std::max(static_cast<std::size_t>(options::bytes(Option::scratch)), kLeastScratch);
+  if (far) scratch *= kFarScratch;
   for (;; scratch /= 2, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = sizes.scratch_half;
@@ -113,7 +117,8 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
                                                                      std::uint64_t scope, const Options& options,
                                                                      const Exchange& exchange) {
   Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
-  Result<transport::WindowSizes> sizes = window_sizes(static_cast<int>(members.size()), options);
+  Result<transport::WindowSizes> sizes =
+      window_sizes(static_cast<int>(members.size()), options, fabric->wire_info() != nullptr);
   Result<std::vector<int>> hosts = hosts_of(*fabric, members);
   for (const Status& status : {selection.status(), sizes.status(), hosts.status()}) {
     if (status.ok()) continue;
@@ -446,6 +451,12 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   return ready;
 }
 
+executor::Room TuttiCommunicator::room() const {
+  executor::Room room = executor::room_of(transport_->sizes());
+  if (transport_->far_links() != nullptr) room.slice_bytes = kFarSlice;
+  return room;
+}
+
 Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Demand demand, const Ready& ready) {
   // An algorithm that was asked for by name, and could serve, may not do so for the buffers that some rank has brought.
   std::string instead;
@@ -459,7 +470,7 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
   TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
   const auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
-               executor::prepare(plan, rank_, ready.shape, transport_->sizes(), streaming_above_));
+               executor::prepare(plan, rank_, ready.shape, room(), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);

@@ -56,8 +56,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// The own last calls, as a table.
   std::string last_calls_text(std::size_t most) const;
 
-  /// How many bytes a window has under these options. Errors: memory_limit.
-  static Result<transport::WindowSizes> window_sizes(int ranks, const Options& options);
+  /// How many bytes a window has under these options. `far`: there are several hosts. Errors: memory_limit.
+  static Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, bool far);
 
  private:
   // A kind of call, made ready: what the cache holds.
@@ -120,6 +120,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// The cache's entry for this call; made when it is new. Valid until the next call.
   Result<Ready*> ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
+  executor::Room room() const;
   Result<std::shared_ptr<const executor::Prepared>> plan_for(planner::Demand demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
   /// That what the peers have told is what this rank expects.

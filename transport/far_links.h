@@ -36,6 +36,7 @@ class FarLinks {
   // Of all far ranks.
   virtual bool settled(Ticket ticket) = 0;
   virtual Status post() = 0;
+  virtual bool idle() = 0;
   virtual bool progress() = 0;
   virtual void doze(std::chrono::nanoseconds most) = 0;
 };

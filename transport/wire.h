@@ -100,8 +100,11 @@ class Wire {
   virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                         Push push) = 0;
   virtual bool settled(Ticket ticket) = 0;
-  /// Sends what was held back, to everybody.
+  /// Sends what was held back, to everybody. Does not wait.
   virtual Status post() = 0;
+  /// Whether all that was sent is the kernel's or the device's by now, so that this process may go away computing: the
+  /// peers get it without its help.
+  virtual bool idle() { return true; }
   /// Moves what can be moved, both ways. True: something has.
   virtual bool progress() = 0;
   /// Sleeps until something may have come or has settled, or `most` has passed. May return early.

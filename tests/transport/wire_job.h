@@ -219,6 +219,9 @@ class Party {
     must(wire_->signal(member, lane, region(member), cell_at(own(), lane), count, tag, push));
   }
   void post() { must(wire_->post()); }
+  bool until_idle() {
+    return until("the wire to be idle", [&] { return wire_->idle(); });
+  }
   bool until_settled(Ticket ticket) {
     return until("a put to be settled", [&] { return wire_->settled(ticket); });
   }

@@ -212,7 +212,7 @@ TEST_P(WireSuite, WhatIsHeldBackGoesOutAtPost) {
   });
 }
 
-/// Whoever has its puts settled and calls post() may go away and compute: nothing waits for its calls any more.
+/// Whoever has its puts settled and finds the wire idle may go away and compute: nothing waits for its calls any more.
 TEST_P(WireSuite, WhoHasPostedMayGoAway) {
   run({0, 1}, [](Party& party) {
     const int peer = 1 - party.own();
@@ -226,8 +226,7 @@ TEST_P(WireSuite, WhoHasPostedMayGoAway) {
         party.signal(peer, 0, round, round, Push::later);
         for (std::uint64_t i = 0; i < 300; ++i) party.signal(peer, lane, round * 1000 + i);
         party.post();
-        if (!party.until_settled(ticket)) return;
-        party.post();
+        if (!party.until_settled(ticket) || !party.until_idle()) return;
         const auto end = std::chrono::steady_clock::now() + kPatience / 2;
         while (party.board().note(0).load() < round && std::chrono::steady_clock::now() < end) {
           std::this_thread::yield();  // computing

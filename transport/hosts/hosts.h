@@ -68,6 +68,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Status broken(int rank) override { return wire_->broken(member(rank)); }
   bool settled(Ticket ticket) override { return wire_->settled(ticket); }
   Status post() override { return wire_->post(); }
+  bool idle() override { return wire_->idle(); }
   bool progress() override { return wire_->progress(); }
   void doze(std::chrono::nanoseconds most) override { wire_->doze(most); }
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -23,8 +22,6 @@ namespace {
 constexpr unsigned kParcelId = 0;
 // Of the destructor: so long the peers have to take what is still under way.
 constexpr std::int64_t kFarewellNs = 1'000'000'000;
-// Of post(): so long it stays with what does not leave at once. Connections take that, and full sockets.
-constexpr std::int64_t kLingerNs = 20'000'000;
 
 /// What a thread saw of the last wire that it moved: doze() does not sleep when there has been more since.
 struct Seen {
@@ -76,7 +73,6 @@ Links::~Links() {
   };
   tidy();
   for (const auto& link : links_) {
-    if (link->flush != nullptr) closings_.push_back(link->flush);
     if (link->endpoint != nullptr) close(link->endpoint, 0);
     link->endpoint = nullptr;
   }
@@ -251,7 +247,7 @@ void Links::send(Link& link, int lane) {
   void* request =
       ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
   if (UCS_PTR_IS_PTR(request)) {
-    link.behind = true;
+    ++link.outstanding;
     return;
   }
   settle(sending);
@@ -273,6 +269,7 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
   Link& link = *sending.link;
   self.ucp().request_free(request);
   self.settle(sending);
+  --link.outstanding;
   if (status != UCS_OK) self.fail(link, status);
 }
 
@@ -290,39 +287,17 @@ bool Links::settled(Ticket ticket) {
 }
 
 Status Links::post() {
-  std::unique_lock lock(mutex_);
-  bool behind = false;
+  const std::lock_guard lock(mutex_);
   for (const auto& link : links_) {
     for (int lane = 0; lane < job_.lanes; ++lane) send(*link, lane);
-    behind |= link->behind;
-  }
-  const std::int64_t end = behind ? now_ns() + kLingerNs : 0;
-  while (behind && now_ns() < end) {
-    behind = false;
-    for (const auto& link : links_) behind |= !has_left(*link);
-    if (!behind) break;
-    const bool moved = move();
-    lock.unlock();  // others may have more to do than to wait here
-    if (!moved) std::this_thread::yield();
-    lock.lock();
   }
   return {};
 }
 
-/// Whether all that was sent is the kernel's (or the device's) by now.
-bool Links::has_left(Link& link) {
-  if (!link.behind) return true;
-  if (link.flush == nullptr && link.endpoint != nullptr) {
-    const ucp_request_param_t how{};
-    link.flush = ucp().ep_flush_nbx(link.endpoint, &how);
-  }
-  if (UCS_PTR_IS_PTR(link.flush)) {
-    if (ucp().request_check_status(link.flush) == UCS_INPROGRESS) return false;
-    ucp().request_free(link.flush);
-  }
-  link.flush = nullptr;
-  link.behind = false;
-  return true;
+bool Links::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const auto& link) { return link->outstanding == 0 || link->broken; });
 }
 
 // Failure.

@@ -40,6 +40,7 @@ class Links final : public transport::Wire {
                 Push push) override;
   bool settled(Ticket ticket) override;
   Status post() override;
+  bool idle() override;
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
@@ -78,8 +79,7 @@ class Links final : public transport::Wire {
     int member = 0;
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
-    bool behind = false;              // something did not leave at once, since all had last left
-    void* flush = nullptr;            // the request that tells when it has
+    int outstanding = 0;              // messages that have not left
     bool heard = false;               // of the peer, while there is no endpoint yet
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
@@ -103,7 +103,6 @@ class Links final : public transport::Wire {
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
   void send(Link& link, int lane);
   void settle(Sending& sending);
-  bool has_left(Link& link);
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();

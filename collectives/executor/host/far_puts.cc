@@ -52,7 +52,9 @@ Status FarPuts::before_signal(int peer) {
 
 Status FarPuts::finish() {
   TUTTI_TRY(settle([](const Pending&) { return true; }));
-  return links_.post();
+  TUTTI_TRY(links_.post());
+  const auto idle = [&] { return links_.idle(); };
+  return idle() ? Status() : waiter_.until(idle, waiter_.rank());
 }
 
 void FarPuts::drop() {

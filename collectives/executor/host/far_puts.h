@@ -26,7 +26,7 @@ class FarPuts {
   Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);
   Status before_write(const void* begin, std::size_t bytes);
   Status before_signal(int peer);
-  /// Sends what was held back, too.
+  /// Sends what was held back too, and stays until it has left.
   Status finish();
   /// After a failure: gives the puts in progress a moment, since their buffers may be freed when the call returns.
   void drop();

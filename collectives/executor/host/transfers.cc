@@ -122,9 +122,9 @@ void Transfers::pass_filled(int peer) {
 Status Transfers::settle_far() {
   const auto settled = [this] {
     while (!unsettled_.empty() && far_->settled(unsettled_.back())) unsettled_.pop_back();
-    return unsettled_.empty();
+    return unsettled_.empty() && (far_ == nullptr || far_->idle());
   };
-  return unsettled_.empty() ? Status() : waiter_.until(settled, rank_);
+  return settled() ? Status() : waiter_.until(settled, rank_);
 }
 
 void Transfers::pass_emptied(int peer) {

@@ -79,7 +79,7 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   const std::int64_t waited = now - patience.since;
   if (now - patience.last_look > kLookEveryNs) {
     patience.last_look = now;
-    TUTTI_TRY(look_around(patience));
+    TUTTI_TRY(look_around(patience, peer));
     if (transfers_ != nullptr) {
       if (const auto late = transfers_->overdue(now, timeout_ns())) return overdue(*late);
     } else if (waited > timeout_ns()) {
@@ -89,8 +89,7 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   }
   const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
   if (far_ != nullptr) {
-    serve_far(now, waited < spin + kYieldForNs ? std::chrono::nanoseconds(0) : kFarDoze);
-    if (waited >= spin && waited < spin + kYieldForNs) sched_yield();
+    serve_far(now, waited < spin ? std::chrono::nanoseconds(0) : kFarDoze);
   } else if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
   } else if (waited < spin + kYieldForNs) {
@@ -165,7 +164,7 @@ bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
 
 // A rank that has closed its communicator did its part in every call that it entered, and may end when it likes: that
 // is no death. Whether it is alive must be read first: it closes, then ends.
-Status Waiter::look_around(Patience& patience) {
+Status Waiter::look_around(Patience& patience, int peer) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
   int gone = -1;  // whom this rank waits for all the same
   int open = 0;   // others that have not closed theirs
@@ -183,6 +182,8 @@ Status Waiter::look_around(Patience& patience) {
       if (now_ns() - patience.lost > kLostNs) return unreachable(rank, broken);
       continue;
     }
+    // A far rank tells of a call to its neighbours only, so of another one nobody knows whether it did its part.
+    if (transfers_ == nullptr && far(rank) && rank != peer) continue;
     const bool needed = transfers_ == nullptr ? !has_entered(rank, sequence_) : transfers_->needs(rank);
     if (needed && gone < 0) gone = rank;
   }

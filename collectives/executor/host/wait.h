@@ -127,6 +127,7 @@ class Waiter {
   /// "all_reduce(128 x f32, sum) as its call 7", from the board of `rank`.
   std::string call_text(int rank, std::uint64_t sequence) const;
   const RankName& name() const { return name_; }
+  int rank() const { return rank_; }
 
  private:
   struct Patience {
@@ -146,7 +147,7 @@ class Waiter {
   Status ask(Patience& patience, std::int64_t now, int peer);
   void disarm();
   /// Do the boards say that the call in progress cannot end?
-  Status look_around(Patience& patience);
+  Status look_around(Patience& patience, int peer);
   Status deadline_passed(int peer);
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
   Status timeout(const std::string& who, const char* what, const std::string& activity);
