@@ -28,6 +28,8 @@ constexpr const char* kKeepalive = "5s";
 constexpr const char* kTcpSend = "64k";
 constexpr const char* kTcpReceive = "256k";
 
+constexpr std::size_t kTcpPiece = std::size_t{60} << 10;
+
 /// The interface that has the address; empty: none.
 std::string interface_of(const std::string& ip) {
   unsigned char wanted[sizeof(in6_addr)] = {};
@@ -107,6 +109,10 @@ Status Context::start(const transport::WireJob& job) {
   set(ucp_, config, "KEEPIDLE", kKeepalive, "TCP_");
   set(ucp_, config, "TX_SEG_SIZE", kTcpSend, "TCP_");
   set(ucp_, config, "RX_SEG_SIZE", kTcpReceive, "TCP_");
+
+  const bool rdma =
+      devices_.find(':') != std::string::npos || (job.own_ip.empty() && !rdma_ports("/sys/class/infiniband").empty());
+  if (!rdma && std::getenv("UCX_RNDV_THRESH") == nullptr) piece_bytes_ = kTcpPiece;
 
   ucp_params_t wanted{};
   wanted.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;

@@ -3,6 +3,7 @@
 
 #ifdef TUTTI_HAS_UCX
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ class Context {
   const std::string& devices() const { return devices_; }
   int event() const { return event_; }  // readable when there is something to move
   std::size_t parcel_bytes() const { return parcel_bytes_; }
+  /// Of a large put that goes with one parcel.
+  std::size_t piece_bytes() const { return piece_bytes_; }
+  bool by_pieces() const { return piece_bytes_ != SIZE_MAX; }
 
  private:
   explicit Context(const Ucp& ucp) : ucp_(ucp) {}
@@ -51,6 +55,7 @@ class Context {
   std::string devices_;
   int event_ = -1;
   std::size_t parcel_bytes_ = kParcel;
+  std::size_t piece_bytes_ = SIZE_MAX;
 };
 
 }  // namespace tutti::ucx

@@ -183,7 +183,6 @@ Links::Sending& Links::open_in(Link& link, Lane& lane, std::size_t bytes) {
   if (lane.open == nullptr) {
     if (free_sendings_.empty()) {
       sendings_.emplace_back(context_->parcel_bytes());
-      sendings_.back().index = static_cast<std::uint32_t>(sendings_.size() - 1);
       sendings_.back().links = this;
       free_sendings_.push_back(&sendings_.back());
     }
@@ -208,16 +207,31 @@ Status Links::put(int member, int lane, Region to, std::size_t at, const void* f
   if (bytes <= info_.copied) {
     open_in(link, way, bytes).parcel.put(region.region, at, from, bytes);
   } else {
-    if (way.open != nullptr && way.open->large) send(link, lane);
-    if (link.broken) return link.why;
-    Sending& sending = open_in(link, way, 0);
-    sending.parcel.large_put(region.region, at, bytes);
-    sending.large = true;
-    sending.from = from;
-    sending.bytes = bytes;
-    ticket = sending.ticket();
+    large_put(link, lane, region, at, static_cast<const std::byte*>(from), bytes, ticket);
   }
   return link.broken ? link.why : Status();
+}
+
+void Links::large_put(Link& link, int lane, const Attached& to, std::size_t at, const std::byte* from,
+                      std::size_t bytes, Ticket& ticket) {
+  Lane& way = link.lanes[static_cast<std::size_t>(lane)];
+  if (free_sources_.empty()) {
+    free_sources_.push_back(&sources_.emplace_back());
+    sources_.back().index = static_cast<std::uint32_t>(sources_.size() - 1);
+  }
+  Source& source = *free_sources_.back();
+  free_sources_.pop_back();
+  ticket = source.ticket();
+  const std::size_t piece = std::min(bytes, context_->piece_bytes());
+  source.left = (bytes + piece - 1) / piece;
+  for (std::size_t done = 0; done < bytes; done += piece) {
+    if (way.open != nullptr && way.open->source != nullptr) send(link, lane);
+    Sending& sending = open_in(link, way, 0);
+    sending.source = &source;
+    sending.from = from + done;
+    sending.bytes = std::min(piece, bytes - done);
+    sending.parcel.large_put(to.region, at + done, sending.bytes);
+  }
 }
 
 Status Links::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
@@ -243,6 +257,10 @@ void Links::send(Link& link, int lane) {
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   how.cb.send = &Links::on_sent;
   how.user_data = &sending;
+  if (context_->by_pieces()) {
+    how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = UCP_AM_SEND_FLAG_EAGER;
+  }
   const std::string_view text = sending.parcel.bytes();
   void* request =
       ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
@@ -255,11 +273,13 @@ void Links::send(Link& link, int lane) {
 }
 
 void Links::settle(Sending& sending) {
-  ++sending.generation;
+  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr && --source->left == 0) {
+    ++source->generation;
+    free_sources_.push_back(source);
+  }
   sending.parcel.clear();
   sending.from = nullptr;
   sending.bytes = 0;
-  sending.large = false;
   free_sendings_.push_back(&sending);
 }
 
@@ -276,12 +296,15 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
 bool Links::settled(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
-  Sending& sending = sendings_[ticket >> 32];
-  const auto is_settled = [&] { return sending.generation != static_cast<std::uint32_t>(ticket); };
+  const Source& source = sources_[ticket >> 32];
+  const auto is_settled = [&] { return source.generation != static_cast<std::uint32_t>(ticket); };
   if (is_settled()) return true;
   // Who waits for it need not call post() first.
-  for (Lane& lane : sending.link->lanes) {
-    if (lane.open == &sending) send(*sending.link, static_cast<int>(&lane - sending.link->lanes.data()));
+  for (const auto& link : links_) {
+    for (int lane = 0; lane < job_.lanes; ++lane) {
+      const Sending* open = link->lanes[static_cast<std::size_t>(lane)].open;
+      if (open != nullptr && open->source == &source) send(*link, lane);
+    }
   }
   return is_settled();
 }

@@ -48,19 +48,23 @@ class Links final : public transport::Wire {
  private:
   struct Link;
 
-  /// A parcel, being filled or under way, and the large put that goes with it.
+  /// A large put whose source is being read. A ticket is index and generation.
+  struct Source {
+    std::uint32_t index = 0;       // in sources_
+    std::uint32_t generation = 1;  // grows when it is settled
+    std::size_t left = 0;          // pieces that are held back or under way
+
+    Ticket ticket() const { return std::uint64_t{index} << 32 | generation; }
+  };
+  /// A parcel, being filled or under way, and the piece of a large put that goes with it.
   struct Sending {
     explicit Sending(std::size_t most) : parcel(most) {}
     Parcel parcel;
     Links* links = nullptr;
     Link* link = nullptr;
-    std::uint32_t index = 0;       // in sendings_
-    std::uint32_t generation = 1;  // grows when it is settled: a ticket is index and generation
-    const void* from = nullptr;    // of the large put
+    Source* source = nullptr;
+    const void* from = nullptr;
     std::size_t bytes = 0;
-    bool large = false;
-
-    Ticket ticket() const { return std::uint64_t{index} << 32 | generation; }
   };
   /// A large put that UCX is writing into this process's memory.
   struct Receiving {
@@ -103,6 +107,8 @@ class Links final : public transport::Wire {
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
   void send(Link& link, int lane);
   void settle(Sending& sending);
+  void large_put(Link& link, int lane, const Attached& to, std::size_t at, const std::byte* from, std::size_t bytes,
+                 Ticket& ticket);
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
@@ -135,6 +141,8 @@ class Links final : public transport::Wire {
   std::vector<Attached> attached_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> free_sendings_;
+  std::deque<Source> sources_;
+  std::vector<Source*> free_sources_;
   std::deque<Receiving> receivings_;
   std::vector<Receiving*> free_receivings_;
   std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed
