@@ -232,6 +232,7 @@ Result<Topology> discover(const std::string& root) {
   Topology topology;
   TUTTI_ASSIGN(Host host, discover_host(root));
   add_devices(host, cpus_in(root + "/sys/devices/system/node/online"), root);
+  add_virtual_nics(host, root);
   topology.hosts.push_back(std::move(host));
   return topology;
 }

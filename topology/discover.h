@@ -1,5 +1,5 @@
 // The one part that asks the operating system about the machine: sysfs for CPUs, caches and NUMA nodes, hwloc for the
-// PCI tree (discover_devices.cc; without hwloc a host has no devices), the scheduler and the control groups for what
+// PCI tree (discover_devices.cc; without hwloc a host has the NICs of sysfs alone), the scheduler and the control groups for what
 // this process may use of them.
 //
 // CPUs, caches and NUMA nodes are read from sysfs itself: hwloc reads the same files, and every communicator wants them

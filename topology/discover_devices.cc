@@ -4,7 +4,10 @@
 // may bring an hwloc of their own (MPI libraries do), and it must not need one to be installed.
 #include "topology/discover_devices.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #ifdef TUTTI_HAS_HWLOC
@@ -12,7 +15,6 @@
 #include <fmt/format.h>
 #include <hwloc.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 #endif
@@ -27,7 +29,59 @@ double number_in(const std::string& path) {
   return number;
 }
 
+std::string word_in(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.insert(entry->path().filename().string());
+  }
+  return names;
+}
+
+/// Whether peers could be reached by it, and by it alone.
+bool is_port(const std::string& folder) {
+  constexpr int kEthernet = 1;
+  constexpr int kInfiniBand = 32;
+  const auto type = static_cast<int>(number_in(folder + "/type"));
+  std::error_code error;
+  return (type == kEthernet || type == kInfiniBand) && word_in(folder + "/operstate") != "down" &&
+         !std::filesystem::exists(folder + "/master", error) && !std::filesystem::exists(folder + "/bridge", error);
+}
+
 }  // namespace
+
+void add_virtual_nics(Host& host, const std::string& root) {
+  const auto nic_called = [&](const std::string& name) {
+    return std::find_if(host.devices.begin(), host.devices.end(), [&](const Device& device) {
+      return device.kind == DeviceKind::nic && !name.empty() && (device.name == name || device.rdma == name);
+    });
+  };
+  const auto add = [&](const std::string& name, const std::string& rdma) {
+    Device device{DeviceKind::nic, name, "", rdma};
+    device.gb_per_s = port_gb_per_s(root, name, rdma);
+    host.devices.push_back(std::move(device));
+  };
+  const std::string interfaces = root + "/sys/class/net";
+  for (const std::string& name : names_in(interfaces)) {
+    if (nic_called(name) == host.devices.end() && is_port(interfaces + "/" + name)) add(name, "");
+  }
+  const std::string rdma_devices = root + "/sys/class/infiniband";
+  for (const std::string& rdma : names_in(rdma_devices)) {
+    if (nic_called(rdma) != host.devices.end()) continue;
+    const auto under = nic_called(word_in(rdma_devices + "/" + rdma + "/parent"));  // Soft-RoCE: the NIC it goes by
+    if (under == host.devices.end()) {
+      add(rdma, rdma);
+    } else if (under->rdma.empty()) {
+      under->rdma = rdma;
+    }
+  }
+}
 
 double port_gb_per_s(const std::string& root, const std::string& interface, const std::string& rdma) {
   // "200 Gb/sec (4X HDR)"; the interface of an InfiniBand card does not tell.

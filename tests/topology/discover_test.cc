@@ -238,6 +238,35 @@ TEST_F(FakeMachine, HasTheDevicesThatHwlocFinds) {
   EXPECT_EQ(devices[3].parent, -1);
 }
 
+TEST_F(FakeMachine, NicsWithoutAPlaceInThePciTreeAreFound) {
+  const auto port = [&](const std::string& name, const std::string& state, const std::string& speed) {
+    put("/sys/class/net/" + name + "/type", name == "lo" ? "772" : "1");
+    put("/sys/class/net/" + name + "/operstate", state);
+    put("/sys/class/net/" + name + "/speed", speed);
+  };
+  port("lo", "unknown", "-1");
+  port("bond0", "up", "20000");
+  port("eth0", "up", "10000");
+  put("/sys/class/net/eth0/master", "");  // in the bond
+  port("docker0", "up", "-1");
+  put("/sys/class/net/docker0/bridge/bridge_id", "");
+  port("veth7", "up", "10000");
+  port("ifb0", "down", "-1");
+  put("/sys/class/infiniband/rxe0/parent", "veth7");
+  put("/sys/class/infiniband/rxe1/parent", "eth9");
+  put("/sys/class/infiniband/rxe1/ports/1/rate", "2.5 Gb/sec (1X SDR)");
+  Host host;
+  add_virtual_nics(host, root_);
+  add_virtual_nics(host, root_);  // what is there already is not added again
+  ASSERT_EQ(host.devices.size(), 3u);
+  EXPECT_EQ(host.devices[0].name, "bond0");
+  EXPECT_EQ(host.devices[0].gb_per_s, 2.5);
+  EXPECT_EQ(host.devices[1].name, "veth7");
+  EXPECT_EQ(host.devices[1].rdma, "rxe0");
+  EXPECT_EQ(host.devices[2].name, "rxe1");
+  EXPECT_EQ(host.devices[2].gb_per_s, 0.3125);
+}
+
 TEST_F(FakeMachine, AnEthernetPortsSpeedIsInMbitPerSecond) {
   put("/sys/class/net/eth0/speed", "25000");
   EXPECT_EQ(port_gb_per_s(root_, "eth0", ""), 3.125);

@@ -1,0 +1,89 @@
+#include "collectives/job_topology.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+
+#include "base/options.h"
+#include "topology/discover.h"
+#include "topology/job.h"
+#include "topology/text.h"
+
+namespace tutti {
+
+namespace {
+
+// What the first rank of a host says: a line with the figures of its links to other hosts and words that name its NICs,
+// and its topology; or why it has none.
+constexpr char kFailed = '!';
+constexpr char kFound = ' ';
+
+std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
+  return bootstrap::name_of(static_cast<int>(rank), bootstrap.roster()[rank]);
+}
+
+std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
+  const Result<topology::Topology> found = topology::topology_of_process();
+  if (!found.ok()) return kFailed + found.status().message();
+  std::string words = fmt::format("{} {} {} {}", wire.gb_per_s, wire.alpha_us, wire.devices, interface);
+  std::replace(words.begin(), words.end(), '\n', ' ');
+  return kFound + words + '\n' + topology::print(found.value());
+}
+
+Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts,
+                                  const std::vector<int>& hosts) {
+  std::vector<topology::HostOfJob> found;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    const std::string& part = parts[r];
+    if (part.empty()) continue;
+    if (part.front() == kFailed) return Status(Code::system, name_of(bootstrap, r) + ": " + part.substr(1));
+    const std::size_t end = std::min(part.find('\n'), part.size() - 1);
+    Result<topology::Topology> one = topology::parse(std::string_view(part).substr(end + 1));
+    if (!one.ok()) {
+      return Status(one.status().code(),
+                    fmt::format("the topology of {}: {}", name_of(bootstrap, r), one.status().message()));
+    }
+    topology::HostOfJob& host = found.emplace_back();
+    host.found = one.take();
+    host.goes_by = part.substr(1, end - 1);
+    std::istringstream(host.goes_by) >> host.gb_per_s >> host.latency_us;
+  }
+  return topology::of_job(found, hosts);
+}
+
+}  // namespace
+
+Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, const std::vector<int>& hosts,
+                                             const transport::WireInfo& wire) {
+  const auto own = static_cast<std::size_t>(bootstrap.rank());
+  const auto first = std::find(hosts.begin(), hosts.end(), hosts[own]);
+  const bool tells = first == hosts.begin() + bootstrap.rank();
+  const bool from_file = !options::text(Option::topology).empty();
+  // Everybody makes both exchanges, come what may: the others wait for them.
+  TUTTI_ASSIGN(
+      const std::vector<std::string> parts,
+      bootstrap.all_gather(tells && !from_file ? own_part(wire, bootstrap.roster()[own].interface) : std::string()));
+  Result<topology::Topology> job = from_file ? topology::topology_of_process() : merged(bootstrap, parts, hosts);
+  if (job.ok() && job.value().ranks.size() != hosts.size()) {
+    job = Status(Code::invalid_argument,
+                 fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
+                             options::text(Option::topology), job.value().ranks.size(), hosts.size()));
+  }
+  const std::string mine =
+      job.ok() ? fmt::format("{:016x}", std::hash<std::string>{}(topology::print(job.value()))) : std::string();
+  TUTTI_ASSIGN(const std::vector<std::string> hashes, bootstrap.all_gather(mine));
+  TUTTI_TRY(job.status());
+  const auto other =
+      std::find_if(hashes.begin(), hashes.end(), [&](const std::string& one) { return one != hashes[0]; });
+  if (other == hashes.end()) return job;
+  const auto rank = static_cast<std::size_t>(other - hashes.begin());
+  return Status(Code::mismatch,
+                fmt::format("{} has made another topology of the job's hosts than rank 0 ({} and {}); are all ranks of "
+                            "the same release, with the same TUTTI_TOPOLOGY?",
+                            name_of(bootstrap, rank), hashes[rank].empty() ? "none" : hashes[rank],
+                            hashes[0].empty() ? "none" : hashes[0]));
+}
+
+}  // namespace tutti

@@ -1,0 +1,56 @@
+// How the ranks of a job come to one topology.
+#include "collectives/job_topology.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/transport/bootstrap_support.h"
+#include "topology/graph.h"
+#include "topology/text.h"
+
+namespace tutti {
+namespace {
+
+/// Ranks that are threads of this process, and count as on `hosts`; rank r's wire says figures[r] GB/s.
+std::vector<Result<topology::Topology>> exchange(const std::vector<int>& hosts, const std::vector<double>& figures) {
+  const int n = static_cast<int>(hosts.size());
+  const auto ranks = bootstrap::meet(n);
+  std::vector<Result<topology::Topology>> all(hosts.size(), Status(Code::internal, "none"));
+  bootstrap::on_threads(bootstrap::all_ranks(n), [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    transport::WireInfo wire;
+    wire.devices = "tcp/nothing0\nat all";
+    wire.gb_per_s = figures[r];
+    wire.alpha_us = 12;
+    all[r] = exchange_topology(*ranks[r], hosts, wire);
+  });
+  for (const auto& rank : ranks) (void)rank->leave();
+  return all;
+}
+
+TEST(ExchangeTopology, AllRanksHaveTheSame) {
+  // What rank 3 thinks of the network does not count: rank 0 speaks for their host.
+  const auto all = exchange({0, 1, 1, 0, 2}, {2, 4, 9, 9, 1});
+  for (const auto& one : all) {
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    EXPECT_EQ(topology::print(one.value()), topology::print(all[0].value()));
+  }
+  const topology::Topology& job = all[0].value();
+  EXPECT_EQ(job.hosts.size(), 3u);
+  EXPECT_THAT(topology::host_of_rank(job), testing::ElementsAre(0, 1, 1, 0, 2));
+  const topology::Graph graph = topology::Graph::of(job).take();
+  EXPECT_EQ(graph.route(0, 1).gb_per_s, 2);
+  EXPECT_EQ(graph.route(1, 4).gb_per_s, 1);
+  EXPECT_NEAR(graph.route(0, 1).latency_us, 12, 1);
+}
+
+TEST(ExchangeTopology, AFailureIsThatOfAllRanks) {
+  // Rank 1's host is said to be number 2 of two.
+  const auto all = exchange({0, 2}, {1, 1});
+  for (const auto& one : all) {
+    ASSERT_FALSE(one.ok());
+    EXPECT_THAT(one.status().message(), testing::HasSubstr("rank 1 is on host 2; the job has 2"));
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,112 @@
+#include "topology/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace tutti::topology {
+
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// Whether `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10".
+bool names(const std::string& text, const std::string& name) {
+  if (name.empty()) return false;
+  const auto is_part = [&](std::size_t i) {
+    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
+  };
+  for (std::size_t found = text.find(name); found != std::string::npos; found = text.find(name, found + 1)) {
+    if ((found == 0 || !is_part(found - 1)) && !is_part(found + name.size())) return true;
+  }
+  return false;
+}
+
+/// Indices of the devices that the host's links go by.
+std::vector<int> nics_of(const HostOfJob& host) {
+  std::vector<int> nics;
+  const std::vector<Device>& devices = host.found.hosts.front().devices;
+  for (int d = 0; d < static_cast<int>(devices.size()); ++d) {
+    const Device& device = devices[at(d)];
+    if (device.kind != DeviceKind::nic) continue;
+    if (names(host.goes_by, device.name) || names(host.goes_by, device.rdma)) nics.push_back(d);
+  }
+  return nics;
+}
+
+}  // namespace
+
+Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank) {
+  Topology job;
+  for (int h = 0; h < static_cast<int>(hosts.size()); ++h) {
+    const Topology& found = hosts[at(h)].found;
+    if (found.hosts.size() != 1) {
+      return invalid_argument(
+          fmt::format("host {} of the job describes {} hosts; expected itself alone", h, found.hosts.size()));
+    }
+    job.hosts.push_back(found.hosts.front());
+    for (Link link : found.links) {
+      if (link.a.kind == PlaceKind::network || link.b.kind == PlaceKind::network) continue;
+      link.a.host = link.b.host = h;
+      job.links.push_back(link);
+    }
+  }
+  for (int h = 0; h < static_cast<int>(hosts.size()) && hosts.size() > 1; ++h) {
+    const std::vector<int> nics = nics_of(hosts[at(h)]);
+    const int links = std::max(static_cast<int>(nics.size()), 1);
+    const HostOfJob& host = hosts[at(h)];
+    const double latency_us = host.latency_us > 0 ? host.latency_us / 2 : kNetworkLatencyUs;  // to the switch
+    for (int k = 0; k < links; ++k) {
+      if (k == static_cast<int>(job.switches.size())) job.switches.push_back({fmt::format("rail{}", k)});
+      const Place end = nics.empty() ? Place{h, PlaceKind::host, 0} : Place{h, PlaceKind::device, nics[at(k)]};
+      const double port = nics.empty() ? 0 : job.hosts[at(h)].devices[at(nics[at(k)])].gb_per_s;
+      const double gb_per_s = host.gb_per_s > 0 ? host.gb_per_s / links : port > 0 ? port : kNetworkGbPerS;
+      job.links.push_back({end, {0, PlaceKind::network, k}, gb_per_s, latency_us});
+    }
+  }
+  // A host with fewer NICs than another reaches all of its by way of the first switch.
+  for (int k = 1; k < static_cast<int>(job.switches.size()); ++k) {
+    double gb_per_s = 0;
+    for (const Link& link : job.links) gb_per_s += link.b == Place{0, PlaceKind::network, k} ? link.gb_per_s : 0;
+    job.links.push_back({{0, PlaceKind::network, 0}, {0, PlaceKind::network, k}, gb_per_s, 0});
+  }
+  std::vector<int> ranks(hosts.size(), 0);
+  for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
+    const int h = host_of_rank[r];
+    if (h < 0 || h >= static_cast<int>(hosts.size())) {
+      return invalid_argument(fmt::format("rank {} is on host {}; the job has {}", r, h, hosts.size()));
+    }
+    const int cores = static_cast<int>(job.hosts[at(h)].cores.size());
+    job.ranks.push_back({h, PlaceKind::core, ranks[at(h)]++ % std::max(cores, 1)});
+  }
+  TUTTI_TRY(check(job));
+  return job;
+}
+
+Topology of_members(const Topology& job, std::span<const int> members) {
+  std::vector<int> number(job.hosts.size(), -1);
+  for (const int member : members) number[at(job.ranks[at(member)].host)] = 0;
+  Topology result;
+  result.switches = job.switches;
+  for (std::size_t h = 0; h < job.hosts.size(); ++h) {
+    if (number[h] < 0) continue;
+    number[h] = static_cast<int>(result.hosts.size());
+    result.hosts.push_back(job.hosts[h]);
+  }
+  const auto stays = [&](const Place& place) {
+    return place.kind == PlaceKind::network || number[at(place.host)] >= 0;
+  };
+  const auto moved = [&](Place place) {
+    if (place.kind != PlaceKind::network) place.host = number[at(place.host)];
+    return place;
+  };
+  for (const Link& link : job.links) {
+    if (!stays(link.a) || !stays(link.b)) continue;
+    result.links.push_back({moved(link.a), moved(link.b), link.gb_per_s, link.latency_us});
+  }
+  for (const int member : members) result.ranks.push_back(moved(job.ranks[at(member)]));
+  return result;
+}
+
+}  // namespace tutti::topology
