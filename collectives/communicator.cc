@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/flight_recorder.h"
+#include "collectives/planner_of.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
@@ -66,22 +67,6 @@ std::size_t room_for_messages(const transport::Transport& transport, const Optio
   return options.memory_limit - std::min(taken, options.memory_limit);
 }
 
-/// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the fabric has it.
-Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& members) {
-  std::vector<int> of_member = fabric.host_of_member();
-  if (!options::text(Option::topology).empty()) {
-    TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
-    if (!topology.ranks.empty() && topology.ranks.size() != of_member.size()) {
-      return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
-                                          options::text(Option::topology), topology.ranks.size(), of_member.size()));
-    }
-    if (!topology.ranks.empty()) of_member = topology::host_of_rank(topology);
-  }
-  std::vector<int> hosts;
-  for (const int member : members) hosts.push_back(of_member[static_cast<std::size_t>(member)]);
-  return hosts;
-}
-
 }  // namespace
 
 std::uint64_t TuttiCommunicator::scope_of_child(std::uint64_t number, int color) const {
@@ -116,11 +101,11 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
                                                                      std::vector<int> members, int rank,
                                                                      std::uint64_t scope, const Options& options,
                                                                      const Exchange& exchange) {
-  Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
   Result<transport::WindowSizes> sizes =
       window_sizes(static_cast<int>(members.size()), options, fabric->wire_info() != nullptr);
-  Result<std::vector<int>> hosts = hosts_of(*fabric, members);
-  for (const Status& status : {selection.status(), sizes.status(), hosts.status()}) {
+  Result<std::unique_ptr<planner::Planner>> planner = sizes.status();
+  if (sizes.ok()) planner = planner_of(*fabric, members, sizes.value(), kFarSlice);
+  for (const Status& status : {sizes.status(), planner.status()}) {
     if (status.ok()) continue;
     (void)exchange(fabric->nothing());  // the others wait for this rank's part
     return status;
@@ -131,16 +116,15 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
   const auto unless_forked = [](TuttiCommunicator* communicator) {
     if (communicator->usable().ok()) delete communicator;
   };
-  return std::shared_ptr<TuttiCommunicator>(
-      new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope, options, std::move(transport),
-                            selection.take(), hosts.take()),
-      unless_forked);
+  return std::shared_ptr<TuttiCommunicator>(new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope,
+                                                                  options, std::move(transport), planner.take()),
+                                            unless_forked);
 }
 
 TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank,
                                      std::uint64_t scope, const Options& options,
-                                     std::unique_ptr<transport::Transport> transport, planner::Selection selection,
-                                     std::vector<int> hosts)
+                                     std::unique_ptr<transport::Transport> transport,
+                                     std::unique_ptr<planner::Planner> planner)
     : fabric_(std::move(fabric)),
       members_(std::move(members)),
       rank_(rank),
@@ -152,14 +136,12 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       forks_(forks()),
       transport_(std::move(transport)),
       board_(*transport_->window(rank).board),
-      selection_(std::move(selection)),
       health_(shared_board(*transport_)),
       waiter_(
           *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
       executor_(*transport_, waiter_, health_, rank),
       transfers_(*transport_, waiter_, health_, rank, streaming_above_, room_for_messages(*transport_, options)),
-      hosts_(hosts),
-      plans_(static_cast<int>(members_.size()), std::move(hosts)) {
+      planner_(std::move(planner)) {
   health_.set_tell([this](Code code, const std::string& message) { return fabric_->tell(scope_, code, message); });
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
     const auto found = std::find(members_.begin(), members_.end(), member);
@@ -425,6 +407,7 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   demand.bytes = ready->bytes;
   demand.deterministic = ready->deterministic;
   demand.load_store = can.load_store;
+  demand.lanes = kLanes;
   demand.algorithm = call.algorithm;
   if (call.algorithm.empty() && !options_.algorithm.empty()) {
     // The communicator's wish holds where it can; only a call's own wish is a demand.
@@ -467,10 +450,9 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
       demand.algorithm = {};
     }
   }
-  TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
-  const auto plan = plans_.get(*choice.algorithm, demand.collective, ready.shape.root);
+  TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand, ready.shape.root));
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
-               executor::prepare(plan, rank_, ready.shape, room(), streaming_above_));
+               executor::prepare(choice.plan, rank_, ready.shape, room(), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);
@@ -522,7 +504,7 @@ MemoryReport TuttiCommunicator::memory() const {
   report.scratch = transport_->sizes().bytes() + executor_.bounce_bytes();
   if (device_half_) report.scratch += device_half_->memory();
   report.messages = transfers_.unexpected_bytes();
-  report.plans = plans_.memory();
+  report.plans = planner_->memory();
   for (const ReadySet& set : cache_) {
     for (const auto& entry : set) {
       if (entry == nullptr) continue;

@@ -17,8 +17,7 @@
 #include "collectives/executor/host/transfers.h"
 #include "collectives/executor/host/wait.h"
 #include "collectives/fabric.h"
-#include "collectives/planner/plan_cache.h"
-#include "collectives/planner/selection.h"
+#include "collectives/planner/planner.h"
 #include "collectives/started_groups.h"
 
 namespace tutti {
@@ -80,7 +79,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector<int> members, int rank, std::uint64_t scope,
                     const Options& options, std::unique_ptr<transport::Transport> transport,
-                    planner::Selection selection, std::vector<int> hosts);
+                    std::unique_ptr<planner::Planner> planner);
 
   std::string who(int rank) const;
   /// Names the `number`-th split's or shrink's communicator: colors of splits are not negative, those of shrinks are.
@@ -156,7 +155,6 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const std::uint64_t forks_;  // that this process was from its first ancestor
   const std::unique_ptr<transport::Transport> transport_;
   transport::Board& board_;  // this rank's
-  const planner::Selection selection_;
 
   // With their own synchronisation.
   executor::Health health_;
@@ -170,9 +168,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   executor::HostExecutor executor_;
   executor::Transfers transfers_;
   std::unique_ptr<executor::StepTrace> trace_;
-  bool watched_ = false;          // traced or explained
-  const std::vector<int> hosts_;  // as the planner wants them
-  planner::PlanCache plans_;
+  bool watched_ = false;  // traced or explained
+  const std::unique_ptr<planner::Planner> planner_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call
   std::vector<executor::Parcel> telling_;           // of an all_to_allv, by peer

@@ -109,7 +109,7 @@ Status TuttiCommunicator::need_device_half(int device) {
   config.health = &health_;
   config.name = [this](int rank) { return who(rank); };
   config.gather = [this](std::span<const std::uint64_t> mine) { return gather_many(mine); };
-  config.hosts = hosts_;
+  config.hosts = planner_->hosts();
   config.options = options_;
   TUTTI_ASSIGN(device_half_, DeviceHalf::create(std::move(config)));
   return {};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "topology/topology.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
 
@@ -55,6 +56,8 @@ class Fabric {
 
   /// The host of each member of the job: numbers that are equal on the same host.
   virtual std::vector<int> host_of_member() const = 0;
+  /// Of the job, a rank for each member, the same on all of them; null where there is one host.
+  virtual const topology::Topology* topology() const { return nullptr; }
   /// What goes between hosts; null where there is one host.
   virtual const transport::WireInfo* wire_info() const { return nullptr; }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "collectives/job_topology.h"
 #include "collectives/wires.h"
 #include "topology/discover.h"
 #include "transport/hosts/hosts.h"
@@ -112,6 +113,7 @@ Status ProcessFabric::link() {
   }
   if (status.ok()) status = opened.value()->meet(of_wire);
   TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, all_well(*bootstrap_, status, ""));
+  TUTTI_ASSIGN(topology_, exchange_topology(*bootstrap_, acquaintance_.hosts, opened.value()->info()));
   wire_ = opened.take();
   log::debug("between hosts: {} over {}", wire_->info().name, wire_->info().devices);
   return {};

@@ -23,7 +23,8 @@ bool same(const Demand& x, const Demand& y) {
 Planner::Planner(Selection selection, std::vector<int> hosts, std::unique_ptr<const topology::Graph> graph,
                  const CostOptions& cost)
     : selection_(std::move(selection)),
-      plans_(static_cast<int>(hosts.size()), hosts),
+      hosts_(std::move(hosts)),
+      plans_(static_cast<int>(hosts_.size()), hosts_),
       graph_(std::move(graph)),
       cost_(cost) {}
 

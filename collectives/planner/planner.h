@@ -32,6 +32,7 @@ class Planner {
   Result<Choice> choose(const Demand& demand, int root);
   /// Bytes that plans take, estimated.
   std::size_t memory() const { return plans_.memory() + priced_bytes_; }
+  const std::vector<int>& hosts() const { return hosts_; }
   /// Whether the cost model is asked.
   bool spans_hosts() const { return graph_ != nullptr; }
 
@@ -47,6 +48,7 @@ class Planner {
   Result<Choice> by_cost(Demand demand, int root, const Choice& by_users);
 
   const Selection selection_;
+  const std::vector<int> hosts_;
   PlanCache plans_;
   const std::unique_ptr<const topology::Graph> graph_;
   const CostOptions cost_;

@@ -14,7 +14,7 @@ namespace {
 std::vector<Result<topology::Topology>> exchange(const std::vector<int>& hosts, const std::vector<double>& figures) {
   const int n = static_cast<int>(hosts.size());
   const auto ranks = bootstrap::meet(n);
-  std::vector<Result<topology::Topology>> all(hosts.size(), Status(Code::internal, "none"));
+  std::vector<Result<topology::Topology>> all(hosts.size(), Status(Code::unsupported, "none"));
   bootstrap::on_threads(bootstrap::all_ranks(n), [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
     transport::WireInfo wire;

@@ -1,0 +1,49 @@
+#include "collectives/planner_of.h"
+
+#include <fmt/format.h>
+
+#include "base/options.h"
+#include "topology/discover.h"
+#include "topology/job.h"
+
+namespace tutti {
+
+namespace {
+
+/// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the fabric has it.
+Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& members) {
+  std::vector<int> of_member = fabric.host_of_member();
+  if (!options::text(Option::topology).empty()) {
+    TUTTI_ASSIGN(const topology::Topology topology, topology::topology_of_process());
+    if (!topology.ranks.empty() && topology.ranks.size() != of_member.size()) {
+      return invalid_argument(fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
+                                          options::text(Option::topology), topology.ranks.size(), of_member.size()));
+    }
+    if (!topology.ranks.empty()) of_member = topology::host_of_rank(topology);
+  }
+  std::vector<int> hosts;
+  for (const int member : members) hosts.push_back(of_member[static_cast<std::size_t>(member)]);
+  return hosts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const std::vector<int>& members,
+                                                     const transport::WindowSizes& sizes, std::size_t far_slice) {
+  TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
+  TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(fabric, members));
+  std::unique_ptr<const topology::Graph> graph;
+  if (const topology::Topology* job = fabric.topology(); job != nullptr) {
+    const topology::Topology here = topology::of_members(*job, members);
+    if (here.hosts.size() > 1) {
+      TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here));
+      graph = std::make_unique<const topology::Graph>(std::move(made));
+    }
+  }
+  planner::CostOptions cost;
+  cost.scratch_half = sizes.scratch_half;
+  cost.slice = far_slice;
+  return std::make_unique<planner::Planner>(std::move(selection), std::move(hosts), std::move(graph), cost);
+}
+
+}  // namespace tutti
