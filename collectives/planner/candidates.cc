@@ -15,6 +15,8 @@ using topology::Graph;
 
 namespace {
 
+constexpr std::size_t kLeastForLanes = std::size_t{64} << 10;  // more messages cost more than they hide below that
+
 /// The plan in which rank order[p] stands at position p.
 Plan in_order(const Algorithm& algorithm, const Demand& demand, int root, const Graph& graph,
               const std::vector<int>& order) {
@@ -67,7 +69,7 @@ void for_each_way(const Demand& demand, const Graph& graph, int root, const Cost
     add("rank order", in_order(algorithm, here, root, graph, rank_order), false);
     if (algorithm.needs_load_store || !may_reorder) continue;
     if (ring_order != rank_order) add("ring order", in_order(algorithm, here, root, graph, ring_order), false);
-    if (!is_split || !many_hosts || here.lanes < 2 || here.collective == Collective::barrier) continue;
+    if (!is_split || !many_hosts || here.lanes < 2 || here.bytes < kLeastForLanes) continue;
     std::vector<Plan> plans;
     if (rails < 2) {
       // While one half of the message waits for another host, the other moves within this one.
