@@ -46,6 +46,7 @@ plan::Plan broadcast_hierarchical(const PlanRequest& request);
 
 plan::Plan reduce_direct(const PlanRequest& request);
 plan::Plan reduce_one_shot(const PlanRequest& request);
+plan::Plan reduce_linear(const PlanRequest& request);
 plan::Plan reduce_chain(const PlanRequest& request);
 plan::Plan reduce_double_binary_tree(const PlanRequest& request);
 plan::Plan reduce_hierarchical(const PlanRequest& request);

@@ -64,6 +64,8 @@ const std::vector<Algorithm>& table() {
        yes, yes, yes, yes, no, reduce_direct},
       {reduce, "one_shot", "everybody publishes, the root adds up",
        yes, no, yes, yes, no, reduce_one_shot},
+      {reduce, "linear", "everybody sends its input to the root, which adds up; one step by puts alone",
+       no, no, yes, yes, no, reduce_linear},
       {reduce, "chain", "a pipeline through all ranks",
        no, no, no, yes, no, reduce_chain},
       {reduce, "double_binary_tree", "up two trees, half of the data each",

@@ -33,6 +33,7 @@ broadcast      *     *        direct
 broadcast      3-inf 0-16K    one_shot
 broadcast      *     0-4K     one_shot
 
+reduce         *     *        linear
 reduce         *     *        chain
 reduce         *     *        one_shot
 reduce         *     *        direct

@@ -180,6 +180,7 @@ TEST(Bytes, OneStepAlgorithmsSendEverybodyOneMessage) {
   for (int n = 2; n <= 16; ++n) {
     for (const Counts& c : counts_of(Collective::all_reduce, "staged_one_shot", n)) EXPECT_EQ(c.messages, n - 1);
     for (const Counts& c : counts_of(Collective::all_gather, "staged_direct", n)) EXPECT_EQ(c.pieces_put, n - 1);
+    EXPECT_EQ(total(counts_of(Collective::reduce, "linear", n)).pieces_put, n - 1);
   }
 }
 

@@ -88,11 +88,14 @@ TEST(Planner, TakesTheUsersWordBeforeTheModels) {
 
 TEST(Planner, KeepsToRankOrderInDeterministicMode) {
   Planner planner = planner_of(2, 2);
-  Demand demand = demand_of(Collective::all_reduce, 4, 1 << 20);
-  demand.deterministic = true;
-  const Choice choice = planner.choose(demand, 0).take();
-  EXPECT_TRUE(choice.algorithm->rank_order);
-  EXPECT_TRUE(choice.plan->rank_order);
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
+    Demand demand = demand_of(collective, 4, 1 << 20);
+    demand.deterministic = true;
+    const Result<Choice> choice = planner.choose(demand, 0);
+    ASSERT_TRUE(choice.ok()) << choice.status().message();
+    EXPECT_TRUE(choice.value().algorithm->rank_order);
+    EXPECT_TRUE(choice.value().plan->rank_order);
+  }
 }
 
 // What turns out to be dearer is not priced to its end; the result is that of pricing all.
