@@ -1,5 +1,5 @@
 # Tests between hosts, which are network namespaces here (scripts/hosts.py). Where those are not allowed they are skipped.
-tutti_tests(hosts LABELS hosts TIMEOUT 600 EXCLUDE collectives traffic)
+tutti_tests(hosts LABELS hosts TIMEOUT 600)
 get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 foreach(target ${targets})
   if(target MATCHES "^test_hosts_")
