@@ -19,6 +19,7 @@
 #include "device/memory_kind.h"
 #include "topology/discover.h"
 #include "transport/far_links.h"
+#include "transport/hosts/hosts.h"
 
 namespace tutti {
 
@@ -60,10 +61,17 @@ transport::Board& shared_board(transport::Transport& transport) {
   return *transport.window(first).board;
 }
 
+bool on_several_hosts(const Fabric& fabric, const std::vector<int>& members) {
+  const std::vector<int> hosts = fabric.host_of_member();
+  return std::any_of(members.begin(), members.end(), [&](int member) {
+    return hosts[static_cast<std::size_t>(member)] != hosts[static_cast<std::size_t>(members.front())];
+  });
+}
+
 /// What memory_limit leaves for messages that come before they are received.
 std::size_t room_for_messages(const transport::Transport& transport, const Options& options) {
   if (options.memory_limit == 0) return std::numeric_limits<std::size_t>::max();
-  const std::size_t taken = transport.sizes().bytes() + executor::HostExecutor::kBounceBytes;
+  const std::size_t taken = transport.memory() + executor::HostExecutor::kBounceBytes;
   return options.memory_limit - std::min(taken, options.memory_limit);
 }
 
@@ -84,17 +92,17 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
   sizes.mailbox = std::clamp(std::bit_floor(kMailboxes / static_cast<std::size_t>(ranks)), kLeastMailbox, kMostMailbox);
   std::size_t scratch = std::max(static_cast<std::size_t>(options::bytes(Option::scratch)), kLeastScratch);
   if (far) scratch *= kFarScratch;
+  std::size_t taken = 0;
   for (;; scratch /= 2, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
-    sizes.published_half = sizes.scratch_half;
-    if (options.memory_limit == 0 || sizes.bytes() + executor::HostExecutor::kBounceBytes <= options.memory_limit) {
-      return sizes;
-    }
+    sizes.published_half = far ? transport::kCacheLine : sizes.scratch_half;  // nobody reads it across hosts
+    taken = (far ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::HostExecutor::kBounceBytes;
+    if (options.memory_limit == 0 || taken <= options.memory_limit) return sizes;
     if (scratch / 2 < kLeastScratch) break;
   }
   return Status(Code::memory_limit,
-                fmt::format("a communicator of {} ranks takes at least {} bytes; memory_limit is {}", ranks,
-                            sizes.bytes() + executor::HostExecutor::kBounceBytes, options.memory_limit));
+                fmt::format("a communicator of {} ranks takes at least {} bytes; memory_limit is {}", ranks, taken,
+                            options.memory_limit));
 }
 
 Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared_ptr<Fabric> fabric,
@@ -102,7 +110,7 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
                                                                      std::uint64_t scope, const Options& options,
                                                                      const Exchange& exchange) {
   Result<transport::WindowSizes> sizes =
-      window_sizes(static_cast<int>(members.size()), options, fabric->wire_info() != nullptr);
+      window_sizes(static_cast<int>(members.size()), options, on_several_hosts(*fabric, members));
   Result<std::unique_ptr<planner::Planner>> planner = sizes.status();
   if (sizes.ok()) planner = planner_of(*fabric, members, sizes.value(), kFarSlice);
   for (const Status& status : {sizes.status(), planner.status()}) {
@@ -501,7 +509,7 @@ Explanation TuttiCommunicator::explain_last_call() const {
 MemoryReport TuttiCommunicator::memory() const {
   queue_.wait_idle();
   MemoryReport report;
-  report.scratch = transport_->sizes().bytes() + executor_.bounce_bytes();
+  report.scratch = transport_->memory() + executor_.bounce_bytes();
   if (device_half_) report.scratch += device_half_->memory();
   report.messages = transfers_.unexpected_bytes();
   report.plans = planner_->memory();

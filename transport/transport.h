@@ -212,6 +212,8 @@ class Transport {
   virtual ~Transport() = default;
   virtual const Capabilities& capabilities() const = 0;
   virtual const WindowSizes& sizes() const = 0;
+  /// What it takes of this rank's memory.
+  virtual std::size_t memory() const { return sizes().bytes(); }
   /// The window of `rank` (own rank included). Valid as long as the transport.
   virtual const Window& window(int rank) const = 0;
 

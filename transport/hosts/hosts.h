@@ -47,6 +47,7 @@ class HostsTransport final : public Transport, public FarLinks {
 
   const Capabilities& capabilities() const override { return capabilities_; }
   const WindowSizes& sizes() const override { return sizes_; }
+  std::size_t memory() const override { return exposed_bytes(sizes_); }
   const Window& window(int rank) const override { return windows_[static_cast<std::size_t>(rank)]; }
   void warm() override { near_->warm(); }
   FarLinks* far_links() override { return this; }
