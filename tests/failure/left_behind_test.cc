@@ -52,7 +52,7 @@ std::size_t arena_bytes() {
   transport::Arena& arena = *transport::Arena::process().value();
   Status made;
   transport::WindowSizes smallest;
-  const std::size_t offset = transport::make_window_in(arena, smallest, made);
+  const std::size_t offset = transport::make_window_in(arena, smallest.bytes(), made);
   if (made.ok()) transport::Arena::deallocate(arena.base() + offset);
   return arena.allocated();
 }
