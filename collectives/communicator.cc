@@ -154,9 +154,9 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
     const auto found = std::find(members_.begin(), members_.end(), member);
     if (code == Code::peer_died && found != members_.end()) {
-      (void)health_.fail_quietly(code, waiter_.death_text(static_cast<int>(found - members_.begin())));
+      health_.fail_quietly(code, waiter_.death_text(static_cast<int>(found - members_.begin())));
     } else {
-      (void)health_.fail_quietly(code, message);
+      health_.fail_quietly(code, message);
     }
   });
   if (const std::string& path = options::text(Option::trace); !path.empty()) {

@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::int64_t kPartNs = 1'000'000'000;  // for far ranks that end their communicator a little later
 
-}  // namespace
+/// Where a far rank tells that it has sent its last in this lane: signals of lanes do not wait for each other.
+std::atomic<std::uint64_t>& last_in(Board& board, int lane) { return board.regroup.alive[2 * lane]; }
 
-void HostsTransport::Unmap::operator()(std::byte* p) const { munmap(p, bytes); }
+}  // namespace
 
 Result<std::unique_ptr<HostsTransport>> HostsTransport::connect(Setup setup) {
   const std::vector<std::string> keys = std::move(setup.keys);
@@ -53,7 +54,7 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
     if (memory == MAP_FAILED) {
       return Status(Code::memory_limit, fmt::format("no address space for the {} bytes of a far rank's draft", bytes));
     }
-    peer(r).draft = {static_cast<std::byte*>(memory), Unmap{bytes}};
+    peer(r).draft = {static_cast<std::byte*>(memory), [bytes](std::byte* p) { munmap(p, bytes); }};
     TUTTI_ASSIGN(peer(r).region, wire_->attach(member(r), keys[static_cast<std::size_t>(r)]));
     Window& window = windows_[static_cast<std::size_t>(r)] = window_at(peer(r).draft.get(), sizes_);
     window.board = reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r));
@@ -62,10 +63,13 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
 }
 
 HostsTransport::~HostsTransport() {
-  const Pulse& pulse = windows_[static_cast<std::size_t>(rank_)].board->pulse;
+  const Pulse& pulse = near_->window(rank_).board->pulse;
   const Gone all_gone = gone();
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (peer(r).region == 0 || !far(r)) continue;
+    for (int lane = 0; lane < sizes_.lanes; ++lane) {
+      (void)signal(r, lane, &last_in(mirror_at(r), lane), 1, 0, Push::now);
+    }
     (void)signal(r, 0, &mirror_at(r).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
   }
   bool left = all_gone();
@@ -75,19 +79,35 @@ HostsTransport::~HostsTransport() {
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (peer(r).region != 0) wire_->detach(peer(r).region);
   }
-  keep_(left ? Gone([] { return true; }) : all_gone);
+  keep_(all_gone);
 }
 
 HostsTransport::Gone HostsTransport::gone() const {
-  std::vector<std::pair<int, const Board*>> mirrors;  // member, what it writes
+  struct Far {
+    int member;
+    Board* mirror;
+    std::shared_ptr<std::byte> draft;
+  };
+  std::vector<Far> all;
   for (int r = 0; r < sizes_.ranks; ++r) {
-    if (far(r)) mirrors.emplace_back(member(r), reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r)));
-  }
-  return [mirrors = std::move(mirrors), wire = wire_, alive = alive_, own = own_] {
-    for (const auto& [member, mirror] : mirrors) {
-      const bool departed = mirror->pulse.departed.load(std::memory_order_acquire) != 0;
-      if (!departed && wire->broken(member).ok() && alive(member)) return false;
+    const Peer& peer = peers_[static_cast<std::size_t>(r)];
+    if (peer.draft != nullptr) {
+      all.push_back({member(r), reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r)), peer.draft});
     }
+  }
+  // A wire that has ended with its job's last communicator moves nothing any more.
+  return [all = std::move(all), weak = std::weak_ptr<Wire>(wire_), alive = alive_, own = own_, lanes = sizes_.lanes] {
+    const std::shared_ptr<Wire> wire = weak.lock();
+    if (wire == nullptr) return true;
+    (void)wire->progress();
+    for (const Far& far : all) {
+      bool departed = true;
+      for (int lane = 0; lane < lanes; ++lane) {
+        departed = departed && last_in(*far.mirror, lane).load(std::memory_order_acquire) != 0;
+      }
+      if (!departed && wire->broken(far.member).ok() && alive(far.member)) return false;
+    }
+    if (!wire->idle()) return false;
     wire->conceal(own);
     return true;
   };

@@ -74,12 +74,8 @@ class HostsTransport final : public Transport, public FarLinks {
   void doze(std::chrono::nanoseconds most) override { wire_->doze(most); }
 
  private:
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(std::byte* p) const;
-  };
   struct Peer {
-    std::unique_ptr<std::byte, Unmap> draft{nullptr, Unmap{0}};  // null: the rank is near
+    std::shared_ptr<std::byte> draft;  // null: the rank is near. The wire may be reading it after this object's end
     Region region = 0;
   };
 

@@ -29,8 +29,8 @@ using bootstrap::Token;
 
 // What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
 struct Card {
-  char machine[64] = {};  // boot id, network and process namespace (shares abstract sockets and pids), TUTTI_HOST
-  char socket[64] = {};   // where descriptors are received
+  char machine[192] = {};  // boot id, network and process namespace (shares abstract sockets and pids), TUTTI_HOST
+  char socket[64] = {};    // where descriptors are received
   unsigned char token[16] = {};
   std::int64_t pid = 0;
   std::uint64_t arena_bytes = 0;
@@ -50,7 +50,10 @@ std::string machine_identity() {
   return fmt::format("{}/{}/{}/{}", boot, network.st_ino, processes.st_ino, options::text(Option::host));
 }
 
-void put_text(char (&field)[64], const std::string& text) { std::strncpy(field, text.c_str(), sizeof(field) - 1); }
+template <std::size_t size>
+void put_text(char (&field)[size], const std::string& text) {
+  std::strncpy(field, text.c_str(), sizeof(field) - 1);
+}
 
 // Owns the descriptor behind a ShmProcess.
 std::shared_ptr<const ShmProcess> own_process(ShmProcess process) {

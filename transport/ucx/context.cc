@@ -27,6 +27,7 @@ constexpr const char* kKeepalive = "5s";
 constexpr const char* kTcpSend = "64k";
 constexpr const char* kTcpReceive = "256k";
 
+constexpr std::size_t kLeastParcel = 256;
 constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
 
 /// The interface that has the address; empty: none.
@@ -136,6 +137,10 @@ Status Context::start_worker() {
   attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
   TUTTI_TRY(check(ucp_.worker_query(worker_, &attributes), "ucp_worker_query"));
   parcel_bytes_ = std::min(kParcel, attributes.max_am_header);
+  if (parcel_bytes_ < kLeastParcel) {
+    return unsupported(
+        fmt::format("UCX: {} takes headers of {} bytes; expected at least {}", devices_, parcel_bytes_, kLeastParcel));
+  }
 
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;

@@ -84,6 +84,8 @@ class Links final : public transport::Wire {
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
     int outstanding = 0;              // messages that have not left
+    bool sent = false;                // something, since the last flush
+    void* flush = nullptr;            // the request that tells when it has left UCX's own buffers too
     bool heard = false;               // of the peer, while there is no endpoint yet
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
@@ -106,6 +108,8 @@ class Links final : public transport::Wire {
   Status connect(Link& link);
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
   void send(Link& link, int lane);
+  /// Whether nothing that was sent is left in this process.
+  bool has_left(Link& link);
   void settle(Sending& sending);
   void large_put(Link& link, int lane, const Attached& to, std::size_t at, const std::byte* from, std::size_t bytes,
                  Ticket& ticket);
@@ -129,7 +133,6 @@ class Links final : public transport::Wire {
 
   const WireJob job_;
   WireInfo info_;
-  std::unique_ptr<Context> context_;
   int bell_ = -1;  // rings for who dozes while another thread moves things
   std::atomic<int> dozing_{0};
   std::atomic<std::uint64_t> moves_{0};  // progress() calls that have moved something
@@ -148,6 +151,9 @@ class Links final : public transport::Wire {
   std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed
   std::vector<void*> closings_;  // requests of closing them
   bool has_news_ = false;        // something for tidy()
+
+  // Ends first: ending it calls back for what is still under way.
+  std::unique_ptr<Context> context_;
 };
 
 }  // namespace tutti::ucx

@@ -202,6 +202,7 @@ void Link::take(const ibv_wc& completion) {
 void Link::break_off(Code code, const std::string& why) {
   if (!broken_.ok()) return;
   broken_ = Status(code, fmt::format("verbs: the link to {} by {} is broken: {}", who_, rail_.text(), why));
+  broken_at_ns_ = now_ns();
   held_ = 0;
   held_bytes_ = 0;
   ibv_qp_attr attributes{};

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "transport/verbs/address.h"
 #include "transport/verbs/flow.h"
 #include "transport/verbs/rail.h"
@@ -74,7 +75,9 @@ class Link {
   void take(const ibv_wc& completion);
 
   /// The source of write `number` is not read any more.
-  bool settled(std::uint64_t number) const { return number <= window_.completed() || finished(); }
+  bool settled(std::uint64_t number) const {
+    return number <= window_.completed() || (!broken_.ok() && number > sent_) || finished();
+  }
   /// Nothing is under way, and the device has told so. A probe makes it tell.
   bool idle() const { return window_.idle() || finished(); }
   const Status& broken() const { return broken_; }
@@ -90,8 +93,11 @@ class Link {
 
   Link(Rail& rail, std::uint64_t place, std::string who, const Staging& staging);
   Status create();
-  /// Broken, and all that the device had has come back.
-  bool finished() const { return !broken_.ok() && window_.completed() >= sent_; }
+  /// Broken, and all that the device had has come back: what the peer had acknowledged and nobody asked about does not,
+  /// so the device is given a second.
+  bool finished() const {
+    return !broken_.ok() && (window_.completed() >= sent_ || now_ns() - broken_at_ns_ > 1'000'000'000);
+  }
   Held& next(bool asks, std::size_t bytes, const Remote& to, std::uint64_t& number);
 
   Rail& rail_;
@@ -108,6 +114,7 @@ class Link {
   std::size_t held_bytes_ = 0;
   std::uint64_t sent_ = 0;  // number of the last write that the device has
   Status broken_;
+  std::int64_t broken_at_ns_ = 0;
 };
 
 }  // namespace tutti::transport::verbs

@@ -73,6 +73,7 @@ class RcWire final : public Wire {
   bool poll();
   void send_all();
   void probe_silent_links();
+  Status told(const Link& link);
   void spread_breaks();
   void finish();
 

@@ -82,6 +82,14 @@ const RcWire::Exposed* RcWire::exposure_of(const std::byte* from, std::size_t by
   return at <= found->second.bytes && bytes <= found->second.bytes - at ? &found->second : nullptr;
 }
 
+/// Whether the device has taken what was sent; else the other rails break too.
+Status RcWire::told(const Link& link) {
+  if (link.broken().ok()) return {};
+  any_break_ = true;
+  spread_breaks();
+  return link.broken();
+}
+
 Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                    Ticket& ticket) {
   const std::lock_guard lock(mutex_);
@@ -106,7 +114,7 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
     done += piece;
     if (link->held_bytes() >= kSentAtOnce) link->send();
   }
-  return {};
+  return told(*link);
 }
 
 Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
@@ -119,7 +127,7 @@ Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint
                          {there.address + sizeof count, there.key}));
   TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&count), sizeof count, there));
   if (push == Push::now) link->send();
-  return link->broken();
+  return told(*link);
 }
 
 }  // namespace tutti::transport::verbs

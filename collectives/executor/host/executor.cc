@@ -210,7 +210,9 @@ Status HostExecutor::look_for_intruders() {
   for (int peer = 0; peer < ranks_; ++peer) {
     const Peer& p = peers_[static_cast<std::size_t>(peer)];
     if (link(peer, 0, 0).far) {  // its records have gaps
-      if (p.entered < sequence_ && has_entered(peer, sequence_)) TUTTI_TRY(compare(peer, sequence_));
+      const auto& record = board_of(peer).calls[sequence_ % transport::kCallRing];
+      const bool same = record.sequence.load(std::memory_order_acquire) == sequence_;
+      if (p.entered < sequence_ && same) TUTTI_TRY(compare(peer, sequence_));
       continue;
     }
     while (peer != rank_ && p.entered < sequence_ && has_entered(peer, p.entered + 1)) {

@@ -62,14 +62,13 @@ Status Health::fail(Code code, const std::string& message) {
   return status();
 }
 
-Status Health::fail_quietly(Code code, const std::string& message) {
+void Health::fail_quietly(Code code, const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     if (pending_ || claim()) publish(code, message);
     pending_ = false;
   }
   verdict_.notify_all();
-  return status();
 }
 
 void Health::set_tell(std::function<bool(Code, const std::string&)> tell) {

@@ -29,7 +29,7 @@ class Health {
   Status fail(Code code, const std::string& message);
   /// As fail, for a failure that came from elsewhere and need not be told again; it is the verdict where this rank has
   /// claimed another.
-  Status fail_quietly(Code code, const std::string& message);
+  void fail_quietly(Code code, const std::string& message);
 
   /// `tell` returns whether a verdict follows.
   void set_tell(std::function<bool(Code, const std::string&)> tell);

@@ -115,6 +115,7 @@ void Transfers::pass_filled(int peer) {
   const std::byte* slot = out.box.last();
   const std::size_t bytes = sizeof(SlotHeader) + reinterpret_cast<const SlotHeader*>(slot)->payload_bytes;
   (void)far_->put(peer, 0, slot, slot, bytes, ticket);
+  std::erase_if(unsettled_, [this](transport::Ticket t) { return far_->settled(t); });
   if (ticket != 0) unsettled_.push_back(ticket);
   (void)far_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Push::now);
 }

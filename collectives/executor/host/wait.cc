@@ -27,7 +27,6 @@ constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 constexpr std::int64_t kBeatEveryNs = 50'000'000;    // to ranks on other hosts
 constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment before the meeting place tells of a death
-constexpr std::int64_t kRecordNs = 1'000'000'000;    // for a record that comes in another lane than the signal
 constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
@@ -203,15 +202,18 @@ Status Waiter::look_around(Patience& patience, int peer) {
 }
 
 Status Waiter::unreachable(int peer, const Status& why) {
-  if (why.code() == Code::peer_died) return health_.fail(Code::peer_died, death_text(peer));
-  return health_.fail(why.code(),
+  if (why.code() == Code::peer_died && !far(peer)) return health_.fail(Code::peer_died, death_text(peer));
+  // A far process whose link is broken may well live; if not, the meeting place would have told.
+  return health_.fail(far(peer) ? Code::system : why.code(),
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity(peer), name_(peer), why.message()));
 }
 
 Status Waiter::lost(int peer, const Status& why) {
   for (const std::int64_t since = now_ns(); now_ns() - since < kLostNs && !health_.failed();) {
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
-    breathe();
+    // Whoever has closed its communicator did its part, and wants nothing any more.
+    if (transport_.window(peer).board->pulse.departed.load(std::memory_order_acquire) != 0) return {};
+    if (!far_->progress()) breathe();
   }
   return health_.failed() ? health_.status() : unreachable(peer, why);
 }
@@ -247,7 +249,8 @@ Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& mine = transport_.window(rank_).board->calls[sequence % kCallRing];
   const CallRecord& theirs = transport_.window(peer).board->calls[sequence % kCallRing];
   for (const std::int64_t since = now_ns(); far(peer) && theirs.sequence.load(std::memory_order_acquire) < sequence &&
-                                            now_ns() - since < kRecordNs && !health_.failed();) {
+                                            now_ns() - since < timeout_ns() && far_->broken(peer).ok() &&
+                                            transport_.alive(peer) && !health_.failed();) {
     serve_far(now_ns(), kFarDoze);
   }
   // No second look at the sequence is needed: see HostExecutor::keep_in_sight().

@@ -109,8 +109,8 @@ class Waiter {
   Status overdue(const PendingTransfers::Overdue& transfer);
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
-  /// The failure after the link to a far `peer` has broken: its death, of which the meeting place tells within a moment
-  /// if it is one, or else `why`.
+  /// After the link to a far `peer` has broken. Ok: it has closed its communicator, and nobody misses what goes to it.
+  /// Else the failure: its death, of which the meeting place tells within a moment if it is one, or `why`.
   Status lost(int peer, const Status& why);
 
   /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may
