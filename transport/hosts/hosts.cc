@@ -67,10 +67,10 @@ HostsTransport::~HostsTransport() {
   const Gone all_gone = gone();
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (peer(r).region == 0 || !far(r)) continue;
+    (void)signal(r, 0, &mirror_at(r).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
     for (int lane = 0; lane < sizes_.lanes; ++lane) {
       (void)signal(r, lane, &last_in(mirror_at(r), lane), 1, 0, Push::now);
     }
-    (void)signal(r, 0, &mirror_at(r).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
   }
   bool left = all_gone();
   for (const std::int64_t since = now_ns(); !left && now_ns() - since < kPartNs; left = all_gone()) {

@@ -84,8 +84,6 @@ class Links final : public transport::Wire {
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
     int outstanding = 0;              // messages that have not left
-    bool sent = false;                // something, since the last flush
-    void* flush = nullptr;            // the request that tells when it has left UCX's own buffers too
     bool heard = false;               // of the peer, while there is no endpoint yet
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
@@ -108,8 +106,6 @@ class Links final : public transport::Wire {
   Status connect(Link& link);
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
   void send(Link& link, int lane);
-  /// Whether nothing that was sent is left in this process.
-  bool has_left(Link& link);
   void settle(Sending& sending);
   void large_put(Link& link, int lane, const Attached& to, std::size_t at, const std::byte* from, std::size_t bytes,
                  Ticket& ticket);
