@@ -5,8 +5,9 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 
+# fmt as a library, not as headers alone: the latter made a compilation take up to five times as long.
 add_library(tutti_third_party INTERFACE)
-target_link_libraries(tutti_third_party INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json
+target_link_libraries(tutti_third_party INTERFACE fmt::fmt nlohmann_json::nlohmann_json
   PkgConfig::SODIUM Threads::Threads ${CMAKE_DL_LIBS})
 
 set_property(GLOBAL PROPERTY TUTTI_SUMMARY "")

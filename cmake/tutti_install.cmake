@@ -13,7 +13,7 @@ endif()
 
 # The static library leaves these to the program; tuttiConfig.cmake finds them.
 target_link_libraries(tutti_static INTERFACE
-  $<INSTALL_INTERFACE:PkgConfig::TUTTI_SODIUM> $<INSTALL_INTERFACE:Threads::Threads>)
+  $<INSTALL_INTERFACE:PkgConfig::TUTTI_SODIUM> $<INSTALL_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:Threads::Threads>)
 
 set(tutti_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 install(DIRECTORY ${tutti_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)

@@ -2,7 +2,7 @@
 # often have none: what they lack of Debian's packages lies unpacked in .carry/ (made by --carry where there is a network).
 #
 # Stages take minutes each, and can be run one by one: a machine may be lent for a while only. Nothing is installed.
-gpu_packages=(libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libsodium-dev libsodium23
+gpu_packages=(libfmt-dev libfmt9 nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libsodium-dev libsodium23
   pkgconf pkgconf-bin libpkgconf3)
 gpu_carry_most_mib=64
 gpu_stages=(build test sanitize bench)
