@@ -164,6 +164,11 @@ MODES = {function.__name__: function for function in (
     interrupted_receiving, interrupted_in_destroy, raised_under_way, aborted)}
 
 
+def say(line: dict[str, object]) -> None:
+    """In one write: print makes two, and other threads write of the failure at the same time."""
+    os.write(1, f"{json.dumps(line)}\n".encode())
+
+
 def main() -> None:
     mode = sys.argv[1]
     torch.set_num_threads(1)
@@ -174,10 +179,10 @@ def main() -> None:
     try:
         dist.barrier()  # all have the group before anything goes wrong: who is still making it is told there
         MODES[mode](rank, rank == dist.get_world_size() - 1)
-        print(json.dumps({"rank": rank, "error": None}), flush=True)
+        say({"rank": rank, "error": None})
     except BaseException as error:
-        print(json.dumps({"rank": rank, "error": type(error).__name__, "text": str(error), "kinds": [
-            kind.__name__ for kind in type(error).__mro__], "seconds": time.monotonic() - begin}), flush=True)
+        say({"rank": rank, "error": type(error).__name__, "text": str(error), "kinds": [
+            kind.__name__ for kind in type(error).__mro__], "seconds": time.monotonic() - begin})
         raise
     finally:
         if mode != "raised":
