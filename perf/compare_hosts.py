@@ -13,6 +13,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 
 import hosts as on_hosts  # noqa: E402
+import compare_plots  # noqa: E402
 from compare_goals import KIB, MIB, geometric_mean, print_size  # noqa: E402
 from compare_measure import describe_failure  # noqa: E402
 
@@ -326,13 +327,7 @@ def draw(found, pyplot, folder):
                 sizes = sorted(by_size)
                 axis.plot(sizes, [by_size[size] for size in sizes], "--" if name == "tcp" else "-", color=COLOURS[name],
                           label="TCP alone" if name == "tcp" else name, marker="o", markersize=2.5, linewidth=1.3)
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.set_title(f"{collective}, {hosts} x {each}, {rate or 'no limit'}", fontsize=9)
-            axis.set_xlabel("size (bytes)", fontsize=8)
-            axis.set_ylabel("time (us)", fontsize=8)
-            axis.tick_params(labelsize=7)
-            axis.grid(True, which="major", alpha=0.3)
+            compare_plots.over_sizes(axis, f"{collective}, {hosts} x {each}, {rate or 'no limit'}", "time (us)")
     axes.flat[0].legend(fontsize=7)
     figure.tight_layout()
     path = folder / "hosts.png"

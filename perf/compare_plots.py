@@ -13,6 +13,17 @@ def series(medians, ranks, collective, contender):
     return [size for size, _ in points], [time for _, time in points]
 
 
+def over_sizes(axis, title, what):
+    """The dress of a panel that shows `what` over the size."""
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_title(title, fontsize=9)
+    axis.set_xlabel("size (bytes)", fontsize=8)
+    axis.set_ylabel(what, fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.grid(True, which="major", alpha=0.3)
+
+
 def draw_panel(axis, arguments, collection, medians, ranks, collective, bandwidth):
     work = compare_goals.LIMIT_OF.get(collective, "copy")
     both = ["tutti registered", "tutti deterministic"]
@@ -26,13 +37,7 @@ def draw_panel(axis, arguments, collection, medians, ranks, collective, bandwidt
             label = "machine's limit" if contender == "limit" else contender
             style = "--" if contender == "limit" else "-"
             axis.plot(sizes, times, style, color=COLOURS[contender], label=label, marker="o", markersize=2.5, linewidth=1.3)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.set_title(f"{collective}, {ranks} ranks", fontsize=10)
-    axis.set_xlabel("size (bytes)", fontsize=8)
-    axis.set_ylabel("bus bandwidth (GB/s)" if bandwidth else "time (us)", fontsize=8)
-    axis.tick_params(labelsize=7)
-    axis.grid(True, which="major", alpha=0.3)
+    over_sizes(axis, f"{collective}, {ranks} ranks", "bus bandwidth (GB/s)" if bandwidth else "time (us)")
 
 
 def draw(arguments, collection, medians, drawings=()):

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import tempfile
 
+import compare_plots
 import compare_training
 from compare_goals import KIB, geometric_mean, print_size
 from compare_measure import describe_failure, run_program
@@ -244,13 +245,7 @@ def draw(found, pyplot, folder):
             for backend, by_size in times_of(report, name).items():
                 axis.plot(list(by_size), list(by_size.values()), color=COLOURS.get(backend, "black"), label=backend,
                           marker="o", markersize=2.5, linewidth=1.3)
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.set_title(f"{name}, {report['ranks']} ranks", fontsize=9)
-            axis.set_xlabel("size (bytes)", fontsize=8)
-            axis.set_ylabel("time (us)", fontsize=8)
-            axis.tick_params(labelsize=7)
-            axis.grid(True, which="major", alpha=0.3)
+            compare_plots.over_sizes(axis, f"{name}, {report['ranks']} ranks", "time (us)")
     axes.flat[0].legend(fontsize=7)
     figure.tight_layout()
     path = folder / "torch_calls.png"

@@ -203,4 +203,22 @@ inline std::string check(const AnyCall& call, Field& field, int rank, int ranks,
   return wrong;
 }
 
+/// Random calls of at most `most` elements, each checked, until one fails; the barrier after it is to fail as well.
+/// Place: of a rank among processes or on hosts (failure/processes.h, hosts/job.h).
+template <class Place>
+void call_until_failure(const Place& place, Communicator comm, std::uint32_t seed, std::size_t most, bool registered) {
+  Field field(most * 8 * static_cast<std::size_t>(place.size()), registered);
+  std::mt19937 random(seed);
+  for (int salt = 0;; ++salt) {
+    const AnyCall call = random_call(random, place.size(), most);
+    if (place.fails([&] { perform(comm, call, field, salt); })) break;
+    if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
+      place.give_up(wrong);
+    }
+    field.mark_recv();
+    place.step();
+  }
+  place.fails([&] { comm.barrier(); });
+}
+
 }  // namespace tutti::testing

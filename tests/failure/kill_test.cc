@@ -13,23 +13,6 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kMost = 60'000;  // elements
 
-// Random calls, the same on every rank, until one fails; then one more.
-void call_until_failure(const Place& place, std::uint32_t seed, bool registered) {
-  Communicator comm = place.join(with_timeout(60s));
-  Field field(kMost * 8 * static_cast<std::size_t>(place.size()), registered);
-  std::mt19937 random(seed);
-  for (int salt = 0;; ++salt) {
-    const AnyCall call = random_call(random, place.size(), kMost);
-    if (place.fails([&] { perform(comm, call, field, salt); })) break;
-    if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
-      place.give_up(wrong);
-    }
-    field.mark_recv();
-    place.step();
-  }
-  place.fails([&] { comm.barrier(); });
-}
-
 // Expects every survivor's two errors to be the same sentence, in time, about one of the victims.
 void expect_peer_died(const Processes& ranks, int size, const std::vector<int>& victims, std::int64_t killed_ns) {
   std::string sentence;
@@ -61,7 +44,9 @@ void kill_at_random(int size, int victims_wanted, int tries) {
     const std::vector<int> victims(all.begin(), all.begin() + victims_wanted);
     const int after = 1 + static_cast<int>(random() % 50);
     SCOPED_TRACE("try " + std::to_string(i) + ": kills rank " + std::to_string(victims[0]));
-    Processes ranks(size, [&](const Place& place) { call_until_failure(place, seed, registered); });
+    Processes ranks(size, [&](const Place& place) {
+      call_until_failure(place, place.join(with_timeout(60s)), seed, kMost, registered);
+    });
     ASSERT_TRUE(ranks.wait_progress(victims[0], after)) << ranks.output(victims[0]);
     // Somewhere inside whatever it does next.
     const std::int64_t wait_until = now_ns() + static_cast<std::int64_t>(random() % 300'000);

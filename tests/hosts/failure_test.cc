@@ -16,21 +16,8 @@ using ::testing::HasSubstr;
 constexpr std::size_t kMost = 60'000;  // elements
 constexpr double kSlack = 2.0;         // seconds that an error may come after its deadline
 
-// Random calls, the same on every rank, until one fails; then one more.
 void call_until_failure(const Place& place, std::uint32_t seed, std::chrono::milliseconds timeout) {
-  Communicator comm = Communicator::from_environment(with_timeout(timeout));
-  Field field(kMost * 8 * static_cast<std::size_t>(place.size()), seed % 2 == 0);
-  std::mt19937 random(seed);
-  for (int salt = 0;; ++salt) {
-    const AnyCall call = random_call(random, place.size(), kMost);
-    if (place.fails([&] { perform(comm, call, field, salt); })) break;
-    if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
-      place.give_up(wrong);
-    }
-    field.mark_recv();
-    place.step();
-  }
-  place.fails([&] { comm.barrier(); });
+  testing::call_until_failure(place, Communicator::from_environment(with_timeout(timeout)), seed, kMost, seed % 2 == 0);
 }
 
 double seconds(std::int64_t from_ns, std::int64_t to_ns) { return static_cast<double>(to_ns - from_ns) * 1e-9; }
