@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
-#include <sstream>
 
 #include "base/options.h"
 #include "topology/discover.h"
@@ -48,7 +48,10 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
     topology::HostOfJob& host = found.emplace_back();
     host.found = one.take();
     host.goes_by = part.substr(1, end - 1);
-    std::istringstream(host.goes_by) >> host.gb_per_s >> host.latency_us;
+    // Not by a stream, which reads as the program's locale has it: 2.5 as 2 where a comma is what begins a fraction.
+    const char* last = host.goes_by.data() + host.goes_by.size();
+    const auto figure = std::from_chars(host.goes_by.data(), last, host.gb_per_s);
+    (void)std::from_chars(std::min(figure.ptr + 1, last), last, host.latency_us);
   }
   return topology::of_job(found, hosts);
 }

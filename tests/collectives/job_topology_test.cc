@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <locale>
+
 #include "tests/transport/bootstrap_support.h"
 #include "topology/graph.h"
 #include "topology/text.h"
@@ -41,6 +43,25 @@ TEST(ExchangeTopology, AllRanksHaveTheSame) {
   EXPECT_EQ(graph.route(0, 1).gb_per_s, 2);
   EXPECT_EQ(graph.route(1, 4).gb_per_s, 1);
   EXPECT_NEAR(graph.route(0, 1).latency_us, 12, 1);
+}
+
+/// As in Germany: 1234.5 is 1.234,5.
+struct CommaForPoint : std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(ExchangeTopology, TheProgramsLocaleIsNoMatter) {
+  const std::locale before = std::locale::global(std::locale(std::locale(), new CommaForPoint));
+  const auto all = exchange({0, 1}, {2.5, 1234.75});
+  std::locale::global(before);
+  for (const auto& one : all) {
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    const topology::Graph graph = topology::Graph::of(one.value()).take();
+    EXPECT_EQ(graph.route(0, 1).gb_per_s, 2.5);
+    EXPECT_NEAR(graph.route(0, 1).latency_us, 12, 1);
+  }
 }
 
 TEST(ExchangeTopology, AFailureIsThatOfAllRanks) {
