@@ -26,13 +26,30 @@ suite() {
   printf '%s\n' "${summary[-1]}"
 }
 
+# may_stall COMMAND...: once more, if somebody waited in vain. Under loss a connection of Soft-RoCE (Linux 6.1) has been
+# seen to move nothing for a minute, neither data nor an error, while others went on: once in some sixty runs. Then what
+# the devices count is shown. Wrong data fails at once.
+exec 3>&1
+may_stall() {
+  local log=/run/may_stall.log status=0 device
+  "$@" > $log 2>&1 || status=$?
+  if [ $status != 0 ] && grep -q 'waits in vain' $log && ! grep -q 'first_wrong' $log; then
+    for device in rxe2 rxe3; do grep -H . /sys/class/infiniband/$device/ports/1/hw_counters/* | grep -v ':0$' >&3; done
+    printf 'a connection stalled; the tests run once more\n' >&3
+    "$@"
+  else
+    cat $log
+    return $status
+  fi
+}
+
 suite "verbs, devices to themselves" $tests/test_transport_verbs_wire \
   --gtest_filter='Devices/*Processes:Devices/*AnyThreadMayCall*:Devices/*PeersAndLanes*'
 export TUTTI_TEST_CABLE=rxe2,rxe3
 suite "verbs, over a cable" $tests/test_transport_verbs_wire \
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*PeersAndLanes*Processes:Cable/*ADeadPeer*Processes'
 for end in cable0 cable1; do tc qdisc add dev $end root netem loss 1% || failed=$((failed + 1)); done
-suite "verbs, over a cable that loses one packet in a hundred" $tests/test_transport_verbs_wire \
+suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/test_transport_verbs_wire \
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes'
 for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
