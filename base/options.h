@@ -42,8 +42,9 @@ enum class Option : int {
   network,
   host,
   verbs_devices,
+  tuning,
 };
-inline constexpr int kOptions = 24;
+inline constexpr int kOptions = 25;
 
 namespace options {
 

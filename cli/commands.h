@@ -13,5 +13,6 @@ void add_options(CLI::App& app, int& exit_code);
 void add_selection(CLI::App& app, int& exit_code);
 void add_topology(CLI::App& app, int& exit_code);
 void add_explain(CLI::App& app, int& exit_code);
+void add_tune(CLI::App& app, int& exit_code);
 
 }  // namespace tutti::cli

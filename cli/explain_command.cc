@@ -1,12 +1,15 @@
 // tutti explain: every way to serve a call on a topology, with its predicted time, and which is chosen.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/commands.h"
 #include "cli/names.h"
 #include "cli/topology_command.h"
 #include "collectives/planner/candidates.h"
+#include "collectives/planner/table.h"
 #include "topology/graph.h"
 
 namespace tutti::cli {
@@ -49,15 +52,38 @@ void print_candidates(const topology::Graph& graph, const std::vector<planner::C
   }
 }
 
+using Found = std::optional<planner::FoundTable>;
+
+/// The costs that were measured: those of this host where it is this that is asked about, else those that are named.
+Result<Found> table_of(const TopologySource& source, const topology::Topology& topology) {
+  if (!source.is_this_host() && options::text(Option::tuning).empty()) return Found();
+  return planner::find_table(planner::table_name(topology.hosts.front(), ""));
+}
+
+std::string costs_in_words(const Found& found) {
+  if (!found) return "costs are assumed; 'tutti tune' measures this host's";
+  return fmt::format("costs as measured on {} by {} ranks, {} ({})", found->table.measured_on, found->table.ranks,
+                     found->table.date, found->path);
+}
+
 int show(const Settings& settings) {
   if (const Status status = options::check(); !status.ok()) return fail(status.message());
   const auto collective = collective_of(settings.collective);
   if (!collective) return fail("no collective is called " + quote(settings.collective) + "; there are" + all_names());
   const Result<std::uint64_t> bytes = parse_bytes(settings.bytes);
   if (!bytes.ok()) return fail("--bytes: " + bytes.status().message());
-  const Result<topology::Topology> t = topology_of(settings.source);
+  Result<topology::Topology> t = topology_of(settings.source);
   if (!t.ok()) return fail(t.status().message());
-  const Result<topology::Graph> graph = topology::Graph::of(t.value());
+  const Result<Found> table = table_of(settings.source, t.value());
+  if (!table.ok()) return fail(table.status().message());
+  planner::CostOptions cost;
+  topology::Assumed assumed;
+  if (const Found& found = table.value(); found) {
+    cost.constants = found->table.constants;
+    assumed = planner::assumed_by(found->table);
+    if (settings.source.is_this_host()) planner::apply(found->table, t.value());
+  }
+  const Result<topology::Graph> graph = topology::Graph::of(t.value(), assumed);
   if (!graph.ok()) return fail(graph.status().message());
   const int ranks = graph.value().ranks();
   if (ranks < 2 || ranks > kMostRanks) {
@@ -72,12 +98,12 @@ int show(const Settings& settings) {
   demand.bytes = bytes.value();
   demand.deterministic = settings.deterministic;
   demand.in_place = settings.in_place;
-  planner::CostOptions cost;
   cost.scratch_half = options::bytes(Option::scratch) / 2;
   const std::vector<planner::Candidate> all =
       planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0, cost);
   fmt::print("{} of {} bytes on {} ranks of {} host(s), by the cost model\n", settings.collective, demand.bytes, ranks,
              t.value().hosts.size());
+  fmt::print("{}\n", costs_in_words(table.value()));
   print_candidates(graph.value(), all);
   return 0;
 }

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   tutti::cli::add_selection(app, exit_code);
   tutti::cli::add_topology(app, exit_code);
   tutti::cli::add_explain(app, exit_code);
+  tutti::cli::add_tune(app, exit_code);
   CLI11_PARSE(app, argc, argv);
   return exit_code;
 }

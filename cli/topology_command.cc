@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 
@@ -12,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/topology_svg.h"
 #include "topology/discover.h"
+#include "topology/job.h"
 #include "topology/orders.h"
 #include "topology/text.h"
 
@@ -169,12 +171,20 @@ void add_source(CLI::App& command, TopologySource& source) {
   file->excludes(machine);
   command.add_option("--hosts", source.options.hosts, "so many of it")->needs(machine)->capture_default_str();
   command.add_option("--rails", source.options.rails, "with so many NICs each")->needs(machine)->capture_default_str();
-  command.add_option("--ranks", source.options.ranks, "and so many ranks each; 0: the usual")->needs(machine);
+  command.add_option("--ranks", source.options.ranks,
+                     "ranks on each host of a known machine, or on this one; 0: the usual");
 }
 
 Result<Topology> topology_of(const TopologySource& source) {
   if (!source.machine.empty()) return topology::machine(source.machine, source.options);
-  return source.file.empty() ? topology::topology_of_process() : topology::read_file(source.file);
+  TUTTI_ASSIGN(Topology found,
+               source.file.empty() ? topology::topology_of_process() : topology::read_file(source.file));
+  if (source.options.ranks == 0) return found;
+  if (found.hosts.size() != 1 || !found.ranks.empty()) {
+    return invalid_argument("--ranks: the topology's file says where ranks are");
+  }
+  const std::vector<int> all_here(static_cast<std::size_t>(std::max(source.options.ranks, 0)), 0);
+  return topology::of_job({{.found = found}}, all_here);
 }
 
 void add_topology(CLI::App& app, int& exit_code) {

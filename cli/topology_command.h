@@ -10,11 +10,14 @@
 
 namespace tutti::cli {
 
-/// Where a topology comes from: a file, a known machine, or else what this process plans from.
+/// Where a topology comes from: a file, a known machine, or else what this process plans from, with ranks on its cores
+/// where some are asked for.
 struct TopologySource {
   std::string file;
   std::string machine;
   topology::MachineOptions options;
+  /// What this process itself runs on.
+  bool is_this_host() const { return file.empty() && machine.empty(); }
 };
 
 /// Adds --topology, --machine, --hosts, --rails and --ranks.

@@ -52,6 +52,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   /// Whose files this communicator writes.
   executor::FileOwner file_owner() const;
+  const Fabric& fabric() const { return *fabric_; }
+  const planner::Planner& planner() const { return *planner_; }
   /// The own last calls, as a table.
   std::string last_calls_text(std::size_t most) const;
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/planner/table.h"
 #include "topology/topology.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
@@ -58,6 +59,9 @@ class Fabric {
   virtual std::vector<int> host_of_member() const = 0;
   /// Of the job, a rank for each member, the same on all of them; null where there is one host.
   virtual const topology::Topology* topology() const { return nullptr; }
+  /// Measured costs, which are in topology() already as far as they are a link's; the same on all members. Null where
+  /// there are none, or one host.
+  virtual const planner::Table* table() const { return nullptr; }
   /// What goes between hosts; null where there is one host.
   virtual const transport::WireInfo* wire_info() const { return nullptr; }
 

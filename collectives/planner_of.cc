@@ -33,14 +33,19 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
   TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
   TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(fabric, members));
   std::unique_ptr<const topology::Graph> graph;
+  planner::CostOptions cost;
+  topology::Assumed assumed;
+  if (const planner::Table* table = fabric.table(); table != nullptr) {
+    cost.constants = table->constants;
+    assumed = planner::assumed_by(*table);
+  }
   if (const topology::Topology* job = fabric.topology(); job != nullptr) {
     const topology::Topology here = topology::of_members(*job, members);
     if (here.hosts.size() > 1) {
-      TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here));
+      TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here, assumed));
       graph = std::make_unique<const topology::Graph>(std::move(made));
     }
   }
-  planner::CostOptions cost;
   cost.scratch_half = sizes.scratch_half;
   cost.slice = far_slice;
   return std::make_unique<planner::Planner>(std::move(selection), std::move(hosts), std::move(graph), cost);

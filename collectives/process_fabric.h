@@ -37,6 +37,7 @@ class ProcessFabric final : public Fabric {
   int local_members() const override;
   int local_cpus() const override;
   const topology::Topology* topology() const override { return wire_ ? &topology_ : nullptr; }
+  const planner::Table* table() const override { return table_ ? &*table_ : nullptr; }
   const transport::WireInfo* wire_info() const override { return wire_ ? &wire_->info() : nullptr; }
 
  private:
@@ -65,6 +66,7 @@ class ProcessFabric final : public Fabric {
   const std::shared_ptr<Deaths> deaths_;
   std::shared_ptr<transport::Wire> wire_;  // null: all ranks are on this host. Constant after creation
   topology::Topology topology_;            // with a wire. Likewise
+  std::optional<planner::Table> table_;    // likewise
   std::mutex mutex_;
   std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
   std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too

@@ -358,6 +358,17 @@ double Graph::gb_per_s_of(int resource) const {
   return resource < edges ? edges_[at(resource)].gb_per_s : vertices_[at(resource - edges)].gb_per_s;
 }
 
+bool Graph::is_of_cores(int resource) const {
+  const auto of_cores = [&](int vertex) {
+    const VertexKind kind = vertices_[at(vertex)].kind;
+    return kind == VertexKind::rank || kind == VertexKind::core || kind == VertexKind::cache ||
+           kind == VertexKind::numa_node;
+  };
+  const int edges = static_cast<int>(edges_.size());
+  if (resource >= edges) return of_cores(resource - edges);
+  return of_cores(edges_[at(resource)].from) && of_cores(edges_[at(resource)].to);
+}
+
 std::string Graph::name_of_vertex(int vertex) const {
   const Vertex& v = vertices_[at(vertex)];
   switch (v.kind) {

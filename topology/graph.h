@@ -95,6 +95,9 @@ class Graph {
   /// Edges first, then vertices.
   int resources() const { return static_cast<int>(edges_.size() + vertices_.size()); }
   double gb_per_s_of(int resource) const;  // 0: no limit
+  /// Whether cores and their caches alone have to do with it: a rank's edge, what leads to a cache or a NUMA node, the
+  /// latter's memory.
+  bool is_of_cores(int resource) const;
   /// "host 0 gpu 3 (H100) -> host 0 pci_switch 1", "memory of host 0 NUMA node 1".
   std::string name_of_resource(int resource) const;
   std::string name_of_vertex(int vertex) const;

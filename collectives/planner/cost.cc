@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <queue>
 #include <unordered_map>
 
@@ -25,24 +26,57 @@ using topology::Route;
 namespace {
 
 constexpr int kMostRounds = 6;
+constexpr int kFewCalls = 3;  // of those in a row
+constexpr int kManyCalls = 7;
 constexpr double kUsPerByteAtOneGb = 1e-3;  // 1 byte at 1 GB/s takes 1 ns
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+/// How fast a core copies when it works on `bytes`, beside the last figure of the table, which the graph has.
+double speed_up(const std::vector<Copying>& copying, double bytes) {
+  if (copying.empty()) return 1;
+  const auto above =
+      std::find_if(copying.begin(), copying.end(), [&](const Copying& one) { return one.bytes > bytes; });
+  const double last = copying.back().gb_per_s;
+  if (above == copying.begin()) return above->gb_per_s / last;
+  const Copying& low = above[-1];
+  if (above == copying.end()) return 1;
+  const double way = std::log(bytes / low.bytes) / std::log(above->bytes / low.bytes);
+  return low.gb_per_s * std::pow(above->gb_per_s / low.gb_per_s, way) / last;
+}
+
 class Simulation {
  public:
-  Simulation(const Plan& plan, const Graph& graph, const CostOptions& options, int rounds, double piece_bytes)
+  Simulation(const Plan& plan, const Graph& graph, const CostOptions& options, int rounds, int calls,
+             double piece_bytes)
       : plan_(plan),
         graph_(graph),
         options_(options),
+        constants_(options.constants),
         rounds_(rounds),
+        calls_(calls),
         piece_bytes_(piece_bytes),
         lanes_(static_cast<int>(plan.of_rank.front().lanes.size())),
         free_(at(graph.resources()), 0),
         busy_(at(graph.resources()), 0),
         positions_(at(plan.ranks * lanes_)) {
+    std::map<std::pair<int, int>, int> cores;
     for (int rank = 0; rank < plan.ranks; ++rank) {
       for (const int rail : topology::rails_of_lanes(graph, rank, 1)) rail_of_.push_back(rail);
+      const topology::Place& place = graph.topology().ranks[at(rank)];
+      if (place.kind == topology::PlaceKind::core) {
+        core_of_.push_back(cores.try_emplace({place.host, place.index}, static_cast<int>(cores.size())).first->second);
+      } else {
+        core_of_.push_back(-1);
+      }
+    }
+    cores_.resize(cores.size());
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      if (core_of_[at(rank)] >= 0) ++cores_[at(core_of_[at(rank)])].ranks;
+    }
+    const double speed_up = planner::speed_up(constants_.copying, 2.0 * static_cast<double>(options.bytes));
+    for (int resource = 0; resource < graph.resources(); ++resource) {
+      gb_per_s_.push_back(graph.gb_per_s_of(resource) * (graph.is_of_cores(resource) ? speed_up : 1));
     }
   }
 
@@ -70,8 +104,16 @@ class Simulation {
 
  private:
   struct Position {
+    int call = 0;
     int round = 0;
     std::size_t step = 0;
+  };
+  struct Core {
+    int ranks = 0;
+    int owner = -1;           // who has it until it waits; -1: nobody
+    int last = -1;            // who had it last
+    double free = 0;          // from when on
+    std::deque<int> waiting;  // lanes of all ranks
   };
 
   using LinkKey = std::uint64_t;
@@ -88,13 +130,26 @@ class Simulation {
     const int rank = row / lanes_;
     const std::vector<Step>& steps = plan_.of_rank[at(rank)].lanes[at(row % lanes_)].steps;
     Position& position = positions_[at(row)];
+    if (position.call == 0 && position.round == 0 && position.step == 0) now = std::max(now, constants_.call_us);
+    Core* core = shared_core_of(rank);
+    if (core != nullptr) {
+      if (core->owner >= 0 && core->owner != rank) {
+        core->waiting.push_back(row);
+        return;
+      }
+      if (core->last != rank) now = std::max(now, core->free + (core->last < 0 ? 0 : constants_.switch_us));
+      core->owner = core->last = rank;
+    }
     while (true) {
       if (position.step == steps.size()) {
         position.step = 0;
-        if (++position.round == rounds_) break;
-        if (steps.empty()) continue;
+        if (++position.round == rounds_) {
+          position.round = 0;
+          if (++position.call == calls_) break;
+          now += constants_.call_us;
+        }
+        continue;
       }
-      if (steps.empty()) continue;
       const Step& step = steps[position.step];
       const bool skipped = (step.guard == Guard::from_third_round && position.round < 2) ||
                            (step.guard == Guard::until_third_to_last && position.round + 2 >= rounds_);
@@ -112,16 +167,38 @@ class Simulation {
         const auto pending = signals_.find(link);
         if (pending == signals_.end() || pending->second.empty()) {
           parked_.emplace(link, std::pair(now, row));
+          leave(core, now);
           return;
         }
-        now = std::max(now, pending->second.front()) + options_.step_us;
+        if (core != nullptr && pending->second.front() > now) {
+          ready_.emplace(pending->second.front(), row);
+          leave(core, now);
+          return;
+        }
+        now = std::max(now, pending->second.front()) + constants_.step_us;
         pending->second.pop_front();
       } else {
-        now = carry_out(step, rank, row % lanes_, now + options_.step_us);
+        now = carry_out(step, rank, row % lanes_, now + constants_.step_us);
       }
       ++position.step;
     }
+    leave(core, now);
     result_.us = std::max(result_.us, now);
+  }
+
+  Core* shared_core_of(int rank) {
+    const int core = core_of_[at(rank)];
+    return core >= 0 && cores_[at(core)].ranks > 1 ? &cores_[at(core)] : nullptr;
+  }
+
+  /// Who has the core gives it to the next one.
+  void leave(Core* core, double now) {
+    if (core == nullptr) return;
+    core->owner = -1;
+    core->free = now;
+    if (core->waiting.empty()) return;
+    ready_.emplace(now, core->waiting.front());
+    core->waiting.pop_front();
   }
 
   double carry_out(const Step& step, int rank, int lane, double now) {
@@ -157,7 +234,7 @@ class Simulation {
     const bool away = graph_.host_of(rank) != graph_.host_of(step.peer);
     if (away) result_.bytes_across += bytes;
     const bool by_others = away || graph_.topology().ranks[at(rank)].kind == topology::PlaceKind::device;
-    return by_others ? now + options_.put_us : end;
+    return by_others ? now + constants_.put_us : end;
   }
 
   double work(const Step& step, int rank, int lane, double now) {
@@ -179,13 +256,15 @@ class Simulation {
   }
 
   double transfer(const Route& way, double bytes, double now) {
+    double longest = 0;
     for (const int resource : way.resources) now = std::max(now, free_[at(resource)]);
     for (const int resource : way.resources) {
-      const double time = bytes / graph_.gb_per_s_of(resource) * kUsPerByteAtOneGb;
+      const double time = bytes / gb_per_s_[at(resource)] * kUsPerByteAtOneGb;
       free_[at(resource)] = now + time;
       busy_[at(resource)] += time;
+      longest = std::max(longest, time);
     }
-    return now + bytes / way.gb_per_s * kUsPerByteAtOneGb;
+    return now + longest;
   }
 
   const Route& route(int from, int to, int lane) const {
@@ -197,9 +276,14 @@ class Simulation {
   const Plan& plan_;
   const Graph& graph_;
   const CostOptions& options_;
+  const Constants& constants_;
   int rounds_;
+  int calls_;
   double piece_bytes_;  // of a slice
   int lanes_;
+  std::vector<double> gb_per_s_;  // by resource
+  std::vector<int> core_of_;      // by rank; -1: it is on none
+  std::vector<Core> cores_;
   std::vector<double> free_;  // by resource: from when on
   std::vector<double> busy_;  // by resource: how long in all
   std::vector<int> rail_of_;  // by rank
@@ -234,9 +318,15 @@ Estimate price(const Plan& plan, const Graph& graph, const CostOptions& options)
   const double piece = static_cast<double>(options.bytes) / pieces;
   const int rounds = rounds_of(plan, piece, options);
   const double slice = piece / rounds;
-  Estimate estimate = Simulation(plan, graph, options, std::min(rounds, kMostRounds), slice).run();
+  Estimate estimate = Simulation(plan, graph, options, std::min(rounds, kMostRounds), 1, slice).run();
+  if (rounds <= kMostRounds && options.in_a_row) {
+    const Estimate few = Simulation(plan, graph, options, rounds, kFewCalls, slice).run();
+    const Estimate many = Simulation(plan, graph, options, rounds, kManyCalls, slice).run();
+    estimate.us = (many.us - few.us) / (kManyCalls - kFewCalls);
+    estimate.bottleneck_us = (many.bottleneck_us - few.bottleneck_us) / (kManyCalls - kFewCalls);
+  }
   if (rounds <= kMostRounds || estimate.us > options.give_up_us) return estimate;
-  const Estimate before = Simulation(plan, graph, options, kMostRounds - 2, slice).run();
+  const Estimate before = Simulation(plan, graph, options, kMostRounds - 2, 1, slice).run();
   const double more = (rounds - kMostRounds) / 2.0;
   estimate.us += more * (estimate.us - before.us);
   estimate.bytes_across += more * (estimate.bytes_across - before.bytes_across);

@@ -9,16 +9,22 @@
 //   when
 //                all of them are free; it ends b / (the least bandwidth) later and has arrived after the route's
 //                latency
-//   a step       of a rank begins when the one before it in its lane is done. Load and store (a copy, a reduce, a put
-//                within a host without GPUs) keep the lane busy until their bytes have moved; a put of another kind
-//                keeps it for put_us, and goes on by itself
+//   a call       takes call_us before its first step
+//   a step       of a rank begins when the one before it in its lane is done, and takes step_us. Load and store (a
+//   copy,
+//                a reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved; a put of
+//                another kind keeps it for put_us, and goes on by itself
 //   memory       what a step reads and writes at home takes the rank's own edge and its place: half of the bytes read
 //                and written, since bandwidths are those of copying
+//   caches       what a core copies depends on how much it works on: where `copying` tells, all resources of a host are
+//                as much faster or slower as it is at twice the bytes of the call's largest buffer
+//   cores        ranks on the same core take turns: from one to another takes switch_us. Who waits gives the core away
 //   a signal     comes when what was put before it on that link has arrived
 //   rounds       are as many as the executor would take; of many rounds the first few are walked, the others take as
 //                long as the last of these
-// All ranks begin at the same moment. What it leaves out: caches, how ranks share cores, and that a wait may have to
-// wake its thread.
+// All ranks begin at the same moment; with `in_a_row` it is what a call takes in the midst of many, where a rank begins
+// the next one as soon as it is done. What it leaves out: whose cache holds what, other programs, and that a wait may
+// have to wake its thread.
 //
 // Pure; any thread, one at a time for each graph.
 #pragma once
@@ -26,19 +32,37 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "collectives/plan/plan.h"
 #include "topology/graph.h"
 
 namespace tutti::planner {
 
+/// What a core copies when it works on so many bytes.
+struct Copying {
+  double bytes = 0;
+  double gb_per_s = 0;
+  friend bool operator==(const Copying&, const Copying&) = default;
+};
+
+/// What things take that are no link's. The defaults are assumptions; `tutti tune` measures them (planner/table.h).
+struct Constants {
+  double call_us = 0.1;
+  double step_us = 0.03;
+  double put_us = 0.3;           // to hand a put to a NIC or a GPU's copy engine
+  double switch_us = 1.5;        // until a core goes on with another of its ranks
+  std::vector<Copying> copying;  // more bytes later; in between straight on a logarithmic scale. Empty: all alike
+  friend bool operator==(const Constants&, const Constants&) = default;
+};
+
 struct CostOptions {
   std::size_t bytes = 0;         // of the largest buffer: the vector, or all ranks' blocks together
   bool lanes_are_rails = false;  // lane k goes by rail k; else each rank by the NIC that is nearest to it
   std::size_t scratch_half = std::size_t{1} << 20;  // what decides about rounds, as the executor has it
   std::size_t slice = std::size_t{128} << 10;
-  double step_us = 0.03;  // of every step
-  double put_us = 0.3;    // what it takes to hand a put to a NIC or a GPU's copy engine
+  Constants constants;
+  bool in_a_row = false;
   double give_up_us = std::numeric_limits<double>::infinity();  // what takes longer may be priced too low
 };
 

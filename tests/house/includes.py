@@ -41,6 +41,7 @@ ROOMS = {
     "nccl": WORDS | {"base", "api", "nccl_abi"},
     "training": WORDS | {"base", "api"},
     "training/torch_backend": WORDS | {"api"},
+    "tuning": LIBRARY | {"collectives"},
     "perf": LIBRARY | {"collectives/baseline"},
     "perf/training": LIBRARY | {"collectives", "training"},
     "examples": WORDS | {"api"},
@@ -54,7 +55,7 @@ NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collective
 # Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and
 # the kernel's headers are free.
 THIRD_PARTIES = {
-    r"fmt/": ["base", "device", "topology", "transport", "collectives", "nccl", "training", "perf", "cli"],
+    r"fmt/": ["base", "device", "topology", "transport", "collectives", "nccl", "training", "tuning", "perf", "cli"],
     r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],

@@ -20,6 +20,8 @@ namespace {
 using topology::Graph;
 using topology::machine;
 
+const Constants kFree{.call_us = 0, .step_us = 0, .put_us = 0, .switch_us = 0};
+
 Graph graph_of(const std::string& name, const topology::MachineOptions& options) {
   Result<Graph> graph = Graph::of(machine(name, options).take());
   EXPECT_TRUE(graph.ok()) << graph.status().message();
@@ -53,7 +55,7 @@ TEST(Cost, OfOneMessageIsLatencyAndBytesOverBandwidth) {
   EXPECT_EQ(route.gb_per_s, 3.125);
   CostOptions options;
   options.bytes = 64 << 10;
-  options.step_us = options.put_us = 0;
+  options.constants = kFree;
   const Estimate estimate = price(plan, graph, options);
   const double moved = 65536 / 3.125e3;
   const double copied = 65536 / 10e3;  // at home, out of the slot: read and written by a core that copies 10 GB/s
@@ -79,7 +81,7 @@ std::string two_puts(int ranks, int a, int b, int c, int d) {
 TEST(Cost, WhoSharesALinkWaits) {
   const Graph graph = graph_of("pcie", {});
   CostOptions options;
-  options.step_us = options.put_us = 0;
+  options.constants = kFree;
   options.bytes = std::size_t{8} * 100000;  // pieces of 100 kB
   const double narrow = 100000 / 31.5e3;    // PCIe
   const double wide = 100000 / 40e3;        // between the sockets
@@ -95,6 +97,53 @@ TEST(Cost, WhoSharesALinkWaits) {
   EXPECT_NEAR(took(0, 4, 4, 0), memory + narrow + graph.route(0, 4).latency_us, 1e-6);
   // Two GPUs of one PCI switch share its way up.
   EXPECT_NEAR(took(0, 1, 2, 3), 2 * narrow + graph.route(0, 2).latency_us, 1e-6);
+}
+
+// A root that broadcasts again and again does not wait for the others: the link is what takes longest.
+TEST(Cost, InARowIsThatOfTheSlowestStage) {
+  const Graph graph = graph_of("ethernet", {.hosts = 2});
+  const plan::Plan plan =
+      algorithms::find(Collective::broadcast, "chain")->build({Collective::broadcast, 2, 0, {0, 1}});
+  CostOptions options;
+  options.bytes = 64 << 10;
+  options.constants = kFree;
+  options.in_a_row = true;
+  EXPECT_NEAR(price(plan, graph, options).us, 65536 / 3.125e3, 1e-6);
+}
+
+TEST(Cost, CoresCopyFasterWhatFitsIntoTheirCaches) {
+  const Graph graph = graph_of("ethernet", {.ranks = 2});
+  const plan::Plan plan = plan_of(two_puts(2, 0, 1, 1, 0));
+  CostOptions options;
+  options.constants = kFree;
+  const auto moving = [&](std::size_t bytes) {
+    options.bytes = bytes;
+    return price(plan, graph, options).us - graph.route(0, 1).latency_us;
+  };
+  // Pieces are halves; a core copies 10 GB/s as long as nobody says otherwise.
+  EXPECT_NEAR(moving(500), 250 / 10e3, 1e-9);
+  options.constants.copying = {{1000, 40}, {100000, 10}};
+  // Both buffers of a call count, so these are 1000 bytes.
+  EXPECT_NEAR(moving(500), 250 / 40e3, 1e-9);
+  EXPECT_NEAR(moving(50), 25 / 40e3, 1e-9);
+  EXPECT_NEAR(moving(5000), 2500 / 20e3, 1e-9);  // half way on the logarithmic scale
+  EXPECT_NEAR(moving(1000000), 500000 / 10e3, 1e-9);
+}
+
+TEST(Cost, RanksOfACoreTakeTurns) {
+  topology::Topology t = machine("ethernet", {.ranks = 2}).take();
+  const plan::Plan plan = plan_of(two_puts(2, 0, 1, 1, 0));
+  CostOptions options;
+  options.bytes = 200000;
+  options.constants = kFree;
+  options.constants.switch_us = 5;
+  const double moved = 100000 / 10e3;
+  const auto took = [&] { return price(plan, Graph::of(t).take(), options).us; };
+  const double apart = took();
+  EXPECT_NEAR(apart, moved + Graph::of(t).take().route(0, 1).latency_us, 1e-6);
+  // The first puts, the second puts and has done, the first sees that: two changes.
+  t.ranks[1] = t.ranks[0];
+  EXPECT_NEAR(took(), 2 * moved + 2 * 5, 1e-6);
 }
 
 TEST(Cost, OfARingComesNearItsBound) {

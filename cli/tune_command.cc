@@ -1,0 +1,164 @@
+// tutti tune: measures what calls take on this machine, or in the job that it is started in, and writes the costs that
+// the planner then takes instead of assumptions; or holds such a table against measurements.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+
+#include "base/launch_local.h"
+#include "base/options.h"
+#include "cli/commands.h"
+#include "collectives/create.h"
+#include "topology/discover.h"
+#include "tuning/tune.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti::cli {
+namespace {
+
+using planner::Table;
+using tuning::Case;
+using tuning::Place;
+
+constexpr int kMostRanks = 64;
+
+struct Settings {
+  int ranks = 2;
+  std::string output;
+  bool compare = false;
+};
+
+int fail(const Status& status) {
+  fmt::print(stderr, "tutti tune: {}\n", status.message());
+  return 2;
+}
+
+std::string now_in_words() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M UTC", &utc);
+  return text;
+}
+
+void show_progress(const Case& one, std::size_t number, std::size_t of) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r{:>3} of {}: {} of {} bytes: {:.2f} us          {}", number, of, name_of(one.collective),
+             one.bytes, one.measured_us, number == of ? "\n" : "");
+}
+
+void print_costs(const Table& table) {
+  const planner::Constants& constants = table.constants;
+  fmt::print("a call {:.3g} us, a step {:.3g} us, a signal within a host {:.3g} us\n", constants.call_us,
+             constants.step_us, table.signal_us);
+  for (const planner::Copying& one : constants.copying) {
+    fmt::print("a core that works on {:>8.0f} bytes copies {:.3g} GB/s\n", one.bytes, one.gb_per_s);
+  }
+  if (table.network_gb_per_s > 0) {
+    fmt::print("the network: {:.3g} GB/s, {:.3g} us; a put takes its rank {:.3g} us\n", table.network_gb_per_s,
+               table.network_us, constants.put_us);
+  }
+}
+
+/// One line for each case, and how many are near.
+void print_comparison(const std::vector<Case>& cases, const std::vector<double>& predicted, int ranks, int hosts) {
+  fmt::print("{:<15} {:>5} {:>5} {:>10} {:<22} {:>13} {:>12} {:>7}\n", "collective", "ranks", "hosts", "bytes",
+             "algorithm", "predicted us", "measured us", "ratio");
+  std::size_t near = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Case& one = cases[i];
+    const bool is_near = tuning::is_near(predicted[i], one.measured_us);
+    near += is_near ? 1 : 0;
+    fmt::print("{:<15} {:>5} {:>5} {:>10} {:<22} {:>13.2f} {:>12.2f} {:>7.2f}{}\n", name_of(one.collective), ranks,
+               hosts, one.bytes, one.algorithm, predicted[i], one.measured_us, predicted[i] / one.measured_us,
+               is_near ? "" : " *");
+  }
+  fmt::print("within 30 %: {} of {} ({:.0f} %)\n", near, cases.size(),
+             100.0 * static_cast<double>(near) / static_cast<double>(cases.size()));
+}
+
+/// The rest is rank 0's alone.
+Status tune(const Settings& settings, const std::vector<Case>& cases, const Place& place, const std::string& name) {
+  const std::string folder = planner::table_folder();
+  if (settings.output.empty() && folder.empty()) {
+    return invalid_argument("neither XDG_CACHE_HOME nor HOME says where to write; say it with --output FILE");
+  }
+  const std::string path = settings.output.empty() ? folder + "/" + name : settings.output;
+  TUTTI_ASSIGN(Table table, tuning::table_for(cases, place));
+  const topology::Host& host = place.topology.hosts.front();
+  table.measured_on = fmt::format("{}, {} cores{}{}", host.cpu_model.empty() ? "CPU not named" : host.cpu_model,
+                                  host.cores.size(), place.network.empty() ? "" : ", ", place.network);
+  table.date = now_in_words();
+  table.version = version();
+  table.ranks = static_cast<int>(place.topology.ranks.size());
+  TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
+  TUTTI_TRY(planner::write_table(table, path));
+  print_comparison(cases, predicted, table.ranks, static_cast<int>(place.topology.hosts.size()));
+  print_costs(table);
+  fmt::print("written to {}\n", path);
+  return {};
+}
+
+Status compare(const std::vector<Case>& cases, const Place& place, const std::string& name) {
+  TUTTI_ASSIGN(const auto found, planner::find_table(name));
+  if (!found) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
+  TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, found->table));
+  print_comparison(cases, predicted, static_cast<int>(place.topology.ranks.size()),
+                   static_cast<int>(place.topology.hosts.size()));
+  fmt::print("by {} of {}\n", found->path, found->table.date);
+  return {};
+}
+
+Status run_rank(const Settings& settings) {
+  TUTTI_ASSIGN(const std::shared_ptr<CommunicatorInterface> made, create_from_environment({}));
+  auto* communicator = dynamic_cast<TuttiCommunicator*>(made.get());
+  if (communicator == nullptr) {
+    return unsupported("there is one rank, or the backend is not Tutti; expected at least 2 ranks of Tutti's own");
+  }
+  TUTTI_ASSIGN(const Place place, tuning::place_of(*communicator));
+  std::vector<Case> cases = settings.compare ? tuning::cases_to_compare() : tuning::cases_to_tune();
+  TUTTI_TRY(tuning::measure_all(*communicator, cases, show_progress));
+  Status status;
+  if (communicator->rank() == 0) {
+    const std::string name = planner::table_name(place.topology.hosts.front(), place.network);
+    status = settings.compare ? compare(cases, place, name) : tune(settings, cases, place, name);
+  }
+  // The others wait: a rank that leaves is missed.
+  const Status last = communicator->run({.collective = Collective::barrier});
+  return status.ok() ? last : status;
+}
+
+int run(const Settings& settings) {
+  if (const Status status = options::check(); !status.ok()) return fail(status);
+  if (!is_launched()) {
+    std::error_code error;
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
+    if (error) return fail(Status(Code::system, "cannot find its own program: " + error.message()));
+    std::vector<std::string> command{self, "tune"};
+    if (settings.compare) command.emplace_back("--compare");
+    if (!settings.output.empty()) command.insert(command.end(), {"--output", settings.output});
+    return launch_local({.ranks = settings.ranks}, command);
+  }
+  const Status status = run_rank(settings);
+  return status.ok() ? 0 : fail(status);
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+  auto settings = std::make_shared<Settings>();
+  CLI::App* command =
+      app.add_subcommand("tune", "Measure the costs that plans are chosen by, here or in the job it is started in");
+  command->add_option("--ranks", settings->ranks, "start so many here; no matter where a launcher has started it")
+      ->check(CLI::Range(2, kMostRanks))
+      ->capture_default_str();
+  CLI::Option* output =
+      command->add_option("--output", settings->output, "write this file; else the one that is found by itself");
+  command->add_flag("--compare", settings->compare, "write nothing: hold the table against measurements")
+      ->excludes(output);
+  command->callback([settings, &exit_code] { exit_code = run(*settings); });
+}
+
+}  // namespace tutti::cli

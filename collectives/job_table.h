@@ -1,0 +1,21 @@
+// How the ranks of a job that spans hosts come to one table of measured costs: rank 0 finds it and tells all.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "collectives/planner/table.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/wire.h"
+
+namespace tutti {
+
+/// What a network's tables are named after, beside the host: "ucx tcp/eth0".
+std::string network_words(const transport::WireInfo& wire);
+
+/// A collective call of all ranks of the job; nothing where rank 0 has none. Errors: those of planner::find_table() on
+/// rank 0, which all ranks are told, and of the meeting place.
+Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire);
+
+}  // namespace tutti

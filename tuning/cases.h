@@ -1,0 +1,44 @@
+// Calls that are measured on a communicator, and their plans, which the cost model is asked about.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/planner/cost.h"
+#include "collectives/planner/table.h"
+#include "topology/graph.h"
+
+namespace tutti::tuning {
+
+struct Case {
+  Collective collective = Collective::all_reduce;
+  std::size_t bytes = 0;  // of the largest buffer
+  double measured_us = 0;
+  std::string algorithm;                   // that ran
+  std::shared_ptr<const plan::Plan> plan;  // of that
+  planner::CostOptions options;            // with which its plan was chosen
+};
+
+/// The collectives, each from 8 bytes to 16 MiB by a factor of 8.
+std::vector<Case> cases_of(const std::vector<Collective>& collectives);
+
+/// Measures the case: the time of a call in the midst of many, by the slowest rank, in the best of a few batches, which
+/// is what it takes when nothing else runs. What was measured before stays where it was less. All ranks make the same
+/// calls in the same order, and get the same time. Memory is registered. Errors: the calls'; memory_limit.
+Status measure(TuttiCommunicator& communicator, Case& one);
+
+/// Where the ranks of a communicator are, as it plans from it.
+struct Place {
+  topology::Topology topology;
+  std::string network;  // in words; empty: one host
+};
+/// Errors: system, when the host cannot be looked at.
+Result<Place> place_of(const TuttiCommunicator& communicator);
+
+/// What the model says that they take, with these costs. Errors: Graph::of()'s.
+Result<std::vector<double>> predicted_us(const std::vector<Case>& cases, const Place& place,
+                                         const planner::Table& table);
+
+}  // namespace tutti::tuning

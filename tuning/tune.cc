@@ -1,0 +1,116 @@
+#include "tuning/tune.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tuning/fit.h"
+
+namespace tutti::tuning {
+
+namespace {
+
+constexpr std::size_t kTurns = 4;
+constexpr double kNear = 1.3;
+
+// What a core copies is sought for calls of these sizes; both their buffers count.
+constexpr double kCopyingBytes[] = {1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 32 << 20};
+
+/// A cost of the table that is sought, and between which bounds.
+struct Sought {
+  double* value;
+  Parameter parameter;
+};
+
+std::vector<Sought> sought_in(planner::Table& table, const Place& place) {
+  std::vector<Sought> all;
+  const auto seek = [&](double& value, double least, double most) { all.push_back({&value, {value, least, most}}); };
+  planner::Constants& constants = table.constants;
+  seek(constants.call_us, 0.01, 50);
+  seek(constants.step_us, 0.002, 5);
+  bool near_peers = false;
+  bool shared_cores = false;
+  const std::vector<topology::Place>& ranks = place.topology.ranks;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (std::size_t other = 0; other < r; ++other) {
+      near_peers = near_peers || ranks[r].host == ranks[other].host;
+      shared_cores = shared_cores || ranks[r] == ranks[other];
+    }
+  }
+  if (near_peers) seek(table.signal_us, 0.02, 20);
+  if (shared_cores) seek(constants.switch_us, 0.1, 100);
+  for (planner::Copying& one : constants.copying) seek(one.gb_per_s, 0.1, 500);
+  if (place.topology.hosts.size() > 1) {
+    seek(constants.put_us, 0.05, 100);
+    seek(table.network_us, 0.5, 10000);
+    seek(table.network_gb_per_s, 0.001, 1000);
+  }
+  return all;
+}
+
+}  // namespace
+
+Status measure_all(TuttiCommunicator& communicator, std::vector<Case>& cases, const OnCase& on_case) {
+  const std::size_t all = kTurns * cases.size();
+  for (std::size_t i = 0; i < all; ++i) {
+    Case& one = cases[i % cases.size()];
+    TUTTI_TRY(measure(communicator, one));
+    if (communicator.rank() == 0) on_case(one, i + 1, all);
+  }
+  return {};
+}
+
+std::vector<Case> cases_to_tune() {
+  return cases_of({Collective::all_reduce, Collective::all_gather, Collective::broadcast});
+}
+
+std::vector<Case> cases_to_compare() {
+  return cases_of({Collective::all_reduce, Collective::all_gather, Collective::broadcast, Collective::reduce_scatter,
+                   Collective::all_to_all});
+}
+
+Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place) {
+  planner::Table table;
+  const topology::Assumed assumed;
+  table.signal_us = 2 * (assumed.core_latency_us + assumed.cache_latency_us);
+  for (const double bytes : kCopyingBytes) table.constants.copying.push_back({bytes, assumed.core_gb_per_s});
+  if (place.topology.hosts.size() > 1) {
+    table.network_us = 2 * topology::kNetworkLatencyUs;
+    table.network_gb_per_s = topology::kNetworkGbPerS;
+  }
+  const std::vector<Sought> sought = sought_in(table, place);
+  std::vector<Parameter> parameters;
+  for (const Sought& one : sought) parameters.push_back(one.parameter);
+  Status status;
+  const auto set = [&](const std::vector<double>& values) {
+    for (std::size_t i = 0; i < sought.size(); ++i) *sought[i].value = values[i];
+  };
+  // The mean of how far off a ratio is, so that one odd measurement does not pull all; and a little for being far from
+  // what is assumed, which decides where the cases do not.
+  const auto error_of = [&](const std::vector<double>& values) {
+    set(values);
+    const Result<std::vector<double>> predicted = predicted_us(cases, place, table);
+    if (!predicted.ok()) {
+      status = predicted.status();
+      return std::numeric_limits<double>::infinity();
+    }
+    double error = 0;
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const double off = std::log(predicted.value()[i] / cases[i].measured_us);
+      error += std::sqrt(off * off + 0.01) / static_cast<double>(cases.size());
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      error += 0.002 * std::abs(std::log(values[i] / parameters[i].value)) / static_cast<double>(values.size());
+    }
+    return error;
+  };
+  set(fit(parameters, error_of));
+  TUTTI_TRY(status);
+  return table;
+}
+
+bool is_near(double predicted_us, double measured_us) {
+  return predicted_us <= measured_us * kNear && predicted_us >= measured_us / kNear;
+}
+
+}  // namespace tutti::tuning

@@ -1,0 +1,31 @@
+// Finds the costs with which the model (planner/cost.h) best tells what calls take on this machine or in this job.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tuning/cases.h"
+
+namespace tutti::tuning {
+
+/// Called on rank 0 after each case that was measured.
+using OnCase = std::function<void(const Case& one, std::size_t number, std::size_t of)>;
+
+/// Measures all of them in turn, a few times over: what disturbs one of them now may leave it in peace later. Errors:
+/// as measure().
+Status measure_all(TuttiCommunicator& communicator, std::vector<Case>& cases, const OnCase& on_case);
+
+/// What the table of costs is sought from: all_reduce, all_gather and broadcast.
+std::vector<Case> cases_to_tune();
+/// What it is held against: those, and reduce_scatter and all_to_all.
+std::vector<Case> cases_to_compare();
+
+/// The costs with which the predictions for these cases, all measured, are nearest in ratio. Costs that they say
+/// nothing of stay as assumed. Takes some seconds. Errors: as predicted_us().
+Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place);
+
+/// Which of the cases is predicted within 30 %: measured / 1.3 to measured * 1.3.
+bool is_near(double predicted_us, double measured_us);
+
+}  // namespace tutti::tuning
