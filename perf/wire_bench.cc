@@ -121,7 +121,7 @@ class Bench {
     plain_.resize(options_.plain ? kUnderWay * stride_ : 0);
     TUTTI_ASSIGN(const std::string key, wire_->expose(memory_, bytes_));
     TUTTI_ASSIGN(const std::vector<std::string> keys, meeting_->all_gather(key));
-    TUTTI_ASSIGN(peer_, wire_->attach(1 - own_, keys[static_cast<std::size_t>(1 - own_)]));
+    TUTTI_ASSIGN(peer_, wire_->attach(1 - own_, keys[static_cast<std::size_t>(1 - own_)], bytes_));
     if (own_ == 0) {
       fmt::print("# {} over {}; rank 0 at {}\n", wire_->info().name, wire_->info().devices, job.own_ip);
       fmt::print("# {:>8} {:>10} {:>14} {:>10}\n", "bytes", "best us", "half trip us", "GB/s");

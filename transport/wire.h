@@ -6,7 +6,7 @@
 //   TUTTI_TRY(wire->meet(addresses));
 //   TUTTI_ASSIGN(const std::string key, wire->expose(memory, bytes));
 //   ... everybody's key is exchanged ...
-//   TUTTI_ASSIGN(const Region there, wire->attach(member, key));
+//   TUTTI_ASSIGN(const Region there, wire->attach(member, key, bytes));
 //   TUTTI_TRY(wire->put(member, lane, there, at, from, bytes, ticket));   // `from` is read until settled(ticket)
 //   TUTTI_TRY(wire->signal(member, lane, there, cell, count, tag, Push::now));  // seen after what was put before it
 //   TUTTI_TRY(wire->progress());                                          // again and again while waiting
@@ -87,8 +87,9 @@ class Wire {
   virtual Result<std::string> expose(std::byte* base, std::size_t bytes) = 0;
   /// REQUIRES: no peer writes there any more, or its link is broken.
   virtual void conceal(std::byte* base) = 0;
-  /// By the key that `member` has exposed it with. REQUIRES: linked(member).
-  virtual Result<Region> attach(int member, std::string_view key) = 0;
+  /// By the key that `member` has exposed it with. Errors: invalid_argument (it is no key, or not of `bytes`, which the
+  /// own puts and signals must not go beyond). REQUIRES: linked(member).
+  virtual Result<Region> attach(int member, std::string_view key, std::size_t bytes) = 0;
   virtual void detach(Region region) = 0;
 
   /// Writes `bytes` to `at` in the region. `from`: any memory of this process; what lies in exposed memory need not be

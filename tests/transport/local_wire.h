@@ -34,11 +34,15 @@ class LocalWire final : public transport::Wire {
     for (const std::string& address : addresses) pids_.push_back(std::stoi(address));
     return {};
   }
-  Result<std::string> expose(std::byte* base, std::size_t) override {
-    return fmt::format("{}", reinterpret_cast<std::uintptr_t>(base));
+  Result<std::string> expose(std::byte* base, std::size_t bytes) override {
+    return fmt::format("{} {}", reinterpret_cast<std::uintptr_t>(base), bytes);
   }
   void conceal(std::byte*) override {}
-  Result<transport::Region> attach(int, std::string_view key) override {
+  Result<transport::Region> attach(int, std::string_view key, std::size_t bytes) override {
+    const std::size_t space = std::min(key.find(' '), key.size());
+    if (std::string(key.substr(space)) != fmt::format(" {}", bytes)) {
+      return invalid_argument(fmt::format("'{}' is no key of {} bytes", key, bytes));
+    }
     const std::lock_guard lock(mutex_);
     regions_.push_back(reinterpret_cast<std::byte*>(std::stoull(std::string(key))));
     return static_cast<transport::Region>(regions_.size() - 1);

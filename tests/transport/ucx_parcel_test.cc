@@ -114,6 +114,7 @@ TEST(Inbox, SignalsComeInOrder) {
       EXPECT_EQ(seen.size(), first_missing);  // neither early nor late
     };
     for (const std::uint64_t number : arriving) {
+      EXPECT_TRUE(inbox.expects(number));
       const bool now = random() % 2 == 0;
       if (now && inbox.is_next(number)) {
         inbox.passed();
@@ -122,6 +123,7 @@ TEST(Inbox, SignalsComeInOrder) {
         inbox.wait(number, {{nullptr, number, 0}}, now);
       }
       complete[number] = now;
+      EXPECT_FALSE(inbox.expects(number));
       if (!now) large.push_back(number);
       drain();
       if (!large.empty() && random() % 3 == 0) {

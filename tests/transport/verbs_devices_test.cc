@@ -141,6 +141,13 @@ TEST(VerbsAddress, RefusesWhatIsNone) {
   EXPECT_FALSE(address_of(text + "x", 2, "rank 1").ok());
   EXPECT_THAT(address_of(text, 3, "rank 1").status().message(), HasSubstr("is for 2 members"));
   EXPECT_TRUE(address_of(text, 2, "rank 1").ok());
+  // Of a rail's last two bytes each has few values.
+  const std::size_t end = text.size() - 2 * sizeof(std::uint32_t);
+  for (std::size_t at = end - 2; at < end; ++at) {
+    std::string spoilt = text;
+    spoilt[at] = 7;
+    EXPECT_THAT(address_of(spoilt, 2, "rank 1").status().message(), HasSubstr("rank 1 has a rail of an unknown kind"));
+  }
 }
 
 }  // namespace

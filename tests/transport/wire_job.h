@@ -169,7 +169,7 @@ class Party {
     const std::vector<std::string> keys = gather(key.ok() ? key.value() : std::string());
     std::vector<Region> regions(keys.size());
     for (const int m : linked()) {
-      const Result<Region> region = wire_->attach(m, keys[static_cast<std::size_t>(m)]);
+      const Result<Region> region = wire_->attach(m, keys[static_cast<std::size_t>(m)], bytes);
       EXPECT_TRUE(region.ok()) << region.status().message();
       EXPECT_TRUE(!region.ok() || region.value() != 0);
       if (region.ok()) regions[static_cast<std::size_t>(m)] = region.value();

@@ -55,7 +55,7 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
       return Status(Code::memory_limit, fmt::format("no address space for the {} bytes of a far rank's draft", bytes));
     }
     peer(r).draft = {static_cast<std::byte*>(memory), [bytes](std::byte* p) { munmap(p, bytes); }};
-    TUTTI_ASSIGN(peer(r).region, wire_->attach(member(r), keys[static_cast<std::size_t>(r)]));
+    TUTTI_ASSIGN(peer(r).region, wire_->attach(member(r), keys[static_cast<std::size_t>(r)], bytes));
     Window& window = windows_[static_cast<std::size_t>(r)] = window_at(peer(r).draft.get(), sizes_);
     window.board = reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r));
   }

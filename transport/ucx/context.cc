@@ -30,7 +30,8 @@ constexpr const char* kTcpReceive = "256k";
 constexpr std::size_t kLeastParcel = 256;
 constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
 
-/// The interface that has the address; empty: none.
+/// The interface that has the address; empty: none. Of an IPv4 address with a label of its own ("eth0:1") it is the
+/// interface that the label is of: UCX knows no other, and takes what has a colon for an RDMA device.
 std::string interface_of(const std::string& ip) {
   unsigned char wanted[sizeof(in6_addr)] = {};
   const int family = ip.find(':') == std::string::npos ? AF_INET : AF_INET6;
@@ -46,7 +47,7 @@ std::string interface_of(const std::string& ip) {
     if (std::memcmp(has, wanted, family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr)) == 0) name = one->ifa_name;
   }
   freeifaddrs(all);
-  return name;
+  return name.substr(0, name.find(':'));
 }
 
 /// "mlx5_0:1" for each active port of the RDMA devices in a folder.

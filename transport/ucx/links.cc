@@ -97,7 +97,8 @@ Links::~Links() {
 Status Links::meet(const std::vector<std::string>& addresses) {
   const std::lock_guard lock(mutex_);
   for (int m = 0; m < job_.members(); ++m) {
-    if (job_.linked(m) && !addresses[static_cast<std::size_t>(m)].starts_with(kMagic)) {
+    const std::string& address = addresses[static_cast<std::size_t>(m)];
+    if (job_.linked(m) && (!address.starts_with(kMagic) || address.size() == kMagic.size())) {
       return unsupported(fmt::format("{} cannot be reached by UCX: it has given no UCX address of this version",
                                      job_.names[static_cast<std::size_t>(m)]));
     }
@@ -146,8 +147,10 @@ Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
                     "-l), raise it",
                     bytes, context_->devices(), words_of(mapped)));
   }
-  exposed_.push_back(one);
-  return fmt::format("{} {}", exposed_.size() - 1, bytes);
+  auto free = std::find_if(exposed_.begin(), exposed_.end(), [](const Exposed& e) { return e.base == nullptr; });
+  if (free == exposed_.end()) free = exposed_.insert(free, Exposed());
+  *free = one;
+  return fmt::format("{} {}", free - exposed_.begin(), bytes);
 }
 
 void Links::conceal(std::byte* base) {
@@ -159,14 +162,17 @@ void Links::conceal(std::byte* base) {
   }
 }
 
-Result<Region> Links::attach(int member, std::string_view key) {
+Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
   Attached one{member, 0, 0};
+  const std::string& who = job_.names[static_cast<std::size_t>(member)];
   const char* end = key.data() + key.size();
   const auto number = std::from_chars(key.data(), end, one.region);
-  const auto bytes = std::from_chars(std::min(number.ptr + 1, end), end, one.bytes);
-  if (number.ec != std::errc() || bytes.ec != std::errc() || bytes.ptr != end) {
-    return invalid_argument(
-        fmt::format("UCX: what {} has sent is no key of exposed memory", job_.names[static_cast<std::size_t>(member)]));
+  const auto size = std::from_chars(std::min(number.ptr + 1, end), end, one.bytes);
+  if (number.ec != std::errc() || size.ec != std::errc() || size.ptr != end) {
+    return invalid_argument(fmt::format("UCX: what {} has sent is no key of exposed memory", who));
+  }
+  if (one.bytes != bytes) {
+    return invalid_argument(fmt::format("UCX: {} exposes {} bytes; {} were expected", who, one.bytes, bytes));
   }
   const std::lock_guard lock(mutex_);
   if (attached_.empty()) attached_.emplace_back().member = job_.own;  // region 0 is none
@@ -282,7 +288,7 @@ void Links::send(Link& link, int lane) {
 
 void Links::settle(Sending& sending) {
   if (Source* source = std::exchange(sending.source, nullptr); source != nullptr && --source->left == 0) {
-    ++source->generation;
+    if (++source->generation == 0) ++source->generation;  // 0 in place 0 would be no ticket
     free_sources_.push_back(source);
   }
   sending.parcel.clear();

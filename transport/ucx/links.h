@@ -32,7 +32,7 @@ class Links final : public transport::Wire {
   Status meet(const std::vector<std::string>& addresses) override;
   Result<std::string> expose(std::byte* base, std::size_t bytes) override;
   void conceal(std::byte* base) override;
-  Result<Region> attach(int member, std::string_view key) override;
+  Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
   void detach(Region region) override;
   Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
              Ticket& ticket) override;
@@ -51,7 +51,7 @@ class Links final : public transport::Wire {
   /// A large put whose source is being read. A ticket is index and generation.
   struct Source {
     std::uint32_t index = 0;       // in sources_
-    std::uint32_t generation = 1;  // grows when it is settled
+    std::uint32_t generation = 1;  // grows when it is settled; never 0
     std::size_t left = 0;          // pieces that are held back or under way
 
     Ticket ticket() const { return std::uint64_t{index} << 32 | generation; }

@@ -93,13 +93,15 @@ class Inbox {
     std::uint64_t tag = 0;
   };
 
+  /// Can a parcel have this number? Each comes once.
+  bool expects(std::uint64_t number) const { return number >= next_ && waiting_.count(number) == 0; }
   /// Is the parcel the next one, so that its signals need not wait for another? Then, if it has no large put: passed().
   bool is_next(std::uint64_t number) const { return waiting_.empty() && number == next_; }
   void passed() { ++next_; }
 
-  /// A parcel whose signals must wait.
+  /// A parcel whose signals must wait. REQUIRES: expects(number).
   void wait(std::uint64_t number, std::vector<Signal> signals, bool complete);
-  /// The large put of a waiting parcel has been written.
+  /// The large put of a waiting parcel has been written. REQUIRES: it waits, and is not complete.
   void complete(std::uint64_t number);
   /// Signals whose time has come, in order.
   void drain(const std::function<void(const Signal&)>& apply);

@@ -10,6 +10,12 @@
 
 namespace tutti::ucx {
 
+namespace {
+
+constexpr std::size_t kSignalBytes = 16;
+
+}  // namespace
+
 ucs_status_t Links::on_parcel(void* links, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                               const ucp_am_recv_param_t* parameters) {
   return static_cast<Links*>(links)->receive({static_cast<const char*>(header), header_bytes}, data, bytes,
@@ -58,15 +64,19 @@ Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rende
   const auto wrong = [&](const std::string& what) {
     return Status(Code::system, fmt::format("{} has sent by UCX {}", job_.names[head.member], what));
   };
+  if (!inbox.expects(head.number)) return wrong(fmt::format("message {} of lane {} twice", head.number, head.lane));
   bool at_once = inbox.is_next(head.number);
   std::vector<Inbox::Signal> signals;
   std::byte* large = nullptr;
   Entry entry;
   const char* behind = nullptr;
   while (reading.next(entry, behind)) {
-    const std::size_t size = entry.kind == Kind::signal ? 2 * sizeof entry.tag : entry.bytes_or_count;
+    const std::size_t size = entry.kind == Kind::signal ? kSignalBytes : entry.bytes_or_count;
     std::byte* to = target(entry, size);
     if (to == nullptr) return wrong(fmt::format("{} bytes for memory that this process has not exposed", size));
+    if (entry.kind == Kind::signal && reinterpret_cast<std::uintptr_t>(to) % kSignalBytes != 0) {
+      return wrong(fmt::format("a signal for place {}, which is no multiple of {}", entry.at, kSignalBytes));
+    }
     if (entry.kind == Kind::put) {
       std::memcpy(to, behind, size);
     } else if (entry.kind == Kind::large_put) {

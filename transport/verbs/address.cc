@@ -56,6 +56,11 @@ Result<Address> address_of(std::string_view text, int members, std::string_view 
   std::memcpy(address.rails.data(), text.data() + sizeof header, rails * sizeof(RailEnd));
   std::memcpy(address.pairs.data(), text.data() + sizeof header + rails * sizeof(RailEnd),
               pairs * sizeof(std::uint32_t));
+  for (const RailEnd& end : address.rails) {
+    if (end.infiniband <= 1 && end.gid_type <= GidType::roce_v2) continue;
+    return invalid_argument(fmt::format("verbs: the address of {} has a rail of an unknown kind ({}, {})", who,
+                                        end.infiniband, static_cast<int>(end.gid_type)));
+  }
   return address;
 }
 

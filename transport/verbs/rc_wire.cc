@@ -116,10 +116,10 @@ RcWire::~RcWire() {
 
 /// What was put and signalled is still to arrive: a queue pair that goes takes what is under way with it.
 void RcWire::finish() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (const std::unique_ptr<Link>& link : links_) {
     if (!link->connected() || !link->broken().ok()) continue;
-    if (!link->idle() && make_room(*link).ok()) link->hold_probe();  // its completion stands for all before it
+    if (!link->idle() && make_room(*link, lock).ok()) link->hold_probe();  // its completion stands for all before it
     link->send();
   }
   const auto is_idle = [](const std::unique_ptr<Link>& link) { return !link->connected() || link->idle(); };
@@ -161,17 +161,20 @@ void RcWire::conceal(std::byte* base) {
   exposed_.erase(found);
 }
 
-Result<Region> RcWire::attach(int member, std::string_view key) {
+Result<Region> RcWire::attach(int member, std::string_view key, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::uint64_t words[2] = {};
   if (key.size() <= sizeof words || (key.size() - sizeof words) % sizeof(std::uint32_t) != 0) {
     return invalid_argument(fmt::format("verbs: {} bytes are no key of exposed memory", key.size()));
   }
   std::memcpy(words, key.data(), sizeof words);
+  const std::string& who = job_.names[static_cast<std::size_t>(member)];
   const std::size_t rails = members_[static_cast<std::size_t>(member)].links.size();
   if ((key.size() - sizeof words) / sizeof(std::uint32_t) < rails) {
-    return invalid_argument(fmt::format("verbs: the key of {} serves fewer than {} rails",
-                                        job_.names[static_cast<std::size_t>(member)], rails));
+    return invalid_argument(fmt::format("verbs: the key of {} serves fewer than {} rails", who, rails));
+  }
+  if (words[1] != bytes) {
+    return invalid_argument(fmt::format("verbs: {} exposes {} bytes; {} were expected", who, words[1], bytes));
   }
   Attached region{member, words[0], words[1], std::vector<std::uint32_t>((key.size() - sizeof words) / 4)};
   std::memcpy(region.keys.data(), key.data() + sizeof words, region.keys.size() * 4);

@@ -26,7 +26,7 @@ class RcWire final : public Wire {
 
   Result<std::string> expose(std::byte* base, std::size_t bytes) override;
   void conceal(std::byte* base) override;
-  Result<Region> attach(int member, std::string_view key) override;
+  Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
   void detach(Region region) override;
 
   Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
@@ -66,10 +66,12 @@ class RcWire final : public Wire {
   /// Where `at` in the region is, on the rail of that lane.
   Result<Remote> place_of(int member, int lane, Region region, std::size_t at, std::size_t bytes) const;
   const Exposed* exposure_of(const std::byte* from, std::size_t bytes) const;
-  /// Makes progress until the link can hold one more write. Errors: the link is broken.
-  Status make_room(Link& link);
+  /// Makes progress until the link can hold one more write; other threads may call meanwhile. Errors: the link is
+  /// broken.
+  Status make_room(Link& link, std::unique_lock<std::mutex>& lock);
   /// One write whose source is read at once. REQUIRES: bytes <= kChunkBytes.
-  Status write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to);
+  Status write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to,
+                      std::unique_lock<std::mutex>& lock);
   bool poll();
   void send_all();
   void probe_silent_links();

@@ -16,6 +16,14 @@ constexpr std::size_t kPiece = 1 << 20;             // larger puts are several w
 constexpr std::size_t kSentAtOnce = 16 << 10;       // so many held bytes do not wait for more
 constexpr std::int64_t kPatience = 20'000'000'000;  // with a device that reports neither success nor failure
 
+/// Who waits for room must not keep other threads, of other communicators perhaps, from theirs. What they put meanwhile
+/// may come between two pieces of one put, which nobody minds: the order is that of each thread's own calls.
+void let_others(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::this_thread::yield();
+  lock.lock();
+}
+
 }  // namespace
 
 Result<Link*> RcWire::link_to(int member, int lane) {
@@ -40,12 +48,12 @@ Result<Remote> RcWire::place_of(int member, int lane, Region region, std::size_t
   return Remote{there.base + at, there.keys[rail]};
 }
 
-Status RcWire::make_room(Link& link) {
+Status RcWire::make_room(Link& link, std::unique_lock<std::mutex>& lock) {
   if (link.can_hold()) return {};
   link.send();
   for (const std::int64_t begin = now_ns(); link.broken().ok() && !link.can_hold();) {
     if (poll()) continue;
-    std::this_thread::yield();
+    let_others(lock);
     if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "the device has reported nothing for 20 s");
   }
   if (link.broken().ok()) return {};
@@ -53,9 +61,10 @@ Status RcWire::make_room(Link& link) {
   return link.broken();
 }
 
-Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to) {
+Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to,
+                            std::unique_lock<std::mutex>& lock) {
   for (const std::int64_t begin = now_ns();;) {
-    TUTTI_TRY(make_room(link));
+    TUTTI_TRY(make_room(link, lock));
     if (bytes <= link.inline_bytes()) {
       link.hold_inline(from, bytes, to);
       return {};
@@ -63,7 +72,7 @@ Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes
     if (link.hold_staged(from, bytes, to) != 0) return {};
     // All staging memory is in use. What is held back must go for it to come back.
     send_all();
-    if (!poll()) std::this_thread::yield();
+    if (!poll()) let_others(lock);
     if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "no staging memory has come free for 20 s");
     if (!link.broken().ok()) {
       spread_breaks();
@@ -92,7 +101,7 @@ Status RcWire::told(const Link& link) {
 
 Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                    Ticket& ticket) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ticket = 0;
   TUTTI_ASSIGN(Link * link, link_to(member, lane));
   TUTTI_ASSIGN(Remote there, place_of(member, lane, to, at, bytes));
@@ -103,12 +112,12 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(most, bytes - done);
     if (exposed != nullptr) {
-      TUTTI_TRY(make_room(*link));
+      TUTTI_TRY(make_room(*link, lock));
       const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
       const std::uint64_t number = link->hold(source + done, exposed->memory[rail]->lkey, piece, there);
       ticket = link->place() << kTicketBits | number;
     } else {
-      TUTTI_TRY(write_copied(*link, source + done, piece, there));
+      TUTTI_TRY(write_copied(*link, source + done, piece, there, lock));
     }
     there.address += piece;
     done += piece;
@@ -119,13 +128,13 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
 
 Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                       Push push) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   TUTTI_ASSIGN(Link * link, link_to(member, lane));
   TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, sizeof count + sizeof tag));
   naps_.something_happened();
   TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&tag), sizeof tag,
-                         {there.address + sizeof count, there.key}));
-  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&count), sizeof count, there));
+                         {there.address + sizeof count, there.key}, lock));
+  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&count), sizeof count, there, lock));
   if (push == Push::now) link->send();
   return told(*link);
 }

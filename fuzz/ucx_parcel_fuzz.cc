@@ -1,0 +1,63 @@
+// What comes from a peer by UCX: any bytes are read or refused, nothing beyond them is; and whatever numbers its
+// parcels have, those that are taken come out once each, in order.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "transport/ucx/parcel.h"
+
+namespace {
+
+using namespace tutti::ucx;
+
+void read_all(std::string_view text) {
+  auto reading = Reading::open(text);
+  if (!reading.ok()) return;
+  const char* const end = text.data() + text.size();
+  Entry entry;
+  const char* behind = nullptr;
+  while (reading.value().next(entry, behind)) {
+    const std::size_t bytes = entry.kind == Kind::put ? entry.bytes_or_count : 0;
+    if (behind < text.data() || behind > end || bytes > static_cast<std::size_t>(end - behind)) std::abort();
+  }
+}
+
+/// A byte for each step: a parcel with this number comes, whole or with a large put under way, or one that is under way
+/// is complete.
+void number_all(std::string_view steps) {
+  Inbox inbox;
+  std::vector<std::uint64_t> under_way;
+  std::uint64_t next = 0;
+  const auto apply = [&](const Inbox::Signal& signal) {
+    if (signal.count != next++) std::abort();
+  };
+  for (const char letter : steps) {
+    const auto step = static_cast<unsigned char>(letter);
+    const std::uint64_t number = step & 63;
+    const bool whole = (step & 64) != 0;
+    if ((step & 128) != 0) {
+      if (under_way.empty()) continue;
+      inbox.complete(under_way.back());
+      under_way.pop_back();
+    } else if (!inbox.expects(number)) {
+      continue;
+    } else if (whole && inbox.is_next(number)) {
+      apply({nullptr, number, 0});
+      inbox.passed();
+    } else {
+      inbox.wait(number, {{nullptr, number, 0}}, whole);
+      if (!whole) under_way.push_back(number);
+    }
+    inbox.drain(apply);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  read_all(text);
+  number_all(text);
+  return 0;
+}

@@ -1,0 +1,182 @@
+// What a peer may send that it should not: a sentence and a broken link, never an end of the process, nor a write
+// outside of what is exposed. And the choice of devices, on interfaces made for it.
+#include "tests/transport/wire_suite.h"
+#include "transport/ucx/ucx.h"
+
+#ifdef TUTTI_HAS_UCX
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+
+#include "transport/ucx/links.h"
+
+namespace tutti::testing {
+namespace {
+
+using transport::UcxWire;
+using ucx::Parcel;
+
+WireJob job_of(int own) {
+  WireJob job;
+  job.own = own;
+  job.hosts = {0, 1};
+  job.names = {"member 0", "member 1"};
+  job.lanes = 2;
+  job.own_ip = "127.0.0.1";
+  return job;
+}
+
+/// Member 1 of a job, without manners.
+class MeanPeer {
+ public:
+  explicit MeanPeer(const std::string& victim) : context_(ucx::Context::open(job_of(1)).take()) {
+    ucp_ep_params_t how{};
+    how.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    how.address = reinterpret_cast<const ucp_address_t*>(victim.data() + ucx::kMagic.size());
+    EXPECT_EQ(context_->ucp().ep_create(context_->worker(), &how, &endpoint_), UCS_OK);
+  }
+  const std::string& address() const { return context_->address(); }
+  void send(std::string_view parcel, const std::string& large) {
+    texts_.push_back(std::string(parcel) + large);
+    const char* text = texts_.back().data();
+    ucp_request_param_t how{};
+    void* request =
+        context_->ucp().am_send_nbx(endpoint_, 0, text, parcel.size(), text + parcel.size(), large.size(), &how);
+    ASSERT_FALSE(UCS_PTR_IS_ERR(request));
+    if (request != nullptr) context_->ucp().request_free(request);
+  }
+  void progress() { (void)context_->ucp().worker_progress(context_->worker()); }
+
+ private:
+  std::unique_ptr<ucx::Context> context_;
+  ucp_ep_h endpoint_ = nullptr;
+  std::deque<std::string> texts_;  // until they have left
+};
+
+struct Spoilt {
+  std::string what;                   // of the sentence
+  std::function<void(Parcel&)> fill;  // what follows a good parcel
+  std::uint64_t number = 1;           // of it
+  std::size_t cut = 0;                // bytes off its end
+  std::string large = {};             // data behind it
+};
+
+const Spoilt kSpoilt[] = {
+    {"message 0 of lane 0 twice", [](Parcel& p) { p.signal(0, 0, 7, 7); }, 0},
+    {"a signal for place 8, which is no multiple of 16", [](Parcel& p) { p.signal(0, 8, 7, 7); }},
+    {"16 bytes for memory that this process has not exposed", [](Parcel& p) { p.signal(0, 4096, 7, 7); }},
+    {"16 bytes for memory that this process has not exposed", [](Parcel& p) { p.signal(0, UINT64_MAX - 15, 7, 7); }},
+    {"9 bytes for memory that this process has not exposed", [](Parcel& p) { p.put(0, 4088, "some more", 9); }},
+    {"9 bytes for memory that this process has not exposed", [](Parcel& p) { p.put(1, 0, "some more", 9); }},
+    {"0 bytes where 100 were due", [](Parcel& p) { p.large_put(0, 0, 100); }},
+    {"4 bytes without a destination", [](Parcel& p) { p.signal(0, 0, 7, 7); }, 1, 0, "more"},
+    {"cut off 24 bytes before its end", [](Parcel& p) { p.signal(0, 0, 7, 7); }, 1, 8},
+};
+
+/// Empty, or what is not as it should be.
+std::string outcome_of(const Spoilt& spoilt) {
+  constexpr std::size_t kBytes = 4096;
+  alignas(64) static std::byte memory[3 * kBytes];
+  std::memset(memory, 0x55, sizeof memory);
+  std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+  MeanPeer peer(wire->address());
+  if (Status met = wire->meet({"", peer.address()}); !met.ok()) return met.message();
+  if (const auto key = wire->expose(memory + kBytes, kBytes); !key.ok()) return key.status().message();
+  for (const bool good : {true, false}) {
+    Parcel parcel(4096);
+    good ? parcel.signal(0, 16, 41, 42) : spoilt.fill(parcel);
+    parcel.seal(1, 0, good ? 0 : spoilt.number);
+    peer.send(parcel.bytes().substr(0, parcel.bytes().size() - (good ? 0 : spoilt.cut)), good ? "" : spoilt.large);
+  }
+  const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+  while (wire->broken(1).ok()) {
+    peer.progress();
+    (void)wire->progress();
+    if (std::chrono::steady_clock::now() > end) return "the link has not broken";
+  }
+  std::uint64_t count = 0;
+  std::memcpy(&count, memory + kBytes + 16, sizeof count);
+  if (count != 41) return "the good parcel has not come";
+  const auto is_free = [](std::byte b) { return b == std::byte{0x55}; };
+  if (!std::all_of(memory, memory + kBytes, is_free) || !std::all_of(memory + 2 * kBytes, std::end(memory), is_free)) {
+    return "what was not exposed has been written";
+  }
+  const std::string said = wire->broken(1).message();
+  return said.starts_with("member 1 has sent by UCX ") && said.ends_with(spoilt.what) ? "" : said;
+}
+
+TEST(UcxSpoilt, WhatMakesNoSenseBreaksTheLink) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  for (const Spoilt& spoilt : kSpoilt) {
+    const Outcome outcome = in_child([&] { return outcome_of(spoilt); }, {{"UCX_TLS", "tcp"}});
+    EXPECT_EQ(outcome.error + outcome.said, "") << spoilt.what;
+  }
+}
+
+TEST(UcxSpoilt, KeysThatMakeNoSenseAreRefused) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    std::string said;
+    for (const char* key : {"", "x", "7", "7 ", "-1 4096", "7 4096 ", "99999999999 4096", "7 4095"}) {
+      said += wire->attach(1, key, 4096).ok() ? std::string(key) + " is taken; " : "";
+    }
+    return said + wire->attach(1, "7 4095", 4096).status().message() + "; " +
+           wire->attach(1, "", 4096).status().message();
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(
+      outcome.said,
+      "UCX: member 1 exposes 4095 bytes; 4096 were expected; UCX: what member 1 has sent is no key of exposed memory");
+}
+
+TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    alignas(64) static std::byte memory[2 * 4096];
+    (void)wire->expose(memory, 4096);
+    std::string last;
+    for (int i = 0; i < 100; ++i) {
+      last = wire->expose(memory + 4096, 4096).take();
+      wire->conceal(memory + 4096);
+    }
+    return last;
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(outcome.said, "1 4096");
+}
+
+/// UCX knows interfaces, and not the labels that their addresses may have.
+TEST(UcxDevices, ALabelledAddressIsItsInterfaces) {
+  const Outcome outcome = in_child([]() -> std::string {
+    if (::unshare(CLONE_NEWNET) != 0) return "not run: no network namespace can be made";
+    ifreq wanted{};
+    std::strcpy(wanted.ifr_name, "lo:1");
+    auto& address = reinterpret_cast<sockaddr_in&>(wanted.ifr_addr);
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, "10.77.0.1", &address.sin_addr);
+    const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
+    if (::ioctl(socket, SIOCSIFADDR, &wanted) != 0) return "not run: no label can be made";
+    const auto devices = ucx::devices_for("10.77.0.1", false, "/nonexistent");
+    return devices.ok() ? devices.value() : devices.status().message();
+  });
+  if (outcome.said.starts_with("not run")) GTEST_SKIP() << "tutti-test: " << outcome.said;
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(outcome.said, "lo");
+}
+
+}  // namespace
+}  // namespace tutti::testing
+
+#else
+
+TEST(UcxSpoilt, WhatMakesNoSenseBreaksTheLink) {
+  GTEST_SKIP() << "tutti-test: not run: " << tutti::transport::UcxWire::missing();
+}
+
+#endif
