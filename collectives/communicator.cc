@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "base/forks.h"
@@ -61,13 +62,6 @@ transport::Board& shared_board(transport::Transport& transport) {
   return *transport.window(first).board;
 }
 
-bool on_several_hosts(const Fabric& fabric, const std::vector<int>& members) {
-  const std::vector<int> hosts = fabric.host_of_member();
-  return std::any_of(members.begin(), members.end(), [&](int member) {
-    return hosts[static_cast<std::size_t>(member)] != hosts[static_cast<std::size_t>(members.front())];
-  });
-}
-
 /// What memory_limit leaves for messages that come before they are received.
 std::size_t room_for_messages(const transport::Transport& transport, const Options& options) {
   if (options.memory_limit == 0) return std::numeric_limits<std::size_t>::max();
@@ -84,7 +78,17 @@ std::uint64_t TuttiCommunicator::scope_of_child(std::uint64_t number, int color)
   return x ^ (x >> 29);
 }
 
-Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const Options& options, bool far) {
+int TuttiCommunicator::most_far_ranks(const Fabric& fabric, const std::vector<int>& members) {
+  const std::vector<int> hosts = fabric.host_of_member();
+  std::map<int, int> ranks;  // by host
+  for (const int member : members) ++ranks[hosts[static_cast<std::size_t>(member)]];
+  int fewest = static_cast<int>(members.size());
+  for (const auto& [host, count] : ranks) fewest = std::min(fewest, count);
+  return static_cast<int>(members.size()) - fewest;
+}
+
+Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const Options& options, int most_far) {
+  const bool far = most_far > 0;
   transport::WindowSizes sizes;
   sizes.ranks = ranks;
   sizes.lanes = kLanes;
@@ -97,6 +101,7 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = far ? transport::kCacheLine : sizes.scratch_half;  // nobody reads it across hosts
     taken = (far ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::HostExecutor::kBounceBytes;
+    taken += static_cast<std::size_t>(most_far) * transport::draft_bytes(sizes);
     if (options.memory_limit == 0 || taken <= options.memory_limit) return sizes;
     if (scratch / 2 < kLeastScratch) break;
   }
@@ -110,7 +115,7 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
                                                                      std::uint64_t scope, const Options& options,
                                                                      const Exchange& exchange) {
   Result<transport::WindowSizes> sizes =
-      window_sizes(static_cast<int>(members.size()), options, on_several_hosts(*fabric, members));
+      window_sizes(static_cast<int>(members.size()), options, most_far_ranks(*fabric, members));
   Result<std::unique_ptr<planner::Planner>> planner = sizes.status();
   if (sizes.ok()) planner = planner_of(*fabric, members, sizes.value(), kFarSlice);
   for (const Status& status : {sizes.status(), planner.status()}) {
@@ -118,14 +123,21 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
     (void)exchange(fabric->nothing());  // the others wait for this rank's part
     return status;
   }
-  TUTTI_ASSIGN(std::unique_ptr<transport::Transport> transport,
-               fabric->connect(members, rank, sizes.value(), exchange));
+  Result<std::unique_ptr<transport::Transport>> transport = fabric->connect(members, rank, sizes.value(), exchange);
+  if (!transport.ok()) {
+    // The others may have got further, and would wait for this rank in their first call.
+    const std::string name =
+        fmt::format("rank {} ({})", rank, fabric->describe(members[static_cast<std::size_t>(rank)]));
+    (void)fabric->tell(scope, transport.status().code(),
+                       name + " could not join the communicator: " + transport.status().message());
+    return transport.status();
+  }
   // A fork's copy is given up as it is: its threads do not exist, and what it shares with the peers is its parent's.
   const auto unless_forked = [](TuttiCommunicator* communicator) {
     if (communicator->usable().ok()) delete communicator;
   };
   return std::shared_ptr<TuttiCommunicator>(new TuttiCommunicator(std::move(fabric), std::move(members), rank, scope,
-                                                                  options, std::move(transport), planner.take()),
+                                                                  options, transport.take(), planner.take()),
                                             unless_forked);
 }
 
@@ -150,7 +162,10 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       executor_(*transport_, waiter_, health_, rank),
       transfers_(*transport_, waiter_, health_, rank, streaming_above_, room_for_messages(*transport_, options)),
       planner_(std::move(planner)) {
-  health_.set_tell([this](Code code, const std::string& message) { return fabric_->tell(scope_, code, message); });
+  health_.set_tell([this](Code code, const std::string& message) { return fabric_->tell(scope_, code, message); },
+                   [far = transport_->far_links()](Code code, const std::string& message) {
+                     if (far != nullptr) far->tell(code, message);
+                   });
   fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
     const auto found = std::find(members_.begin(), members_.end(), member);
     if (code == Code::peer_died && found != members_.end()) {
@@ -286,14 +301,14 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
   return status.ok() ? status : failed(status);
 }
 
-// Nothing to move, so nobody waits; it is announced all the same, so that a rank which calls something else is found
-// out.
+// Nothing to move, so nobody waits on one host; it is announced all the same, so that a rank which calls something else
+// is found out.
 Status TuttiCommunicator::execute_empty(const Call& call) {
   const executor::CallIdentity identity = identity_of(call, call.deterministic || options_.deterministic);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
-  const Status announced = transport_->far_links() == nullptr ? Status() : executor_.announce_far();
-  executor_.leave(announced.ok());
-  if (!announced.ok()) return failed(announced);
+  const Status met = transport_->far_links() == nullptr ? Status() : executor_.meet_far();
+  executor_.leave(met.ok());
+  if (!met.ok()) return failed(met);
   last_ = nullptr;
   last_on_device_ = false;
   if (watched_) told(last_call(), "nothing", "nothing: there is nothing to move");

@@ -57,8 +57,10 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// The own last calls, as a table.
   std::string last_calls_text(std::size_t most) const;
 
-  /// How many bytes a window has under these options. `far`: there are several hosts. Errors: memory_limit.
-  static Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, bool far);
+  /// How many bytes a window has under these options. `most_far`: see most_far_ranks(). Errors: memory_limit.
+  static Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, int most_far);
+  /// On how many ranks of other hosts that rank looks that has most of them; the same on all ranks.
+  static int most_far_ranks(const Fabric& fabric, const std::vector<int>& members);
 
  private:
   // A kind of call, made ready: what the cache holds.

@@ -41,7 +41,8 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]] return run_group_on_device(transfers);
+  if (any_on_device(transfers)) [[unlikely]]
+    return run_group_on_device(transfers);
   const std::uint64_t number = announce(transfers);
   return ended(number, transfers_.run(transfers));
 }
@@ -49,7 +50,8 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]] return finished_work(run_group_on_device(transfers));
+  if (any_on_device(transfers)) [[unlikely]]
+    return finished_work(run_group_on_device(transfers));
   auto group = std::make_unique<StartedGroup>();
   group->transfers.assign(transfers.begin(), transfers.end());
   std::shared_ptr<PendingWork> work = group->work;
@@ -63,7 +65,10 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<co
     Status status = transfers_.start(group->transfers, group->batch);
     if (status.ok() && group->batch.left > 0) status = transfers_.poll();
     if (!status.ok()) transfers_.drop();
-    if (!status.ok() || group->batch.left == 0) return finished_work(ended(group->number, status));
+    // What has not left yet is for the other thread: this one may go away computing.
+    if (!status.ok() || (group->batch.left == 0 && transfers_.settled())) {
+      return finished_work(ended(group->number, status));
+    }
   }
   const bool begun = group->begun;
   started_ = std::make_shared<StartedGroups>();
@@ -117,10 +122,11 @@ AsyncQueue::Endings TuttiCommunicator::carry_out(StartedGroups& groups) {
     }
     running.erase(done, running.end());
     if (!status.ok()) break;
-    if (running.empty() && groups.close_if_empty()) return endings;  // finished when the queue is idle
+    const bool settled = transfers_.settled();
+    if (running.empty() && settled && groups.close_if_empty()) return endings;  // finished when the queue is idle
     for (auto& [work, outcome] : endings) work->finish(std::move(outcome));
     endings.clear();
-    if (!running.empty()) status = transfers_.progress(&groups.news());
+    if (!running.empty() || !settled) status = transfers_.progress(&groups.news());
   }
   for (std::unique_ptr<StartedGroup>& group : groups.close()) running.push_back(std::move(group));
   for (const auto& group : running) {

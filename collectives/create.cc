@@ -69,8 +69,9 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
   TUTTI_ASSIGN(std::shared_ptr<ProcessFabric> fabric, ProcessFabric::create(std::move(bootstrap), options.timeout));
   const Exchange exchange = fabric->bootstrap_exchange();
-  TUTTI_ASSIGN(const transport::WindowSizes sizes,
-               TuttiCommunicator::window_sizes(size, options, fabric->wire_info() != nullptr));
+  TUTTI_ASSIGN(
+      const transport::WindowSizes sizes,
+      TuttiCommunicator::window_sizes(size, options, TuttiCommunicator::most_far_ranks(*fabric, everybody(size))));
   TUTTI_ASSIGN(const std::vector<Setting> settings, settings_of(sizes));
   TUTTI_TRY(compare_settings(settings, exchange));
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
@@ -154,7 +155,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   if (size == 1) return std::vector<Implementation>{std::make_shared<AloneCommunicator>()};
   // One thread makes all ranks, so nobody can wait for an exchange: the windows are made first.
   auto fabric = std::make_shared<InprocFabric>(size);
-  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options, false));
+  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options, 0));
   TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, fabric->make_windows(size, sizes));
   std::vector<Implementation> all;
   for (int rank = 0; rank < size; ++rank) {

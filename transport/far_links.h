@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "transport/transport.h"
@@ -32,6 +33,9 @@ class FarLinks {
   virtual Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) = 0;
   /// Ok, or why `rank` cannot be reached any more.
   virtual Status broken(int rank) = 0;
+  /// Writes a failure into all far ranks' mirrors of this rank's board, for where the meeting place does not tell it.
+  /// Once; any thread. Stays until it has left, for half a second at most.
+  virtual void tell(Code code, const std::string& sentence) = 0;
 
   // Of all far ranks.
   virtual bool settled(Ticket ticket) = 0;

@@ -110,10 +110,11 @@ struct alignas(kCacheLine) Doze {
 };
 
 /// A rank's notice board. Written by its owner only, but for the failure: all ranks that share memory use rank 0's, so
-/// that the first failure of any rank is the one that every rank reports (Health in executor/health.h).
+/// that the first failure of any rank is the one that every rank reports (Health in executor/health.h). In the mirror
+/// of a far rank's board it is what that rank has told by the network (FarLinks::tell).
 struct Board {
-  alignas(kCacheLine) std::atomic<std::uint32_t> failure_code{0};
-  char failure_text[1020] = {};
+  alignas(kCacheLine) std::atomic<std::uint64_t> failure_code{0};
+  char failure_text[1016] = {};
   Pulse pulse;
   Doze doze;
   Regroup regroup;

@@ -281,7 +281,7 @@ TUTTI_API void tutti_free(void* pointer); /* of either; null is allowed */
 
 typedef struct tutti_memory {
   size_t size;     /* sizeof(tutti_memory_t) */
-  size_t scratch;  /* bytes of this rank's window in this communicator */
+  size_t scratch;  /* bytes of this rank's window in this communicator, and of what waits to go to other hosts */
   size_t plans;    /* bytes of cached plans, estimated */
   size_t messages; /* bytes of messages kept for receives that have not come yet */
 } tutti_memory_t;

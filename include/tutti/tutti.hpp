@@ -110,7 +110,7 @@ struct Explanation {
 };
 
 struct MemoryReport {
-  std::size_t scratch = 0;   // bytes of this rank's window in this communicator
+  std::size_t scratch = 0;   // bytes of this rank's window in this communicator, and of what waits to go to other hosts
   std::size_t plans = 0;     // cached plans, estimated
   std::size_t messages = 0;  // kept for receives that have not come yet (see send)
   std::size_t total() const { return scratch + plans + messages; }

@@ -1,10 +1,19 @@
 // Ranks that count as being on other hosts (TUTTI_HOST), so that their data goes by a network: over this machine's own
 // interfaces. A failure prints the seed; TUTTI_TEST_SEED repeats it.
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
 #include <csignal>
 
+#include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "tests/collectives/random_programs.h"
+#include "tests/collectives/taken.h"
 #include "tests/collectives/transfer_programs.h"
+#include "transport/shm/arena.h"
 
 namespace tutti::testing {
 namespace {
@@ -112,6 +121,159 @@ TEST_P(Far, ARankThatDiesIsNamedOnAllOthers) {
     EXPECT_EQ(outcomes[rank].error, "");
     EXPECT_NE(outcomes[rank].said.find("rank 1 ("), std::string::npos) << outcomes[rank].said;
     EXPECT_NE(outcomes[rank].said.find("died"), std::string::npos) << outcomes[rank].said;
+  }
+}
+
+/// What `call` throws; "no error".
+std::string error_in(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void sum_up(Communicator& comm) {
+  int sum = 1;
+  comm.all_reduce(&sum, &sum, 1, DataType::i32);
+  MUST(sum == comm.size());
+}
+
+/// Address space that this process may still take; -1: as before.
+void limit_address_space(std::int64_t more) {
+  static rlimit before;
+  if (more >= 0) ::getrlimit(RLIMIT_AS, &before);
+  rlimit limit = before;
+  if (more >= 0) limit.rlim_cur = status_kb("VmSize:") * 1024 + static_cast<std::size_t>(more);
+  MUST(::setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+/// A rank that cannot reach the others' memory is the last that anybody hears of it, unless it says so.
+TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
+  const auto body = [](Communicator& comm) -> std::string {
+    sum_up(comm);
+    if (comm.rank() == 1) limit_address_space(8 << 20);  // less than the draft of one peer's window
+    Communicator child;
+    const std::string mine = error_in([&] { child = comm.split(0, 0); });
+    if (comm.rank() == 1) limit_address_space(-1);
+    const std::string said = comm.rank() == 1 ? mine : mine == "no error" ? error_in([&] { sum_up(child); }) : "";
+    sum_up(comm);  // the parent serves as before
+    return said;
+  };
+  const std::vector<Outcome> outcomes = run(body, {{"TUTTI_TIMEOUT", "20s"}, {"TUTTI_SCRATCH", "16M"}});
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    EXPECT_EQ(outcomes[rank].error, "") << "rank " << rank;
+    EXPECT_NE(outcomes[rank].said.find("no address space for the"), std::string::npos) << outcomes[rank].said;
+    if (rank == 1) continue;
+    EXPECT_EQ(outcomes[rank].said.find("rank 1 (host "), 0u) << outcomes[rank].said;
+    EXPECT_NE(outcomes[rank].said.find("could not join the communicator"), std::string::npos) << outcomes[rank].said;
+  }
+}
+
+TEST_P(Far, AnEmptyCallIsComparedWithEverybodys) {
+  // Rank 1 makes another second call than the others, which are free to run ahead of it.
+  const auto body = [](Communicator& comm) -> std::string {
+    return error_in([&] {
+      sum_up(comm);  // a rank that is slow to leave it may hear of the failure in it
+      if (comm.rank() == 1) return comm.barrier();
+      for (int i = 0; i < 1000; ++i) comm.all_reduce(nullptr, nullptr, 0, DataType::f32);
+      comm.barrier();
+    });
+  };
+  for (const Outcome& outcome : run(body, {{"TUTTI_TIMEOUT", "20s"}})) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_NE(outcome.said.find("called all_reduce(0 x f32, sum) as its call 2"), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("rank 1 ("), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("called barrier() as its call 2"), std::string::npos) << outcome.said;
+  }
+}
+
+/// The first message makes its connection: whoever starts it and computes must not keep it from its receiver.
+TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
+  void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& received = *static_cast<std::atomic<int>*>(memory);
+  const auto body = [&](Communicator& comm) -> std::string {
+    int value = 17;
+    if (comm.rank() == 0) {
+      Work sent = comm.send_async(&value, 1, DataType::i32, 1);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (received.load() == 0 && std::chrono::steady_clock::now() < end) sched_yield();
+      MUST(received.load() == 17);
+      sent.wait();
+    } else if (comm.rank() == 1) {
+      comm.recv(&value, 1, DataType::i32, 0);
+      received.store(value);
+    }
+    return "";
+  };
+  expect_no_errors(run(body));
+  ::munmap(memory, 4096);
+}
+
+/// What is sent to far ranks is written into memory of the sender's own, which counts.
+TEST_P(Far, TheMemoryOfSendsIsReported) {
+  const auto body = [](Communicator& world) -> std::string {
+    std::vector<std::byte> mine(4 << 20), theirs(4 << 20);
+    const auto send_all = [&](Communicator& comm) {
+      for (int step = 1; step < comm.size(); ++step) {
+        comm.group_start();
+        comm.send(mine.data(), mine.size(), DataType::u8, (comm.rank() + step) % comm.size());
+        comm.recv(theirs.data(), theirs.size(), DataType::u8, (comm.rank() - step + comm.size()) % comm.size());
+        comm.group_end();
+      }
+    };
+    send_all(world);  // what the network's library takes
+    const std::size_t arena_before = transport::Arena::process().value()->allocated();
+    Communicator comm = world.split(0, 0);
+    const std::size_t in_arena = transport::Arena::process().value()->allocated() - arena_before;
+    sum_up(comm);
+    const std::size_t before = status_kb("RssAnon:");
+    send_all(comm);
+    const std::size_t written = (status_kb("RssAnon:") - before) * 1024;
+    const std::size_t reported = comm.memory().scratch;
+    constexpr std::size_t kHeap = 512 << 10;  // of the network's library, which grows with what is under way
+    if (written > reported - in_arena + kHeap) {
+      return std::to_string(written) + " bytes were written, " + std::to_string(reported - in_arena) + " are reported";
+    }
+    return "";
+  };
+  for (const Outcome& outcome : run(body)) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.said, "");
+  }
+}
+
+TEST_P(Far, AMemoryLimitIsKept) {
+  const auto body = [](Communicator& comm) -> std::string {
+    MUST(comm.memory().scratch <= 3'000'000);
+    use_all(comm);
+    MUST(comm.memory().scratch <= 3'000'000);
+    return "";
+  };
+  expect_no_errors(run(body, {{"TUTTI_MEMORY_LIMIT", "3000000"}}));
+}
+
+/// Rank 0 hosts the meeting place; the others go on without it, and without it hear of each other's failures.
+TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
+  if (const std::string missing = no_network(); !missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
+  const auto body = [](Communicator& comm) -> std::string {
+    std::vector<int> pids(static_cast<std::size_t>(comm.size()));
+    const int own = ::getpid();
+    comm.all_gather(&own, pids.data(), 1, DataType::i32);
+    Communicator rest = comm.split(comm.rank() == 0 ? 1 : 0, 0);
+    if (comm.rank() == 0) return "";
+    sum_up(rest);
+    while (::kill(pids[0], 0) == 0) sched_yield();  // until its parent has seen it end
+    if (comm.rank() == 1) rest.abort("enough");
+    return error_in([&] { sum_up(rest); });
+  };
+  const std::vector<Outcome> outcomes = run_processes(4, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, {"a", "b", "c", "c"});
+  expect_no_errors(outcomes);
+  for (std::size_t rank = 1; rank < outcomes.size(); ++rank) {
+    EXPECT_EQ(outcomes[rank].said.find("rank 0 (host "), 0u) << outcomes[rank].said;  // in the rest
+    EXPECT_NE(outcomes[rank].said.find("aborted the communicator: enough"), std::string::npos) << outcomes[rank].said;
   }
 }
 

@@ -228,9 +228,9 @@ TEST(Transfers, CollectivesKeepTheirPlace) {
 TEST(Transfers, MemoryLimitBoundsWhatIsTakenAside) {
   Options options;
   options.memory_limit = std::size_t{64} << 20;
-  const auto sizes = TuttiCommunicator::window_sizes(2, options, false);
+  const auto sizes = TuttiCommunicator::window_sizes(2, options, 0);
   options.memory_limit = sizes.value().bytes() + executor::HostExecutor::kBounceBytes + 1000;
-  ASSERT_EQ(TuttiCommunicator::window_sizes(2, options, false).value().bytes(), sizes.value().bytes());
+  ASSERT_EQ(TuttiCommunicator::window_sizes(2, options, 0).value().bytes(), sizes.value().bytes());
   expect_no_errors(run_threads(
       2,
       [](Communicator& comm) {

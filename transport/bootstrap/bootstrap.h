@@ -76,7 +76,8 @@ class Bootstrap {
   /// Has `rank` said goodbye? That is no failure, but it will answer nothing any more.
   bool has_left(int rank) const { return local_->has_left(rank); }
 
-  /// An orderly goodbye, within about a second. Nothing but destruction may follow.
+  /// An orderly goodbye, within about a second. Nothing but destruction may follow. That of rank 0 ends the meeting:
+  /// exchanges and announcements of the others fail from then on, and nobody hears of deaths.
   Status leave();
 
  private:

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -12,6 +14,11 @@ namespace tutti::transport {
 namespace {
 
 constexpr std::int64_t kPartNs = 1'000'000'000;  // for far ranks that end their communicator a little later
+constexpr std::int64_t kTellNs = 500'000'000;    // for a failure to leave this process
+
+// Of a failure: what is the signal, so that whoever sees its code sees its text.
+constexpr std::size_t kTextWithCode = sizeof(std::uint64_t);
+static_assert(offsetof(Board, failure_code) == 0 && offsetof(Board, failure_text) == sizeof(std::uint64_t));
 
 /// Where a far rank tells that it has sent its last in this lane: signals of lanes do not wait for each other.
 std::atomic<std::uint64_t>& last_in(Board& board, int lane) { return board.regroup.alive[2 * lane]; }
@@ -22,6 +29,7 @@ Result<std::unique_ptr<HostsTransport>> HostsTransport::connect(Setup setup) {
   const std::vector<std::string> keys = std::move(setup.keys);
   std::unique_ptr<HostsTransport> transport(new HostsTransport(std::move(setup)));
   TUTTI_TRY(transport->attach(keys));
+  transport->connected_ = true;
   return transport;
 }
 
@@ -67,13 +75,16 @@ HostsTransport::~HostsTransport() {
   const Gone all_gone = gone();
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (peer(r).region == 0 || !far(r)) continue;
-    (void)signal(r, 0, &mirror_at(r).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
+    // Who has never been there has not left: that would be another failure than the one that is told.
+    if (connected_) {
+      (void)signal(r, 0, &mirror_at(r).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
+    }
     for (int lane = 0; lane < sizes_.lanes; ++lane) {
       (void)signal(r, lane, &last_in(mirror_at(r), lane), 1, 0, Push::now);
     }
   }
   bool left = all_gone();
-  for (const std::int64_t since = now_ns(); !left && now_ns() - since < kPartNs; left = all_gone()) {
+  for (const std::int64_t since = now_ns(); connected_ && !left && now_ns() - since < kPartNs; left = all_gone()) {
     if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
   }
   for (int r = 0; r < sizes_.ranks; ++r) {
@@ -90,10 +101,10 @@ HostsTransport::Gone HostsTransport::gone() const {
   };
   std::vector<Far> all;
   for (int r = 0; r < sizes_.ranks; ++r) {
+    // Also where connect() has failed: they may have got further, and write.
+    if (!far(r)) continue;
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
-    if (peer.draft != nullptr) {
-      all.push_back({member(r), reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r)), peer.draft});
-    }
+    all.push_back({member(r), reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r)), peer.draft});
   }
   // A wire that has ended with its job's last communicator moves nothing any more.
   return [all = std::move(all), weak = std::weak_ptr<Wire>(wire_), alive = alive_, own = own_, lanes = sizes_.lanes] {
@@ -113,7 +124,30 @@ HostsTransport::Gone HostsTransport::gone() const {
   };
 }
 
+std::size_t HostsTransport::memory() const {
+  std::size_t bytes = exposed_bytes(sizes_);
+  for (int r = 0; r < sizes_.ranks; ++r) bytes += far(r) ? draft_bytes(sizes_) : 0;
+  return bytes;
+}
+
 bool HostsTransport::alive(int rank) const { return far(rank) ? alive_(member(rank)) : near_->alive(rank); }
+
+void HostsTransport::tell(Code code, const std::string& sentence) {
+  for (int r = 0; r < sizes_.ranks; ++r) {
+    if (!far(r)) continue;
+    Board& there = mirror_at(r);
+    char* text = there.failure_text;
+    sentence.copy(text, sizeof there.failure_text - 1);  // the rest is zeros
+    std::uint64_t begin = 0;
+    std::memcpy(&begin, text, kTextWithCode);
+    Ticket ticket = 0;
+    (void)put(r, 0, text + kTextWithCode, text + kTextWithCode, sizeof there.failure_text - kTextWithCode, ticket);
+    (void)signal(r, 0, &there, static_cast<std::uint64_t>(code), begin, Push::now);
+  }
+  for (const std::int64_t since = now_ns(); !wire_->idle() && now_ns() - since < kTellNs;) {
+    if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
+  }
+}
 
 Board& HostsTransport::mirror_at(int rank) {
   return *reinterpret_cast<Board*>(peer(rank).draft.get() + mirror_offset(sizes_, rank_));

@@ -2,9 +2,10 @@
 //
 // What a far rank writes lies in this rank's exposed memory: its window, and behind it a mirror of every far rank's
 // board. Of each far rank there is a draft with the same layout (transport.h), which takes address space but no memory
-// where nothing is written.
+// where nothing is written (draft_bytes()).
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,17 @@ inline std::size_t mirror_offset(const WindowSizes& sizes, int rank) {
   return round_up(sizes.bytes(), kCacheLine) + static_cast<std::size_t>(rank) * sizeof(Board);
 }
 inline std::size_t exposed_bytes(const WindowSizes& sizes) { return mirror_offset(sizes, sizes.ranks); }
+
+/// What a rank writes at most into its draft of a far rank's window, in pages: the mailbox to it, the express cells,
+/// and a failure. Else a draft only names places.
+inline std::size_t draft_bytes(const WindowSizes& sizes) {
+  constexpr std::size_t kPage = 4096;
+  std::size_t bytes = 0;
+  for (const std::size_t part : {sizes.mailbox, sizes.express_offset(1, 0), offsetof(Board, pulse)}) {
+    bytes += round_up(part, kPage) + kPage;  // it need not begin with a page
+  }
+  return bytes;
+}
 
 class HostsTransport final : public Transport, public FarLinks {
  public:
@@ -41,13 +53,14 @@ class HostsTransport final : public Transport, public FarLinks {
     std::function<bool(int member)> alive;  // as far as the meeting place knows
     std::function<void(Gone)> keep;         // called at the end, before `near` ends: `own` must stay until then
   };
+  /// Errors: memory_limit, those of Wire::attach(). The others do not see that it has failed: they must be told.
   static Result<std::unique_ptr<HostsTransport>> connect(Setup setup);
   /// Tells the far ranks that this one is done, and waits until they are too, for a second at most.
   ~HostsTransport() override;
 
   const Capabilities& capabilities() const override { return capabilities_; }
   const WindowSizes& sizes() const override { return sizes_; }
-  std::size_t memory() const override { return exposed_bytes(sizes_); }
+  std::size_t memory() const override;
   const Window& window(int rank) const override { return windows_[static_cast<std::size_t>(rank)]; }
   void warm() override { near_->warm(); }
   FarLinks* far_links() override { return this; }
@@ -67,6 +80,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
   Status broken(int rank) override { return wire_->broken(member(rank)); }
+  void tell(Code code, const std::string& sentence) override;
   bool settled(Ticket ticket) override { return wire_->settled(ticket); }
   Status post() override { return wire_->post(); }
   bool idle() override { return wire_->idle(); }
@@ -80,7 +94,7 @@ class HostsTransport final : public Transport, public FarLinks {
   };
 
   explicit HostsTransport(Setup setup);
-  /// Maps the drafts and attaches the regions. Errors: memory_limit, those of Wire::attach().
+  /// Maps the drafts and attaches the regions.
   Status attach(const std::vector<std::string>& keys);
   Gone gone() const;
   int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
@@ -100,6 +114,7 @@ class HostsTransport final : public Transport, public FarLinks {
   const std::function<void(Gone)> keep_;
   std::vector<Window> windows_;
   std::vector<Peer> peers_;
+  bool connected_ = false;
 };
 
 }  // namespace tutti::transport

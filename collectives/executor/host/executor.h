@@ -73,8 +73,9 @@ class HostExecutor {
   Result<Agreement> agree();
   /// Carries the plan out. After enter(); any failure is final for the communicator.
   Status run(const Prepared& prepared, const Buffers& buffers);
-  /// Tells all far ranks of a call that has no plan. After enter(). REQUIRES: there are far ranks.
-  Status announce_far();
+  /// A call that has no plan, among several hosts: tells all far ranks of it, and waits until they have told too. No
+  /// rank runs ahead then, so each finds the others' records where it looks for them. After enter().
+  Status meet_far();
   /// After a failure, before leave(): what is still being sent is given a moment.
   void drop_far() {
     if (far_puts_) far_puts_->drop();

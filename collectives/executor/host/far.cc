@@ -78,11 +78,15 @@ Status HostExecutor::see_entered_far(int peer, std::uint64_t needed) {
   return {};
 }
 
-Status HostExecutor::announce_far() {
+Status HostExecutor::meet_far() {
   for (int peer = 0; peer < ranks_; ++peer) {
     if (far_->far(peer)) TUTTI_TRY(announce_far(peer));
   }
-  return far_puts_->finish();
+  TUTTI_TRY(far_puts_->finish());
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (far_->far(peer)) TUTTI_TRY(see_entered_far(peer, sequence_));
+  }
+  return {};
 }
 
 Status HostExecutor::signal_far(int peer, int lane, int channel) {

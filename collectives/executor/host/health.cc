@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -13,7 +14,7 @@ namespace tutti::executor {
 
 namespace {
 
-constexpr std::uint32_t kWriting = 0xFFFF;
+constexpr std::uint64_t kWriting = 0xFFFF;
 // The meeting place answers within a millisecond, unless it is stopped.
 constexpr std::chrono::milliseconds kVerdictLimit{500};
 // A rank that dies between claiming and finishing its sentence must not silence the others for longer than this.
@@ -22,7 +23,7 @@ constexpr std::int64_t kWritingLimitNs = 1'000'000'000;
 }  // namespace
 
 bool Health::claim() {
-  std::uint32_t none = 0;
+  std::uint64_t none = 0;
   return board_->failure_code.compare_exchange_strong(none, kWriting, std::memory_order_acq_rel);
 }
 
@@ -30,11 +31,11 @@ void Health::publish(Code code, const std::string& message) {
   const std::size_t length = std::min(message.size(), sizeof(board_->failure_text) - 1);
   std::memcpy(board_->failure_text, message.data(), length);
   board_->failure_text[length] = '\0';
-  board_->failure_code.store(static_cast<std::uint32_t>(code), std::memory_order_release);
+  board_->failure_code.store(static_cast<std::uint64_t>(code), std::memory_order_release);
 }
 
 Status Health::status() const {
-  std::uint32_t code = board_->failure_code.load(std::memory_order_acquire);
+  std::uint64_t code = board_->failure_code.load(std::memory_order_acquire);
   if (code == 0) return {};
   for (const std::int64_t since = now_ns(); code == kWriting;
        code = board_->failure_code.load(std::memory_order_acquire)) {
@@ -44,6 +45,12 @@ Status Health::status() const {
   return {static_cast<Code>(code), board_->failure_text};
 }
 
+Status Health::told_on(const transport::Board& mirror) {
+  const std::uint64_t code = mirror.failure_code.load(std::memory_order_acquire);
+  if (code == 0) return {};
+  return {static_cast<Code>(code), {mirror.failure_text, strnlen(mirror.failure_text, sizeof mirror.failure_text)}};
+}
+
 Status Health::fail(Code code, const std::string& message) {
   std::unique_lock lock(mutex_);
   if (pending_ || !claim()) {
@@ -51,14 +58,16 @@ Status Health::fail(Code code, const std::string& message) {
     return status();
   }
   pending_ = true;
-  const std::function<bool(Code, const std::string&)> tell = tell_;
+  const auto tell = tell_;
+  const auto tell_otherwise = tell_otherwise_;
   lock.unlock();
   const bool verdict = tell && tell(code, message);
   lock.lock();
   if (verdict) verdict_.wait_for(lock, kVerdictLimit, [this] { return !pending_; });
-  if (pending_) publish(code, message);
-  pending_ = false;
+  const bool open = std::exchange(pending_, false);
+  if (open) publish(code, message);
   lock.unlock();
+  if (open && tell_otherwise) tell_otherwise(code, message);
   return status();
 }
 
@@ -71,9 +80,11 @@ void Health::fail_quietly(Code code, const std::string& message) {
   verdict_.notify_all();
 }
 
-void Health::set_tell(std::function<bool(Code, const std::string&)> tell) {
+void Health::set_tell(std::function<bool(Code, const std::string&)> tell,
+                      std::function<void(Code, const std::string&)> tell_otherwise) {
   const std::lock_guard lock(mutex_);
   tell_ = std::move(tell);
+  tell_otherwise_ = std::move(tell_otherwise);
 }
 
 }  // namespace tutti::executor

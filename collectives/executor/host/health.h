@@ -1,6 +1,8 @@
 // The one failure of a communicator. Whoever fails first claims it (compare-and-swap in memory that all ranks of the
 // host share), and from then on every rank reports that sentence and no other. Where there are several hosts each may
-// have claimed one: then the meeting place decides, and a claim is told to nobody before its verdict has come.
+// have claimed one: then the meeting place decides, and a claim is told to nobody before its verdict has come. When it
+// gives none (rank 0 of the job has left or died, or is stopped), the claim holds on its host and is told by the
+// network; hosts that claim at the same moment may then report different sentences.
 //
 // Threads: every function may be called from any thread.
 #pragma once
@@ -24,6 +26,8 @@ class Health {
   bool failed() const { return board_->failure_code.load(std::memory_order_acquire) != 0; }
   /// The sentence, or ok.
   Status status() const;
+  /// What a far rank has told by the network into the mirror of its board; or ok.
+  static Status told_on(const transport::Board& mirror);
   /// Claims the failure unless somebody did already; returns the one that holds. The first claim of this rank also goes
   /// to `tell`, so that ranks which do not share memory hear of it.
   Status fail(Code code, const std::string& message);
@@ -31,8 +35,9 @@ class Health {
   /// claimed another.
   void fail_quietly(Code code, const std::string& message);
 
-  /// `tell` returns whether a verdict follows.
-  void set_tell(std::function<bool(Code, const std::string&)> tell);
+  /// `tell` returns whether a verdict follows; when it has not come in time, `tell_otherwise` is called.
+  void set_tell(std::function<bool(Code, const std::string&)> tell,
+                std::function<void(Code, const std::string&)> tell_otherwise);
 
  private:
   bool claim();
@@ -40,8 +45,10 @@ class Health {
 
   transport::Board* board_;
   mutable std::mutex mutex_;
-  std::function<bool(Code, const std::string&)> tell_;  // guarded by mutex_
-  bool pending_ = false;                                // likewise: this rank has claimed, and waits for the verdict
+  std::function<bool(Code, const std::string&)> tell_;            // guarded by mutex_
+  std::function<void(Code, const std::string&)> tell_otherwise_;  // likewise
+  bool pending_ = false;                                          // likewise: this rank has claimed, and waits for the
+                                                                  // verdict
   std::condition_variable verdict_;
 };
 

@@ -120,12 +120,9 @@ void Transfers::pass_filled(int peer) {
   (void)far_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Push::now);
 }
 
-Status Transfers::settle_far() {
-  const auto settled = [this] {
-    while (!unsettled_.empty() && far_->settled(unsettled_.back())) unsettled_.pop_back();
-    return unsettled_.empty() && (far_ == nullptr || far_->idle());
-  };
-  return settled() ? Status() : waiter_.until(settled, rank_);
+bool Transfers::settled() {
+  while (!unsettled_.empty() && far_->settled(unsettled_.back())) unsettled_.pop_back();
+  return unsettled_.empty() && (far_ == nullptr || far_->idle());
 }
 
 void Transfers::pass_emptied(int peer) {
@@ -343,8 +340,7 @@ bool Transfers::advance() {
 Status Transfers::run(std::span<const Transfer> transfers) {
   Batch batch;
   Status status = start(transfers, batch);
-  while (status.ok() && batch.left > 0) status = progress();
-  if (status.ok()) status = settle_far();
+  while (status.ok() && (batch.left > 0 || !settled())) status = progress();
   if (!status.ok()) drop();
   return status;
 }
@@ -386,7 +382,9 @@ Status Transfers::progress(const std::atomic<bool>* news) {
     waiter_.set_transfers(nullptr);
     TUTTI_TRY(waited);
   }
-  return idle() && failure_.ok() ? settle_far() : failure_;
+  if (!idle() || !failure_.ok()) return failure_;
+  const auto may_end = [&] { return has_news() || settled(); };
+  return may_end() ? Status() : waiter_.until(may_end, rank_);
 }
 
 }  // namespace tutti::executor

@@ -56,8 +56,11 @@ class Transfers final : public PendingTransfers {
   Status start(std::span<const Transfer> transfers, Batch& batch);
   /// Moves what can be moved now.
   Status poll();
-  /// Moves until a batch is done, or `news` is true (null: nobody has news), or nothing is in progress. Whoever sets
-  /// `news` then calls wake_from_doze() on this rank's doze.
+  /// Whether all that went to far ranks has left this one. A message is done before that: its buffer is free. But who
+  /// goes away computing then keeps it from its receiver.
+  bool settled();
+  /// Moves until a batch is done, or `news` is true (null: nobody has news), or nothing is in progress and all is
+  /// settled. Whoever sets `news` then calls wake_from_doze() on this rank's doze.
   Status progress(const std::atomic<bool>* news = nullptr);
   /// After a failure: takes messages back whose place was sent, since their buffers may be freed when this returns, and
   /// forgets all batches. When a receiver is just reading one, waits for that (half a second at most: it may be
@@ -156,8 +159,6 @@ class Transfers final : public PendingTransfers {
   /// The slot that was just filled, or emptied.
   void pass_filled(int peer);
   void pass_emptied(int peer);
-  /// Until all that went to far ranks has left this one.
-  Status settle_far();
 
   // Receiving.
   // These move something or not; what goes wrong is in failure_ then.

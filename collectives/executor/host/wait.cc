@@ -171,6 +171,12 @@ Status Waiter::look_around(Patience& patience, int peer) {
     if (rank == rank_) continue;
     const Board* board = transport_.window(rank).board;
     const bool alive = transport_.alive(rank);
+    if (far(rank)) {
+      if (const Status told = Health::told_on(*board); !told.ok()) {
+        health_.fail_quietly(told.code(), told.message());
+        return health_.status();
+      }
+    }
     if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) {
       ++open;
       if (!alive) return health_.fail(Code::peer_died, death_text(rank));
@@ -337,6 +343,7 @@ std::vector<bool> Waiter::still_ranks() {
 Status Waiter::deadline_passed(int peer) {
   const std::vector<bool> still = still_ranks();
   if (health_.failed()) return health_.status();
+  if (peer == rank_) return not_taken(still);
   std::string absent;
   std::string absent_still;
   std::string inside_still;
@@ -355,6 +362,16 @@ Status Waiter::deadline_passed(int peer) {
   if (!absent_still.empty()) return timeout(absent_still, "has not entered it", call);
   if (!absent.empty()) return timeout(absent, "has not entered it", call);
   return timeout(name_(peer), "has not answered", call);
+}
+
+// Whoever stands still takes nothing, and fills the way to it.
+Status Waiter::not_taken(const std::vector<bool>& still) {
+  std::string who;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (still[static_cast<std::size_t>(rank)] && far(rank)) add_name(who, rank);
+  }
+  if (who.empty()) who = fmt::format("the network ({}, {})", far_->info().name, far_->info().devices);
+  return timeout(who, "has not taken what was sent to it", sequence_ == 0 ? "a send" : activity(rank_));
 }
 
 Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {

@@ -82,7 +82,8 @@ class Waiter {
   void begin_call(std::uint64_t sequence) { sequence_ = sequence; }
   /// The same for sends and receives, which have no number; null: none.
   void set_transfers(PendingTransfers* transfers) { transfers_ = transfers; }
-  /// Until holds() is true. `peer`: whom it depends on; of transfers, no matter. `word`: what to sleep on; null:
+  /// Until holds() is true. `peer`: whom it depends on, the own rank for what was sent to other hosts and has not left;
+  /// of transfers, no matter. `word`: what to sleep on; null:
   /// several things, each of which ends with wake_sleeper() or wake_from_doze().
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
@@ -149,6 +150,8 @@ class Waiter {
   /// Do the boards say that the call in progress cannot end?
   Status look_around(Patience& patience, int peer);
   Status deadline_passed(int peer);
+  /// The same where what was sent to other hosts has not left. `still`: by rank.
+  Status not_taken(const std::vector<bool>& still);
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
   Status timeout(const std::string& who, const char* what, const std::string& activity);
   void add_name(std::string& list, int rank) const;

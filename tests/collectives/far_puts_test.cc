@@ -1,0 +1,101 @@
+// What a rank waits for before it may go away: that the network has taken what it sent.
+#include "collectives/executor/host/far_puts.h"
+
+#include <gmock/gmock.h>
+
+#include "collectives/executor/host/wait.h"
+#include "transport/hosts/hosts.h"
+#include "transport/inproc/inproc.h"
+
+namespace tutti::executor {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace transport;
+
+/// A network that takes nothing.
+class FullWire final : public Wire {
+ public:
+  const WireInfo& info() const override { return info_; }
+  const std::string& address() const override { return info_.name; }
+  Status meet(const std::vector<std::string>&) override { return {}; }
+  Result<std::string> expose(std::byte*, std::size_t) override { return std::string(); }
+  void conceal(std::byte*) override {}
+  Result<Region> attach(int, std::string_view, std::size_t) override { return Region{1}; }
+  void detach(Region) override {}
+  Status put(int, int, Region, std::size_t, const void*, std::size_t, Ticket& ticket) override {
+    ticket = 0;
+    return {};
+  }
+  Status signal(int, int, Region, std::size_t, std::uint64_t, std::uint64_t, Push) override { return {}; }
+  bool settled(Ticket) override { return true; }
+  Status post() override { return {}; }
+  bool idle() override { return false; }
+  bool progress() override {
+    if (beat) beat();
+    return false;
+  }
+  void doze(std::chrono::nanoseconds) override { progress(); }
+  Status broken(int) override { return {}; }
+
+  std::function<void()> beat;
+
+ private:
+  const WireInfo info_{"full", "eth7", 1, 4096, 1, 1};
+};
+
+/// Rank 0 of three on three hosts, whose two peers are this test.
+class FarPutsTest : public ::testing::Test {
+ protected:
+  FarPutsTest() {
+    WindowSizes sizes{3, 2, 4096, kCacheLine, 16 << 10};
+    own_ = make_shared_window({1, 1, exposed_bytes(sizes), 0, 0});
+    HostsTransport::Setup setup;
+    setup.sizes = sizes;
+    // A window that counts for nobody but this rank.
+    setup.near =
+        std::make_unique<InprocTransport>(0, sizes, std::vector<SharedWindow>{make_shared_window(sizes), {}, {}});
+    setup.wire = wire_;
+    setup.members = {0, 1, 2};
+    setup.own = own_.get();
+    setup.keys.resize(3);
+    setup.alive = [this](int) { return alive_; };
+    setup.keep = [](const HostsTransport::Gone&) {};
+    transport_ = HostsTransport::connect(std::move(setup)).take();
+    WaitOptions options;
+    options.timeout = 50ms;
+    health_.emplace(*transport_->window(0).board);
+    waiter_.emplace(
+        *transport_, *health_, 0, [](int rank) { return "rank " + std::to_string(rank); }, options);
+  }
+  ~FarPutsTest() override { alive_ = false; }
+
+  void beat(int rank) { transport_->window(rank).board->pulse.beats.fetch_add(1); }
+
+  bool alive_ = true;
+  std::shared_ptr<FullWire> wire_ = std::make_shared<FullWire>();
+  SharedWindow own_;
+  std::unique_ptr<HostsTransport> transport_;
+  std::optional<Health> health_;
+  std::optional<Waiter> waiter_;
+};
+
+TEST_F(FarPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
+  wire_->beat = [this] {
+    beat(1);
+    beat(2);
+  };
+  const Status status = FarPuts(*transport_, *waiter_).finish();
+  EXPECT_EQ(status.code(), Code::timeout);
+  EXPECT_EQ(status.message(),
+            "the network (full, eth7) has not taken what was sent to it; rank 0 waited 0.1 s in a send");
+}
+
+TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
+  wire_->beat = [this] { beat(1); };
+  const Status status = FarPuts(*transport_, *waiter_).finish();
+  EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send");
+}
+
+}  // namespace
+}  // namespace tutti::executor
