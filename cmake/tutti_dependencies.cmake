@@ -5,10 +5,12 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 
-# fmt as a library, not as headers alone: the latter made a compilation take up to five times as long.
+# fmt as a library, not as headers alone: the latter made a compilation take up to five times as long. Linked only, without
+# what it defines: LibTorch has another fmt among its headers, and whoever sees those takes fmt from headers.
 add_library(tutti_third_party INTERFACE)
-target_link_libraries(tutti_third_party INTERFACE fmt::fmt nlohmann_json::nlohmann_json
+target_link_libraries(tutti_third_party INTERFACE $<LINK_ONLY:fmt::fmt> nlohmann_json::nlohmann_json
   PkgConfig::SODIUM Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(tutti_third_party SYSTEM INTERFACE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>)
 
 set_property(GLOBAL PROPERTY TUTTI_SUMMARY "")
 # tutti_feature(NAME on/off "why"): one line of the configure summary.
