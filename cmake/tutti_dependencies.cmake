@@ -10,7 +10,8 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 add_library(tutti_third_party INTERFACE)
 target_link_libraries(tutti_third_party INTERFACE $<LINK_ONLY:fmt::fmt> nlohmann_json::nlohmann_json
   PkgConfig::SODIUM Threads::Threads ${CMAKE_DL_LIBS})
-target_include_directories(tutti_third_party SYSTEM INTERFACE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>)
+get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(tutti_third_party SYSTEM INTERFACE ${fmt_headers})
 
 set_property(GLOBAL PROPERTY TUTTI_SUMMARY "")
 # tutti_feature(NAME on/off "why"): one line of the configure summary.
