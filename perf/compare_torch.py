@@ -18,7 +18,7 @@ STEPS, ROUNDS = 60, 5
 COST_GOAL_US = 6
 MOVERS = ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast"]
 # Why this size: perf/README.md, "Training".
-STEP_OPTIONS = [*compare_training.SIZES["communication-bound"], "--fused"]
+STEP_OPTIONS = compare_training.SIZES["communication-bound"]
 STEP_GOALS = {"ddp": 1.5, "fsdp2": 1.8}
 STEP_NAMES = {"ddp": "DDP", "fsdp2": "FSDP2"}
 COLOURS = {"tutti": "#c0392b", "gloo": "#7d8b8c", "mpi": "#2471a3"}

@@ -13,7 +13,7 @@
 namespace tutti::plan {
 namespace {
 
-std::filesystem::path golden_folder() { return std::filesystem::path(__FILE__).parent_path() / "golden"; }
+std::filesystem::path golden_folder() { return TUTTI_GOLDEN_PLANS; }
 
 class Golden : public testing::TestWithParam<const algorithms::Algorithm*> {};
 
