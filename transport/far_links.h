@@ -34,7 +34,7 @@ class FarLinks {
   /// Ok, or why `rank` cannot be reached any more.
   virtual Status broken(int rank) = 0;
   /// Writes a failure into all far ranks' mirrors of this rank's board, for where the meeting place does not tell it.
-  /// Once; any thread. Stays until it has left, for half a second at most.
+  /// Once; any thread. Stays until it has left, for a tenth of a second at most.
   virtual void tell(Code code, const std::string& sentence) = 0;
 
   // Of all far ranks.

@@ -14,7 +14,7 @@ namespace tutti::transport {
 namespace {
 
 constexpr std::int64_t kPartNs = 1'000'000'000;  // for far ranks that end their communicator a little later
-constexpr std::int64_t kTellNs = 500'000'000;    // for a failure to leave this process
+constexpr std::int64_t kTellNs = 100'000'000;    // for a failure to leave this process; to a dead rank nothing does
 
 // Of a failure: what is the signal, so that whoever sees its code sees its text.
 constexpr std::size_t kTextWithCode = sizeof(std::uint64_t);
