@@ -6,6 +6,7 @@
 #include <charconv>
 #include <functional>
 
+#include "base/log.h"
 #include "base/options.h"
 #include "topology/discover.h"
 #include "topology/job.h"
@@ -64,11 +65,18 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
   const auto first = std::find(hosts.begin(), hosts.end(), hosts[own]);
   const bool tells = first == hosts.begin() + bootstrap.rank();
   const bool from_file = !options::text(Option::topology).empty();
+  Result<topology::Topology> job = topology::Topology();
+  if (from_file) job = topology::topology_of_process();
+  const bool by_hosts = job.ok() && job.value().ranks.empty();
+  if (by_hosts && from_file && own == 0) {
+    log::info("TUTTI_TOPOLOGY: {} does not say where ranks are; it is taken for that of each host of the job",
+              options::text(Option::topology));
+  }
   // Everybody makes both exchanges, come what may: the others wait for them.
-  TUTTI_ASSIGN(
-      const std::vector<std::string> parts,
-      bootstrap.all_gather(tells && !from_file ? own_part(wire, bootstrap.roster()[own].interface) : std::string()));
-  Result<topology::Topology> job = from_file ? topology::topology_of_process() : merged(bootstrap, parts, hosts);
+  TUTTI_ASSIGN(const std::vector<std::string> parts,
+               bootstrap.all_gather(tells && (by_hosts || !job.ok()) ? own_part(wire, bootstrap.roster()[own].interface)
+                                                                     : std::string()));
+  if (by_hosts) job = merged(bootstrap, parts, hosts);
   if (job.ok() && job.value().ranks.size() != hosts.size()) {
     job = Status(Code::invalid_argument,
                  fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",

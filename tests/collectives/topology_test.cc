@@ -54,6 +54,30 @@ TEST(Topology, AFileForAnotherNumberOfRanksIsRefused) {
   EXPECT_THAT(outcome.error, HasSubstr("says where 4 ranks are; the job has 3"));
 }
 
+TEST(Topology, AFileThatSaysNothingOfRanksServesEachHostOfTheJob) {
+  const auto body = [](Communicator& comm) {
+    int sum = 1;
+    comm.all_reduce(&sum, &sum, 1, DataType::i32);
+    return std::to_string(sum);
+  };
+  const Environment of_one_host{{"TUTTI_TOPOLOGY", topology::machine_path("two_core_vm")}, {"TUTTI_LOG", "info"}};
+  const std::vector<Outcome> outcomes = run_processes(3, body, of_one_host, {}, {"a", "b", "a"});
+  if (outcomes[0].error.find("no network") != std::string::npos) {
+    GTEST_SKIP() << "tutti-test: not run: " << outcomes[0].error;
+  }
+  expect_no_errors(outcomes);
+  EXPECT_EQ(outcomes[0].said, "3");
+  const Environment of_another_job{{"TUTTI_TOPOLOGY", topology::machine_path("two_small_hosts")}};
+  for (const Outcome& outcome : run_processes(3, body, of_another_job, {}, {"a", "b", "a"})) {
+    EXPECT_THAT(outcome.error, HasSubstr("says where 4 ranks are; the job has 3"));
+  }
+  // A rank that cannot read its file is named by all.
+  const Environment of_none{{"TUTTI_TOPOLOGY", "/nonexistent"}};
+  for (const Outcome& outcome : run_processes(3, body, of_none, {}, {"a", "b", "a"})) {
+    EXPECT_THAT(outcome.error, HasSubstr("/nonexistent"));
+  }
+}
+
 TEST(Topology, RanksThatWereGivenDifferentFilesAreToldSo) {
   Environment environment{{"TUTTI_JOB", std::to_string(getpid()) + ".different"},
                           {"TUTTI_SIZE", std::to_string(kRanks)},
