@@ -57,8 +57,10 @@ void print_costs(const Table& table) {
     fmt::print("a core that works on {:>8.0f} bytes copies {:.3g} GB/s\n", one.bytes, one.gb_per_s);
   }
   if (table.network_gb_per_s > 0) {
-    fmt::print("the network: {:.3g} GB/s, {:.3g} us; a put takes its rank {:.3g} us\n", table.network_gb_per_s,
-               table.network_us, constants.put_us);
+    fmt::print(
+        "the network: {:.3g} GB/s, {:.3g} us; a message takes both its ends {:.3g} us, a put of its own {:.3g} us, "
+        "and they move {:.3g} GB/s\n",
+        table.network_gb_per_s, table.network_us, constants.message_us, constants.put_us, constants.message_gb_per_s);
   }
 }
 

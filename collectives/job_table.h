@@ -11,6 +11,10 @@
 
 namespace tutti {
 
+/// What the latency of a signal, as the wire tells it, takes of the core at either end, for want of a measurement: a
+/// third each. The rest is the way.
+inline double share_of_ends(const transport::WireInfo& wire) { return wire.alpha_us / 3; }
+
 /// What a network's tables are named after, beside the host: "ucx tcp/eth0".
 std::string network_words(const transport::WireInfo& wire);
 

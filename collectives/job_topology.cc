@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "collectives/job_table.h"
 #include "topology/discover.h"
 #include "topology/job.h"
 #include "topology/text.h"
@@ -28,7 +29,8 @@ std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
 std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
   if (!found.ok()) return kFailed + found.status().message();
-  std::string words = fmt::format("{} {} {} {}", wire.gb_per_s, wire.alpha_us, wire.devices, interface);
+  const double way_us = wire.alpha_us - 2 * share_of_ends(wire);
+  std::string words = fmt::format("{} {} {} {}", wire.gb_per_s, way_us, wire.devices, interface);
   std::replace(words.begin(), words.end(), '\n', ' ');
   return kFound + words + '\n' + topology::print(found.value());
 }

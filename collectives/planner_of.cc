@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/options.h"
+#include "collectives/job_table.h"
 #include "topology/discover.h"
 #include "topology/job.h"
 
@@ -34,6 +35,7 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
   TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(fabric, members));
   std::unique_ptr<const topology::Graph> graph;
   planner::CostOptions cost;
+  if (fabric.wire_info() != nullptr) cost.constants.message_us = share_of_ends(*fabric.wire_info());
   topology::Assumed assumed;
   if (const planner::Table* table = fabric.table(); table != nullptr) {
     cost.constants = table->constants;
@@ -46,6 +48,7 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
       graph = std::make_unique<const topology::Graph>(std::move(made));
     }
   }
+  if (const transport::WireInfo* wire = fabric.wire_info(); wire != nullptr) cost.inlined = wire->copied;
   cost.scratch_half = sizes.scratch_half;
   cost.slice = far_slice;
   return std::make_unique<planner::Planner>(std::move(selection), std::move(hosts), std::move(graph), cost);

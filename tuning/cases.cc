@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/options.h"
@@ -19,6 +20,9 @@ constexpr std::size_t kLeastBytes = 8;
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr int kBatches = 4;
 constexpr double kBatchUs = 3000;
+// A link that is limited lets some 100 KiB pass at once after a pause.
+constexpr double kBatchAcrossUs = 20'000;
+constexpr std::size_t kBytesAtOnce = 4096;
 constexpr int kMostCalls = 20000;
 constexpr double kMostUs = 200'000;  // of a case; what takes longer gets fewer batches
 
@@ -105,10 +109,12 @@ Status measure(TuttiCommunicator& communicator, Case& one) {
   call.op = ReduceOp::sum;
   // Every rank counts the same: what one of them has measured all have.
   TUTTI_ASSIGN(double us, batch(communicator, call, 2));
-  if (us < kBatchUs) {
+  const bool may_be_limited = communicator.planner().spans_hosts() && one.bytes > kBytesAtOnce;
+  const double batch_us = may_be_limited ? kBatchAcrossUs : kBatchUs;
+  if (us < batch_us) {
     TUTTI_ASSIGN(us, batch(communicator, call, std::clamp(static_cast<int>(300 / us), 2, 300)));
   }
-  const int calls = std::clamp(static_cast<int>(kBatchUs / us), 2, kMostCalls);
+  const int calls = std::clamp(static_cast<int>(batch_us / us), 2, kMostCalls);
   const int batches = std::clamp(static_cast<int>(kMostUs / (us * calls)), 2, kBatches);
   for (int i = 0; i < batches; ++i) {
     TUTTI_ASSIGN(const double took, batch(communicator, call, calls));
@@ -140,6 +146,7 @@ Result<std::vector<double>> predicted_us(const std::vector<Case>& cases, const P
     options.bytes = one.bytes;
     options.constants = table.constants;
     options.in_a_row = true;
+    options.give_up_us = std::numeric_limits<double>::infinity();
     all.push_back(planner::price(*one.plan, graph, options).us);
   }
   return all;

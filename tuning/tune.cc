@@ -11,6 +11,10 @@ namespace tutti::tuning {
 namespace {
 
 constexpr std::size_t kTurns = 4;
+// Where the search begins: sockets.
+constexpr double kMessageUs = 3;
+constexpr double kMessageGbPerS = 3;
+
 constexpr double kNear = 1.3;
 
 // What a core copies is sought for calls of these sizes; both their buffers count.
@@ -26,8 +30,11 @@ std::vector<Sought> sought_in(planner::Table& table, const Place& place) {
   std::vector<Sought> all;
   const auto seek = [&](double& value, double least, double most) { all.push_back({&value, {value, least, most}}); };
   planner::Constants& constants = table.constants;
-  seek(constants.call_us, 0.01, 50);
-  seek(constants.step_us, 0.002, 5);
+  const bool many_hosts = place.topology.hosts.size() > 1;
+  if (!many_hosts) {  // between hosts nobody can tell them from what a message takes
+    seek(constants.call_us, 0.01, 50);
+    seek(constants.step_us, 0.002, 5);
+  }
   bool near_peers = false;
   bool shared_cores = false;
   const std::vector<topology::Place>& ranks = place.topology.ranks;
@@ -40,8 +47,10 @@ std::vector<Sought> sought_in(planner::Table& table, const Place& place) {
   if (near_peers) seek(table.signal_us, 0.02, 20);
   if (shared_cores) seek(constants.switch_us, 0.1, 100);
   for (planner::Copying& one : constants.copying) seek(one.gb_per_s, 0.1, 500);
-  if (place.topology.hosts.size() > 1) {
+  if (many_hosts) {
     seek(constants.put_us, 0.05, 100);
+    seek(constants.message_us, 0.02, 100);
+    seek(constants.message_gb_per_s, 0.01, 1000);
     seek(table.network_us, 0.5, 10000);
     seek(table.network_gb_per_s, 0.001, 1000);
   }
@@ -75,6 +84,8 @@ Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& pl
   table.signal_us = 2 * (assumed.core_latency_us + assumed.cache_latency_us);
   for (const double bytes : kCopyingBytes) table.constants.copying.push_back({bytes, assumed.core_gb_per_s});
   if (place.topology.hosts.size() > 1) {
+    table.constants.message_us = kMessageUs;
+    table.constants.message_gb_per_s = kMessageGbPerS;
     table.network_us = 2 * topology::kNetworkLatencyUs;
     table.network_gb_per_s = topology::kNetworkGbPerS;
   }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <queue>
+#include <set>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -71,12 +72,13 @@ class Simulation {
       }
     }
     cores_.resize(cores.size());
+    count_tells();
     for (int rank = 0; rank < plan.ranks; ++rank) {
       if (core_of_[at(rank)] >= 0) ++cores_[at(core_of_[at(rank)])].ranks;
     }
-    const double speed_up = planner::speed_up(constants_.copying, 2.0 * static_cast<double>(options.bytes));
+    speed_up_ = speed_up(constants_.copying, 2.0 * static_cast<double>(options.bytes));
     for (int resource = 0; resource < graph.resources(); ++resource) {
-      gb_per_s_.push_back(graph.gb_per_s_of(resource) * (graph.is_of_cores(resource) ? speed_up : 1));
+      gb_per_s_.push_back(graph.gb_per_s_of(resource) * (graph.is_of_cores(resource) ? speed_up_ : 1));
     }
   }
 
@@ -107,6 +109,11 @@ class Simulation {
     int call = 0;
     int round = 0;
     std::size_t step = 0;
+  };
+  // Of a signal, or of what was put before it.
+  struct Arrival {
+    double us = 0;
+    double bytes = 0;  // that came with it
   };
   struct Core {
     int ranks = 0;
@@ -146,7 +153,7 @@ class Simulation {
         if (++position.round == rounds_) {
           position.round = 0;
           if (++position.call == calls_) break;
-          now += constants_.call_us;
+          now += constants_.call_us + tells_[at(rank)] * constants_.message_us;
         }
         continue;
       }
@@ -170,12 +177,13 @@ class Simulation {
           leave(core, now);
           return;
         }
-        if (core != nullptr && pending->second.front() > now) {
-          ready_.emplace(pending->second.front(), row);
+        const Arrival arrival = pending->second.front();
+        if (core != nullptr && arrival.us > now) {
+          ready_.emplace(arrival.us, row);
           leave(core, now);
           return;
         }
-        now = std::max(now, pending->second.front()) + constants_.step_us;
+        now = received(arrival, step, rank, now) + constants_.step_us;
         pending->second.pop_front();
       } else {
         now = carry_out(step, rank, row % lanes_, now + constants_.step_us);
@@ -184,6 +192,25 @@ class Simulation {
     }
     leave(core, now);
     result_.us = std::max(result_.us, now);
+  }
+
+  /// Who has nothing to say to a peer on another host from which it hears something must tell it of each call.
+  void count_tells() {
+    std::set<std::pair<int, int>> says;
+    for (int rank = 0; rank < plan_.ranks; ++rank) {
+      for (const plan::Lane& lane : plan_.of_rank[at(rank)].lanes) {
+        for (const Step& step : lane.steps) {
+          const bool always = step.kind == StepKind::signal && step.guard == Guard::always;
+          if (always && away(rank, step.peer)) says.insert({rank, step.peer});
+        }
+      }
+    }
+    tells_.assign(at(plan_.ranks), 0);
+    for (const auto& [rank, peer] : says) {
+      if (says.contains({peer, rank})) continue;
+      ++tells_[at(peer)];
+      ++tells_[at(rank)];  // which receives it
+    }
   }
 
   Core* shared_core_of(int rank) {
@@ -201,10 +228,22 @@ class Simulation {
     core->waiting.pop_front();
   }
 
+  double by_hand_us(double bytes) const {
+    const double gb_per_s = constants_.message_gb_per_s * speed_up_;
+    return gb_per_s > 0 ? bytes / gb_per_s * kUsPerByteAtOneGb : 0;
+  }
+  bool away(int rank, int peer) const { return graph_.host_of(rank) != graph_.host_of(peer); }
+
+  /// When a rank that waits from `now` on goes on.
+  double received(const Arrival& arrival, const Step& step, int rank, double now) const {
+    if (!away(rank, step.peer)) return std::max(now, arrival.us);
+    return std::max(now + by_hand_us(arrival.bytes), arrival.us) + constants_.message_us;
+  }
+
   double carry_out(const Step& step, int rank, int lane, double now) {
     switch (step.kind) {
       case StepKind::open: return now + route(step.peer, rank, lane).latency_us;
-      case StepKind::signal: signal(step, rank, lane, now); return now;
+      case StepKind::signal: return signal(step, rank, lane, now);
       case StepKind::put: return put(step, rank, lane, now);
       case StepKind::copy:
       case StepKind::reduce: return work(step, rank, lane, now);
@@ -213,27 +252,37 @@ class Simulation {
     return now;
   }
 
-  void signal(const Step& step, int rank, int lane, double now) {
-    const auto sent = arrives_.find(key(rank, step.peer, lane, plan::Channel::data));
-    const double arrival =
-        std::max(now + route(rank, step.peer, lane).latency_us, sent == arrives_.end() ? 0 : sent->second);
+  double signal(const Step& step, int rank, int lane, double now) {
+    if (away(rank, step.peer)) now += constants_.message_us;
+    Arrival arrival{now + route(rank, step.peer, lane).latency_us, 0};
+    if (const auto sent = arrives_.find(key(rank, step.peer, lane, plan::Channel::data)); sent != arrives_.end()) {
+      arrival.us = std::max(arrival.us, sent->second.us);
+      std::swap(arrival.bytes, sent->second.bytes);
+    }
     const LinkKey link = key(rank, step.peer, lane, step.channel);
     signals_[link].push_back(arrival);
     if (const auto waiting = parked_.find(link); waiting != parked_.end()) {
-      ready_.emplace(std::max(waiting->second.first, arrival), waiting->second.second);
+      // On a core of its own it has waited since then.
+      const double since = waiting->second.first;
+      ready_.emplace(shared_core_of(step.peer) != nullptr ? std::max(since, arrival.us) : since,
+                     waiting->second.second);
       parked_.erase(waiting);
     }
+    return now;
   }
 
   double put(const Step& step, int rank, int lane, double now) {
     const Route& way = route(rank, step.peer, lane);
     const double bytes = bytes_of(step.sources[0]);
     const double end = transfer(way, bytes, now);
-    double& arrival = arrives_[key(rank, step.peer, lane, plan::Channel::data)];
-    arrival = std::max(arrival, end + way.latency_us);
-    const bool away = graph_.host_of(rank) != graph_.host_of(step.peer);
-    if (away) result_.bytes_across += bytes;
-    const bool by_others = away || graph_.topology().ranks[at(rank)].kind == topology::PlaceKind::device;
+    Arrival& arrival = arrives_[key(rank, step.peer, lane, plan::Channel::data)];
+    arrival.us = std::max(arrival.us, end + way.latency_us);
+    if (away(rank, step.peer)) {
+      arrival.bytes += bytes;
+      result_.bytes_across += bytes;
+      return now + by_hand_us(bytes) + (bytes > static_cast<double>(options_.inlined) ? constants_.put_us : 0);
+    }
+    const bool by_others = graph_.topology().ranks[at(rank)].kind == topology::PlaceKind::device;
     return by_others ? now + constants_.put_us : end;
   }
 
@@ -281,17 +330,19 @@ class Simulation {
   int calls_;
   double piece_bytes_;  // of a slice
   int lanes_;
+  double speed_up_ = 1;           // by caches
   std::vector<double> gb_per_s_;  // by resource
   std::vector<int> core_of_;      // by rank; -1: it is on none
   std::vector<Core> cores_;
+  std::vector<int> tells_;    // by rank: messages for each call
   std::vector<double> free_;  // by resource: from when on
   std::vector<double> busy_;  // by resource: how long in all
   std::vector<int> rail_of_;  // by rank
   std::vector<Position> positions_;
   using Ready = std::pair<double, int>;  // time, lane of all ranks
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
-  std::unordered_map<LinkKey, std::deque<double>> signals_;     // when they come
-  std::unordered_map<LinkKey, double> arrives_;                 // the last put
+  std::unordered_map<LinkKey, std::deque<Arrival>> signals_;
+  std::unordered_map<LinkKey, Arrival> arrives_;                // since the last signal
   std::unordered_map<LinkKey, std::pair<double, int>> parked_;  // who waits, since when
   Estimate result_;
 };

@@ -14,6 +14,12 @@
 //   copy,
 //                a reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved; a put of
 //                another kind keeps it for put_us, and goes on by itself
+//   a message    to another host keeps the lanes at both its ends for message_us. Puts of up to `inlined` bytes go
+//   along
+//                with it and take no put_us. Where message_gb_per_s says that their cores move its bytes, these keep
+//                the sender from when they are put on, and the receiver from when it waits for them on, while they are
+//                under way; faster where caches help. In a row of calls each rank also tells those peers of each call
+//                that it has nothing to send to, by a message
 //   memory       what a step reads and writes at home takes the rank's own edge and its place: half of the bytes read
 //                and written, since bandwidths are those of copying
 //   caches       what a core copies depends on how much it works on: where `copying` tells, all resources of a host are
@@ -50,7 +56,9 @@ struct Copying {
 struct Constants {
   double call_us = 0.1;
   double step_us = 0.03;
-  double put_us = 0.3;           // to hand a put to a NIC or a GPU's copy engine
+  double put_us = 0.3;           // to hand a put to a network or a GPU's copy engine
+  double message_us = 0.3;       // a signal to another host, with what goes along: to its sender, and to its receiver
+  double message_gb_per_s = 0;   // what they move of it at most, by their own hands; 0: the NIC does
   double switch_us = 1.5;        // until a core goes on with another of its ranks
   std::vector<Copying> copying;  // more bytes later; in between straight on a logarithmic scale. Empty: all alike
   friend bool operator==(const Constants&, const Constants&) = default;
@@ -62,6 +70,7 @@ struct CostOptions {
   std::size_t scratch_half = std::size_t{1} << 20;  // what decides about rounds, as the executor has it
   std::size_t slice = std::size_t{128} << 10;
   Constants constants;
+  std::size_t inlined = 0;  // bytes of a put to another host that go along with its signal
   bool in_a_row = false;
   double give_up_us = std::numeric_limits<double>::infinity();  // what takes longer may be priced too low
 };

@@ -106,7 +106,10 @@ std::string print(const Table& table) {
   for (const Copying& one : constants.copying) {
     json["copying"].push_back({{"bytes", one.bytes}, {"gb_per_s", rounded(one.gb_per_s)}});
   }
-  json["network"] = {{"gb_per_s", rounded(table.network_gb_per_s)}, {"latency_us", rounded(table.network_us)}};
+  json["network"] = {{"gb_per_s", rounded(table.network_gb_per_s)},
+                     {"latency_us", rounded(table.network_us)},
+                     {"message_us", rounded(constants.message_us)},
+                     {"message_gb_per_s", rounded(constants.message_gb_per_s)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -134,6 +137,8 @@ Result<Table> parse_table(std::string_view text) {
   if (network == json.end() || !network->is_object()) return invalid_argument("network: expected an object");
   TUTTI_TRY(number(*network, "network.", "gb_per_s", true, table.network_gb_per_s));
   TUTTI_TRY(number(*network, "network.", "latency_us", true, table.network_us));
+  TUTTI_TRY(number(*network, "network.", "message_us", true, constants.message_us));
+  TUTTI_TRY(number(*network, "network.", "message_gb_per_s", true, constants.message_gb_per_s));
   return table;
 }
 

@@ -4,7 +4,7 @@
 //   "ranks": 2,
 //     "call_us": 0.1, "step_us": 0.03, "put_us": 0.3, "switch_us": 1.5, "signal_us": 0.2,
 //     "copying": [ {"bytes": 65536, "gb_per_s": 20}, {"bytes": 33554432, "gb_per_s": 6} ],
-//     "network": {"gb_per_s": 1.2, "latency_us": 20} }
+//     "network": {"gb_per_s": 1.2, "latency_us": 20, "message_us": 4, "message_gb_per_s": 3} }
 //
 // One file for each kind of host, and one for each network between such hosts, in the folder tutti of the user's caches
 // (XDG_CACHE_HOME, else .cache at home). The option TUTTI_TUNING names another file, or is "off".

@@ -20,7 +20,7 @@ namespace {
 using topology::Graph;
 using topology::machine;
 
-const Constants kFree{.call_us = 0, .step_us = 0, .put_us = 0, .switch_us = 0};
+const Constants kFree{.call_us = 0, .step_us = 0, .put_us = 0, .message_us = 0, .switch_us = 0};
 
 Graph graph_of(const std::string& name, const topology::MachineOptions& options) {
   Result<Graph> graph = Graph::of(machine(name, options).take());
@@ -109,6 +109,48 @@ TEST(Cost, InARowIsThatOfTheSlowestStage) {
   options.constants = kFree;
   options.in_a_row = true;
   EXPECT_NEAR(price(plan, graph, options).us, 65536 / 3.125e3, 1e-6);
+}
+
+TEST(Cost, OfAMessageIsPaidAtBothEnds) {
+  const Graph graph = graph_of("ethernet", {.hosts = 2});
+  const plan::Plan plan =
+      algorithms::find(Collective::broadcast, "chain")->build({Collective::broadcast, 2, 0, {0, 1}});
+  const double latency = graph.route(0, 1).latency_us;
+  CostOptions options;
+  options.constants = kFree;
+  const auto took = [&](std::size_t bytes) {
+    options.bytes = bytes;
+    return price(plan, graph, options).us;
+  };
+  options.constants.message_us = 4;
+  // Its bytes are on their way meanwhile.
+  EXPECT_NEAR(took(1000), 2 * 4 + latency + 1000 / 10e3, 1e-6);
+  // What goes along with the message takes no put; a small one that does not is over before its own is made.
+  options.constants.put_us = 50;
+  options.inlined = 1000;
+  EXPECT_NEAR(took(1000), 2 * 4 + latency + 1000 / 10e3, 1e-6);
+  options.inlined = 999;
+  EXPECT_NEAR(took(1000), 50 + 2 * 4 + latency + 1000 / 10e3, 1e-6);
+  // Again and again: the root sends one and is told by one; so is the other.
+  options.inlined = 1000;
+  options.in_a_row = true;
+  EXPECT_NEAR(took(1000), 2 * 4 + 1000 / 10e3, 1e-6);
+}
+
+TEST(Cost, CoresThatMoveAMessageAreBusyWithIt) {
+  const Graph graph = graph_of("ethernet", {.hosts = 2});
+  const double latency = graph.route(0, 1).latency_us;
+  CostOptions options;
+  options.constants = kFree;
+  options.constants.message_gb_per_s = 1;
+  options.bytes = 65536;
+  const double by_hand = 65536 / 1e3;
+  const double copied = 65536 / 10e3;
+  // One way both ends are at it at the same time; both ways each has to send and to receive.
+  const plan::Plan one_way =
+      algorithms::find(Collective::broadcast, "chain")->build({Collective::broadcast, 2, 0, {0, 1}});
+  EXPECT_NEAR(price(one_way, graph, options).us, by_hand + latency + copied, 1e-6);
+  EXPECT_NEAR(price(plan_of(two_puts(2, 0, 1, 1, 0)), graph, options).us, 2 * by_hand / 2, 1e-6);
 }
 
 TEST(Cost, CoresCopyFasterWhatFitsIntoTheirCaches) {

@@ -21,7 +21,8 @@ Table some_table() {
   table.date = "2026-11-22 07:00 UTC";
   table.version = "0.1.0";
   table.ranks = 2;
-  table.constants = {.call_us = 0.12, .step_us = 0.0304, .put_us = 1.5, .switch_us = 2};
+  table.constants = {
+      .call_us = 0.12, .step_us = 0.0304, .put_us = 1.5, .message_us = 4, .message_gb_per_s = 3, .switch_us = 2};
   table.constants.copying = {{65536, 24.5}, {33554432, 8}};
   table.signal_us = 0.4;
   table.network_gb_per_s = 1.25;
