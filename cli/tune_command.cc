@@ -22,9 +22,10 @@ using tuning::Case;
 using tuning::Place;
 
 constexpr int kMostRanks = 64;
+constexpr int kMostCrowd = 16;  // of ranks that share cores, unless they are asked for
 
 struct Settings {
-  int ranks = 2;
+  int ranks = 0;
   std::string output;
   bool compare = false;
 };
@@ -88,16 +89,18 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
     return invalid_argument("neither XDG_CACHE_HOME nor HOME says where to write; say it with --output FILE");
   }
   const std::string path = settings.output.empty() ? folder + "/" + name : settings.output;
-  TUTTI_ASSIGN(Table table, tuning::table_for(cases, place));
+  const Result<Table> known = planner::read_table(path);
+  TUTTI_ASSIGN(Table table, tuning::table_for(cases, place, known.ok() ? &known.value() : nullptr));
   const topology::Host& host = place.topology.hosts.front();
   table.measured_on = fmt::format("{}, {} cores{}{}", host.cpu_model.empty() ? "CPU not named" : host.cpu_model,
                                   host.cores.size(), place.network.empty() ? "" : ", ", place.network);
   table.date = now_in_words();
   table.version = version();
-  table.ranks = static_cast<int>(place.topology.ranks.size());
+  const int ranks = static_cast<int>(place.topology.ranks.size());
+  if (table.ranks == 0) table.ranks = ranks;
   TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   TUTTI_TRY(planner::write_table(table, path));
-  print_comparison(cases, predicted, table.ranks, static_cast<int>(place.topology.hosts.size()));
+  print_comparison(cases, predicted, ranks, static_cast<int>(place.topology.hosts.size()));
   print_costs(table);
   fmt::print("written to {}\n", path);
   return {};
@@ -132,16 +135,23 @@ Status run_rank(const Settings& settings) {
   return status.ok() ? last : status;
 }
 
+int launch(const Settings& settings, int ranks) {
+  std::error_code error;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) return fail(Status(Code::system, "cannot find its own program: " + error.message()));
+  std::vector<std::string> command{self, "tune"};
+  if (settings.compare) command.emplace_back("--compare");
+  if (!settings.output.empty()) command.insert(command.end(), {"--output", settings.output});
+  return launch_local({.ranks = ranks}, command);
+}
+
 int run(const Settings& settings) {
   if (const Status status = options::check(); !status.ok()) return fail(status);
   if (!is_launched()) {
-    std::error_code error;
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
-    if (error) return fail(Status(Code::system, "cannot find its own program: " + error.message()));
-    std::vector<std::string> command{self, "tune"};
-    if (settings.compare) command.emplace_back("--compare");
-    if (!settings.output.empty()) command.insert(command.end(), {"--output", settings.output});
-    return launch_local({.ranks = settings.ranks}, command);
+    if (settings.ranks > 0) return launch(settings, settings.ranks);
+    const int exit_code = launch(settings, 2);
+    const int crowd = 2 * topology::usable_cpus({});
+    return exit_code != 0 || crowd <= 2 || crowd > kMostCrowd ? exit_code : launch(settings, crowd);
   }
   const Status status = run_rank(settings);
   return status.ok() ? 0 : fail(status);
@@ -153,9 +163,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   auto settings = std::make_shared<Settings>();
   CLI::App* command =
       app.add_subcommand("tune", "Measure the costs that plans are chosen by, here or in the job it is started in");
-  command->add_option("--ranks", settings->ranks, "start so many here; no matter where a launcher has started it")
-      ->check(CLI::Range(2, kMostRanks))
-      ->capture_default_str();
+  command->add_option("--ranks", settings->ranks, "start so many here; without it 2, and then two for each core")
+      ->check(CLI::Range(2, kMostRanks));
   CLI::Option* output =
       command->add_option("--output", settings->output, "write this file; else the one that is found by itself");
   command->add_flag("--compare", settings->compare, "write nothing: hold the table against measurements")

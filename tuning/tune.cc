@@ -26,26 +26,34 @@ struct Sought {
   Parameter parameter;
 };
 
-std::vector<Sought> sought_in(planner::Table& table, const Place& place) {
+bool any_pair(const Place& place, const std::function<bool(const topology::Place&, const topology::Place&)>& holds) {
+  const std::vector<topology::Place>& ranks = place.topology.ranks;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (std::size_t other = 0; other < r; ++other) {
+      if (holds(ranks[r], ranks[other])) return true;
+    }
+  }
+  return false;
+}
+
+bool shares_cores(const Place& place) {
+  return any_pair(place, [](const auto& one, const auto& other) { return one == other; });
+}
+
+std::vector<Sought> sought_in(planner::Table& table, const Place& place, bool switch_alone) {
   std::vector<Sought> all;
   const auto seek = [&](double& value, double least, double most) { all.push_back({&value, {value, least, most}}); };
   planner::Constants& constants = table.constants;
+  if (shares_cores(place)) seek(constants.switch_us, 0.1, 100);
+  if (switch_alone) return all;
   const bool many_hosts = place.topology.hosts.size() > 1;
   if (!many_hosts) {  // between hosts nobody can tell them from what a message takes
     seek(constants.call_us, 0.01, 50);
     seek(constants.step_us, 0.002, 5);
   }
-  bool near_peers = false;
-  bool shared_cores = false;
-  const std::vector<topology::Place>& ranks = place.topology.ranks;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    for (std::size_t other = 0; other < r; ++other) {
-      near_peers = near_peers || ranks[r].host == ranks[other].host;
-      shared_cores = shared_cores || ranks[r] == ranks[other];
-    }
+  if (any_pair(place, [](const auto& one, const auto& other) { return one.host == other.host; })) {
+    seek(table.signal_us, 0.02, 20);
   }
-  if (near_peers) seek(table.signal_us, 0.02, 20);
-  if (shared_cores) seek(constants.switch_us, 0.1, 100);
   for (planner::Copying& one : constants.copying) seek(one.gb_per_s, 0.1, 500);
   if (many_hosts) {
     seek(constants.put_us, 0.05, 100);
@@ -55,6 +63,20 @@ std::vector<Sought> sought_in(planner::Table& table, const Place& place) {
     seek(table.network_gb_per_s, 0.001, 1000);
   }
   return all;
+}
+
+planner::Table assumed_table(const Place& place) {
+  planner::Table table;
+  const topology::Assumed assumed;
+  table.signal_us = 2 * (assumed.core_latency_us + assumed.cache_latency_us);
+  for (const double bytes : kCopyingBytes) table.constants.copying.push_back({bytes, assumed.core_gb_per_s});
+  if (place.topology.hosts.size() > 1) {
+    table.constants.message_us = kMessageUs;
+    table.constants.message_gb_per_s = kMessageGbPerS;
+    table.network_us = 2 * topology::kNetworkLatencyUs;
+    table.network_gb_per_s = topology::kNetworkGbPerS;
+  }
+  return table;
 }
 
 }  // namespace
@@ -78,18 +100,11 @@ std::vector<Case> cases_to_compare() {
                    Collective::all_to_all});
 }
 
-Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place) {
-  planner::Table table;
-  const topology::Assumed assumed;
-  table.signal_us = 2 * (assumed.core_latency_us + assumed.cache_latency_us);
-  for (const double bytes : kCopyingBytes) table.constants.copying.push_back({bytes, assumed.core_gb_per_s});
-  if (place.topology.hosts.size() > 1) {
-    table.constants.message_us = kMessageUs;
-    table.constants.message_gb_per_s = kMessageGbPerS;
-    table.network_us = 2 * topology::kNetworkLatencyUs;
-    table.network_gb_per_s = topology::kNetworkGbPerS;
-  }
-  const std::vector<Sought> sought = sought_in(table, place);
+Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place, const planner::Table* known) {
+  const bool switch_alone = known != nullptr && place.topology.hosts.size() == 1 && shares_cores(place);
+  planner::Table table = switch_alone ? *known : assumed_table(place);
+  if (known != nullptr) table.constants.switch_us = known->constants.switch_us;
+  const std::vector<Sought> sought = sought_in(table, place, switch_alone);
   std::vector<Parameter> parameters;
   for (const Sought& one : sought) parameters.push_back(one.parameter);
   Status status;

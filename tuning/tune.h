@@ -22,8 +22,11 @@ std::vector<Case> cases_to_tune();
 std::vector<Case> cases_to_compare();
 
 /// The costs with which the predictions for these cases, all measured, are nearest in ratio. Costs that they say
-/// nothing of stay as assumed. Takes some seconds. Errors: as predicted_us().
-Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place);
+/// nothing of stay as `known`, an earlier table of this place, has them, or as assumed. Where ranks of
+/// one host share cores and there is such a table, the cases say what a change of ranks takes, and nothing more. Takes
+/// some seconds. Errors: as predicted_us().
+Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place,
+                                 const planner::Table* known = nullptr);
 
 /// Which of the cases is predicted within 30 %: measured / 1.3 to measured * 1.3.
 bool is_near(double predicted_us, double measured_us);

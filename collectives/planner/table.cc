@@ -71,22 +71,6 @@ Status copying_of(const Json& json, std::vector<Copying>& out) {
   return {};
 }
 
-Result<Table> read_table(const std::string& path) {
-  std::error_code error;
-  const bool is_file = fs::is_regular_file(path, error) && fs::file_size(path, error) <= kMostBytes;
-  std::ifstream file(path);
-  if (!is_file || !file) {
-    return Status(Code::system,
-                  fmt::format("{} is not a file of at most {} bytes that can be read; 'tutti tune' writes "
-                              "one",
-                              quote(path), kMostBytes));
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Result<Table> table = parse_table(text);
-  if (!table.ok()) return invalid_argument(fmt::format("{}: {}", path, table.status().message()));
-  return table;
-}
-
 }  // namespace
 
 std::string print(const Table& table) {
@@ -218,6 +202,22 @@ Result<std::optional<FoundTable>> find_table(const std::string& name) {
   }();
   (void)said;
   return std::optional<FoundTable>();
+}
+
+Result<Table> read_table(const std::string& path) {
+  std::error_code error;
+  const bool is_file = fs::is_regular_file(path, error) && fs::file_size(path, error) <= kMostBytes;
+  std::ifstream file(path);
+  if (!is_file || !file) {
+    return Status(Code::system,
+                  fmt::format("{} is not a file of at most {} bytes that can be read; 'tutti tune' writes "
+                              "one",
+                              quote(path), kMostBytes));
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Result<Table> table = parse_table(text);
+  if (!table.ok()) return invalid_argument(fmt::format("{}: {}", path, table.status().message()));
+  return table;
 }
 
 Status write_table(const Table& table, const std::string& path) {

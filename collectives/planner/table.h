@@ -57,6 +57,8 @@ struct FoundTable {
 /// The one that TUTTI_TUNING names; else the one of this name in table_folder(), and where that is damaged one line on
 /// standard error and none. Errors: system or invalid_argument, naming the file, of one that TUTTI_TUNING names.
 Result<std::optional<FoundTable>> find_table(const std::string& name);
+/// Errors: system, when the file cannot be read; invalid_argument, as parse_table(), with the file's name.
+Result<Table> read_table(const std::string& path);
 /// Writes the file, and its folder where there is none, so that nobody reads half of it. Errors: system.
 Status write_table(const Table& table, const std::string& path);
 

@@ -1,0 +1,99 @@
+// What is found of a machine that is made up.
+#include "tuning/tune.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "collectives/algorithms/table.h"
+#include "topology/job.h"
+
+namespace tutti::tuning {
+namespace {
+
+topology::Topology two_cores(int hosts, int ranks) {
+  topology::HostOfJob one;
+  topology::Host& host = one.found.hosts.emplace_back();
+  host.numa_nodes.emplace_back();
+  host.cores = {{0, 0, {0}}, {0, 0, {1}}};
+  std::vector<int> host_of_rank;
+  for (int rank = 0; rank < ranks; ++rank) host_of_rank.push_back(rank % hosts);
+  return topology::of_job(std::vector(static_cast<std::size_t>(hosts), one), host_of_rank).take();
+}
+
+/// The cases as a machine with these costs would have taken them, give or take `noise`.
+std::vector<Case> made_up(const Place& place, const planner::Table& truth, const char* const (&algorithms)[3],
+                          double noise, std::mt19937& random) {
+  std::vector<Case> cases = cases_to_tune();
+  for (Case& one : cases) {
+    one.algorithm = algorithms[one.collective == Collective::all_reduce   ? 0
+                               : one.collective == Collective::all_gather ? 1
+                                                                          : 2];
+    one.plan =
+        std::make_shared<const plan::Plan>(algorithms::find(one.collective, one.algorithm)
+                                               ->build({one.collective, static_cast<int>(place.topology.ranks.size()),
+                                                        0, topology::host_of_rank(place.topology)}));
+  }
+  std::uniform_real_distribution<double> off(-noise, noise);
+  const std::vector<double> times = predicted_us(cases, place, truth).take();
+  for (std::size_t i = 0; i < cases.size(); ++i) cases[i].measured_us = times[i] * std::exp(off(random));
+  return cases;
+}
+
+TEST(Tune, TellsWhatTheCasesTookOnAMachineOfItsOwnKind) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const Place place{two_cores(1, 2), ""};
+  planner::Table truth;
+  truth.constants = {.call_us = 0.3, .step_us = 0.05};
+  truth.constants.copying = {{8192, 40}, {4 << 20, 20}, {32 << 20, 5}};
+  truth.signal_us = 0.7;
+  const std::vector<Case> cases = made_up(place, truth, {"ring", "ring", "chain"}, 0.05, random);
+  const Result<planner::Table> table = table_for(cases, place);
+  ASSERT_TRUE(table.ok()) << table.status().message();
+  const std::vector<double> predicted = predicted_us(cases, place, table.value()).take();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_TRUE(is_near(predicted[i], cases[i].measured_us)) << name_of(cases[i].collective) << " of " << cases[i].bytes
+                                                             << ": " << predicted[i] << " for " << cases[i].measured_us;
+  }
+  EXPECT_EQ(table.value().network_gb_per_s, 0);
+}
+
+TEST(Tune, FindsTheNetworksFigures) {
+  std::mt19937 random(1);
+  const Place place{two_cores(2, 2), "made up"};
+  planner::Table truth;
+  truth.constants.copying = {{32 << 20, 10}};
+  truth.network_us = 70;
+  truth.network_gb_per_s = 0.12;
+  const std::vector<Case> cases = made_up(place, truth, {"ring", "ring", "chain"}, 0, random);
+  const planner::Table table = table_for(cases, place).take();
+  // Not to the digit: what a step or a copy at home takes may stand for a part of it.
+  EXPECT_TRUE(is_near(table.network_us, truth.network_us)) << table.network_us;
+  EXPECT_TRUE(is_near(table.network_gb_per_s, truth.network_gb_per_s)) << table.network_gb_per_s;
+}
+
+TEST(Tune, RanksThatShareCoresTellOfTheirChangesAlone) {
+  std::mt19937 random(1);
+  const Place crowded{two_cores(1, 4), ""};
+  planner::Table truth;
+  truth.constants = {.call_us = 0.3, .step_us = 0.05, .switch_us = 4};
+  truth.constants.copying = {{8192, 40}, {32 << 20, 5}};
+  truth.signal_us = 0.7;
+  const std::vector<Case> cases = made_up(crowded, truth, {"ring", "ring", "chain"}, 0, random);
+  planner::Table known = truth;
+  known.constants.switch_us = 1;
+  planner::Table found = table_for(cases, crowded, &known).take();
+  EXPECT_TRUE(is_near(found.constants.switch_us, 4)) << found.constants.switch_us;
+  found.constants.switch_us = 1;
+  EXPECT_EQ(found, known);
+  // And those that do not, tell nothing of them.
+  const Place apart{two_cores(1, 2), ""};
+  const std::vector<Case> others = made_up(apart, truth, {"ring", "ring", "chain"}, 0, random);
+  EXPECT_EQ(table_for(others, apart, &known).value().constants.switch_us, 1);
+}
+
+}  // namespace
+}  // namespace tutti::tuning
