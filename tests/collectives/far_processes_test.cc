@@ -214,6 +214,10 @@ TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
 
 /// What is sent to far ranks is written into memory of the sender's own, which counts.
 TEST_P(Far, TheMemoryOfSendsIsReported) {
+  const char* network = ::getenv("TUTTI_NETWORK");
+  if (network != nullptr && network == std::string("verbs")) {
+    GTEST_SKIP() << "the staging memory of verbs, which all communicators share, would be counted too";
+  }
   const auto body = [](Communicator& world) -> std::string {
     std::vector<std::byte> mine(4 << 20), theirs(4 << 20);
     const auto send_all = [&](Communicator& comm) {

@@ -62,6 +62,7 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
     if (memory == MAP_FAILED) {
       return Status(Code::memory_limit, fmt::format("no address space for the {} bytes of a far rank's draft", bytes));
     }
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE);  // little of it is written, here and there
     peer(r).draft = {static_cast<std::byte*>(memory), [bytes](std::byte* p) { munmap(p, bytes); }};
     TUTTI_ASSIGN(peer(r).region, wire_->attach(member(r), keys[static_cast<std::size_t>(r)], bytes));
     Window& window = windows_[static_cast<std::size_t>(r)] = window_at(peer(r).draft.get(), sizes_);
