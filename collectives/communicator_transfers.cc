@@ -41,8 +41,7 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]]
-    return run_group_on_device(transfers);
+  if (any_on_device(transfers)) [[unlikely]] return run_group_on_device(transfers);
   const std::uint64_t number = announce(transfers);
   return ended(number, transfers_.run(transfers));
 }
@@ -50,8 +49,7 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]]
-    return finished_work(run_group_on_device(transfers));
+  if (any_on_device(transfers)) [[unlikely]] return finished_work(run_group_on_device(transfers));
   auto group = std::make_unique<StartedGroup>();
   group->transfers.assign(transfers.begin(), transfers.end());
   std::shared_ptr<PendingWork> work = group->work;

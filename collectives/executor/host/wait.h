@@ -83,8 +83,8 @@ class Waiter {
   /// The same for sends and receives, which have no number; null: none.
   void set_transfers(PendingTransfers* transfers) { transfers_ = transfers; }
   /// Until holds() is true. `peer`: whom it depends on, the own rank for what was sent to other hosts and has not left;
-  /// of transfers, no matter. `word`: what to sleep on; null:
-  /// several things, each of which ends with wake_sleeper() or wake_from_doze().
+  /// of transfers, no matter. `word`: what to sleep on; null: several things, each of which ends with wake_sleeper() or
+  /// wake_from_doze().
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
     for (int i = 0; i < quick_spins_; ++i) {
