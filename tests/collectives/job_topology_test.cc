@@ -12,9 +12,8 @@
 namespace tutti {
 namespace {
 
-constexpr double kSignalUs = 12;  // what the wire says of a signal
-constexpr double kWayUs =
-    kSignalUs / 3;  // less the ends' share of it (job_table.h); what is nearer by takes below 1 us
+constexpr double kSignalUs = 12;          // what the wire says of a signal
+constexpr double kWayUs = kSignalUs / 3;  // the ends take the rest (job_table.h); what is nearer takes less than 1 us
 
 /// Ranks that are threads of this process, and count as on `hosts`; rank r's wire says figures[r] GB/s.
 std::vector<Result<topology::Topology>> exchange(const std::vector<int>& hosts, const std::vector<double>& figures) {
