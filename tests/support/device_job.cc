@@ -94,7 +94,10 @@ bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCal
   const std::uint64_t number = ++calls_;
   const auto wait_for = [&](std::size_t offset, std::uint64_t value) {
     auto& word = *reinterpret_cast<std::uint64_t*>(job_->window(index_) + offset);
-    while (std::atomic_ref<std::uint64_t>(word).load(std::memory_order_acquire) < value) std::this_thread::yield();
+    unsigned turns = 0;
+    while (std::atomic_ref<std::uint64_t>(word).load(std::memory_order_acquire) < value) {
+      executor::cuda::give_way(turns);
+    }
   };
   bool well = true;
   for (const executor::cuda::Cut& cut : executor::cuda::cuts_of(head(program))) {
@@ -137,10 +140,7 @@ bool DeviceRank::run_blocks(int blocks, const std::function<void(const HostPlace
     }
     body(place);
   };
-  std::vector<std::thread> threads;
-  for (int b = 1; b < blocks; ++b) threads.emplace_back(block, static_cast<std::uint32_t>(b));
-  block(0);
-  for (std::thread& thread : threads) thread.join();
+  team_->run(static_cast<std::uint32_t>(blocks), block);
   return std::atomic_ref<std::uint64_t>(state().failed).load() == 0;
 }
 

@@ -20,6 +20,7 @@
 #include "collectives/executor/cuda/launch.h"
 #include "collectives/executor/cuda/mail.h"
 #include "collectives/executor/cuda/program.h"
+#include "tests/support/block_team.h"
 #include "tests/support/host_block.h"
 #include "transport/device_window.h"
 
@@ -74,10 +75,10 @@ class DeviceRank {
 
  private:
   friend class DeviceJob;
-  /// A thread for each block.
   bool run_blocks(int blocks, const std::function<void(const executor::cuda::HostPlace&)>& body);
   DeviceJob* job_ = nullptr;
   int index_ = 0;
+  std::unique_ptr<BlockTeam> team_ = std::make_unique<BlockTeam>();
   std::uint64_t calls_ = 0;                            // in pieces
   std::map<std::pair<int, int>, std::uint64_t> seen_;  // likewise: signals, by peer and channel
 };

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -24,11 +25,17 @@
 
 namespace tutti::executor::cuda {
 
+/// One turn of a long wait. Whoever only yields among more threads than cores is in the way of those that it waits for.
+inline void give_way(unsigned& turns) {
+  if (++turns % 16 != 0) return std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 struct HostPlace {
   std::uint32_t index = 0;
   std::uint32_t blocks = 1;
   std::function<std::uint64_t()> clock;  // ns; empty: the machine's
-  std::function<void()> relax;           // in long waits; empty: yields
+  std::function<void()> relax;           // in long waits; empty: give_way()
   std::function<void()> disturb;         // before every access to a shared word; for tests
 };
 
@@ -69,7 +76,7 @@ class HostBlockOf {
     return word(at).compare_exchange_strong(free, 1, std::memory_order_acq_rel);
   }
   std::uint64_t now_ns() const { return place_.clock ? place_.clock() : static_cast<std::uint64_t>(tutti::now_ns()); }
-  void relax() const { place_.relax ? place_.relax() : std::this_thread::yield(); }
+  void relax() const { place_.relax ? place_.relax() : give_way(turns_); }
 
  private:
   std::atomic_ref<std::uint64_t> word(const std::uint64_t* at) const {
@@ -78,6 +85,7 @@ class HostBlockOf {
   }
 
   const HostPlace& place_;
+  mutable unsigned turns_ = 0;
   mutable Shared shared_;
 };
 
