@@ -314,6 +314,8 @@ Communicator Communicator::split(int color, int key) const { return Communicator
 
 Communicator Communicator::shrink() const { return Communicator(check(use(impl_).shrink())); }
 
+void Communicator::open_device(int device) { check(use(impl_).open_device(device)); }
+
 void Communicator::set_timeout(std::chrono::milliseconds timeout) { check(use(impl_).set_timeout(timeout)); }
 
 void Communicator::abort(const std::string& reason) { use(impl_).abort(reason); }

@@ -40,6 +40,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
+  Status open_device(int device) override;
   Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
   Status status() const override { return health_.status(); }

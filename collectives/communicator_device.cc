@@ -115,6 +115,14 @@ Status TuttiCommunicator::need_device_half(int device) {
   return {};
 }
 
+Status TuttiCommunicator::open_device(int device) {
+  TUTTI_TRY(usable());
+  queue_.wait_idle();
+  waiter_.set_background(false);
+  if (health_.failed()) return failed(health_.status());
+  return need_device_half(device);
+}
+
 Status TuttiCommunicator::execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven) {
   TUTTI_TRY(need_device_half(device));
   DeviceHalf::Request request;

@@ -40,6 +40,8 @@ class CommunicatorInterface {
 
   virtual Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) = 0;
   virtual Result<std::shared_ptr<CommunicatorInterface>> shrink() = 0;
+  /// A collective call. Where nothing needs to be made ready it does nothing.
+  virtual Status open_device(int /*device*/) { return {}; }
   virtual Status set_timeout(std::chrono::milliseconds timeout) = 0;
   virtual void abort(const std::string& reason) = 0;
   /// The failure that has ended it; any thread.

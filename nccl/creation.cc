@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "nccl/device.h"
@@ -26,6 +28,7 @@ template <class Make>
 Outcome make_into(const char* function, const std::shared_ptr<Comm>& comm, Make&& make) {
   try {
     Communicator made = make();
+    open_memory(made, comm->device());
     const int rank = made.rank();
     const int size = made.size();
     comm->made(std::move(made), rank, size);
@@ -167,9 +170,15 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int count,
       return fail(ncclInvalidArgument,
                   fmt::format("ncclCommInitAll: devlist[{}] is {}; expected 0 or more", r, devices[r]));
     }
+    const auto device_of = [&](int rank) { return devices == nullptr ? rank : devices[rank]; };
     std::vector<Communicator> made = Communicator::in_process(count, options());
+    std::vector<std::jthread> opening;  // all ranks at once
     for (int r = 0; r < count; ++r) {
-      auto comm = std::make_shared<Comm>(r, count, devices == nullptr ? r : devices[r], Config{});
+      opening.emplace_back(open_memory, std::ref(made[static_cast<std::size_t>(r)]), device_of(r));
+    }
+    opening.clear();
+    for (int r = 0; r < count; ++r) {
+      auto comm = std::make_shared<Comm>(r, count, device_of(r), Config{});
       comm->made(std::move(made[static_cast<std::size_t>(r)]), r, count);
       comm->end({});
       comms[r] = open_handle(std::move(comm));

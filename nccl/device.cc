@@ -68,6 +68,14 @@ int current_device() {
   return driver.complete() && driver.get_device(&device) == 0 ? device : 0;
 }
 
+void open_memory(Communicator& communicator, int device) noexcept {
+  try {
+    if (supports(Memory::device)) communicator.open_device(device);
+  } catch (const Error&) {
+    // The communicator is as it was, or has failed and says why at its first call.
+  }
+}
+
 void* allocate_buffer(std::size_t bytes) {
   return allocate(bytes, supports(Memory::device) ? Memory::device : Memory::host);
 }

@@ -20,6 +20,10 @@ void recv(Communicator& communicator, void* buffer, std::size_t count, DataType 
 /// The device of this thread's CUDA context; 0 where it has none.
 int current_device();
 
+/// Lets a program's first call be a send or a receive on device memory: see Communicator::open_device(). Of `device`,
+/// where Tutti has any. What is in the way of that, the first call on device memory says.
+void open_memory(Communicator& communicator, int device) noexcept;
+
 /// Memory that peers reach with no copy: the current device's, or the host's where Tutti has no device. Throws
 /// tutti::Error.
 void* allocate_buffer(std::size_t bytes);

@@ -7,6 +7,7 @@ extern "C" {
 extern char fake_device_memory[256];
 extern int fake_copies;
 extern int fake_failure;
+void fake_set_device(int device);
 }
 
 namespace tutti::nccl::testing {
@@ -16,6 +17,7 @@ TEST(Device, CommunicatorsBelongToTheCurrentOne) {
   ncclUniqueId id;
   EXPECT_DONE(ncclGetUniqueId(&id));
   ncclComm_t comm = nullptr;
+  fake_set_device(3);
   EXPECT_DONE(ncclCommInitRank(&comm, 1, id, 0));
   int device = -1;
   EXPECT_DONE(ncclCommCuDevice(comm, &device));

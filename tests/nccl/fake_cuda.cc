@@ -1,4 +1,4 @@
-// A libcuda.so.1 with what nccl/device.cc asks of it: device 3 is current, and what lies in `device_memory` is its.
+// A libcuda.so.1 with what nccl/device.cc asks of it: what lies in `fake_device_memory` is the device's.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,8 +9,12 @@ char fake_device_memory[256];
 int fake_copies = 0;
 int fake_failure = 0;  // what the next copies end with
 
+thread_local int fake_device = 0;  // the thread's current one
+
+void fake_set_device(int device) { fake_device = device; }
+
 int cuCtxGetDevice(int* device) {
-  *device = 3;
+  *device = fake_device;
   return 0;
 }
 

@@ -7,7 +7,7 @@ set_target_properties(nccl_fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
 target_link_libraries(test_nccl_device PRIVATE nccl_fake_cuda)
 if(TUTTI_CUDA_FOUND)  # the library's objects in the test itself, which gives them a driver
   tutti_program(test_nccl_on_device ${CMAKE_CURRENT_LIST_DIR}/on_device_test.cc $<TARGET_OBJECTS:room_nccl>
-    LINK tutti_test_support)
+    LINK tutti_test_support nccl_fake_cuda)
   set_target_properties(test_nccl_on_device PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME nccl.on_device COMMAND test_nccl_on_device)
   set_tests_properties(nccl.on_device PROPERTIES TIMEOUT 120 ENVIRONMENT "TUTTI_TIMEOUT=60s")

@@ -8,6 +8,8 @@
 #include "tests/nccl/ranks.h"
 #include "tests/support/fake_walkers.h"
 
+extern "C" void fake_set_device(int device);  // of fake_cuda.cc: what nccl/device.cc takes for the thread's current one
+
 namespace tutti::nccl::testing {
 namespace {
 
@@ -81,6 +83,7 @@ TEST(OnDevice, ThreadsThatMeetByAnId) {
   on_threads(2, [&](int rank) {
     Rank own(rank, 1);
     const auto context = device::enter(rank);
+    fake_set_device(rank);
     ncclComm_t comm = nullptr;
     EXPECT_DONE(ncclCommInitRank(&comm, 2, id, rank));
     own.write(filled(static_cast<float>(rank + 1)));
@@ -93,6 +96,42 @@ TEST(OnDevice, ThreadsThatMeetByAnId) {
     EXPECT_EQ(own.read(kCount), filled(static_cast<float>(2 - rank)));
     EXPECT_DONE(ncclCommDestroy(comm));
   });
+}
+
+/// As PyTorch does, whose point-to-point communicators see no collective call.
+TEST(OnDevice, MessagesMayComeFirst) {
+  FakeDriver cuda;
+  tutti::testing::add_walkers(cuda);
+  ncclUniqueId id;
+  EXPECT_DONE(ncclGetUniqueId(&id));
+  on_threads(2, [&](int rank) {
+    Rank own(0, 1);
+    ncclComm_t comm = nullptr;
+    EXPECT_DONE(ncclCommInitRank(&comm, 2, id, rank));
+    ncclComm_t part = nullptr;
+    EXPECT_DONE(ncclCommSplit(comm, 0, rank, &part, nullptr));
+    for (const ncclComm_t on : {comm, part}) {
+      own.write(filled(static_cast<float>(rank + 1)));
+      EXPECT_DONE(rank == 0 ? ncclSend(own.send, kCount, ncclFloat32, 1, on, own.stream())
+                            : ncclRecv(own.recv, kCount, ncclFloat32, 0, on, own.stream()));
+      if (rank == 1) {
+        EXPECT_EQ(own.read(kCount), filled(1));
+      }
+    }
+    EXPECT_DONE(ncclCommDestroy(part));
+    EXPECT_DONE(ncclCommDestroy(comm));
+  });
+  const std::vector<int> devices = {0, 0};
+  std::vector<ncclComm_t> comms(2);
+  EXPECT_DONE(ncclCommInitAll(comms.data(), 2, devices.data()));
+  Rank sender(0, 1), receiver(0, 1);
+  sender.write(filled(7));
+  EXPECT_DONE(ncclGroupStart());
+  EXPECT_DONE(ncclSend(sender.send, kCount, ncclFloat32, 1, comms[0], sender.stream()));
+  EXPECT_DONE(ncclRecv(receiver.recv, kCount, ncclFloat32, 0, comms[1], receiver.stream()));
+  EXPECT_DONE(ncclGroupEnd());
+  EXPECT_EQ(receiver.read(kCount), filled(7));
+  for (const ncclComm_t comm : comms) EXPECT_DONE(ncclCommDestroy(comm));
 }
 
 TEST(OnDevice, NonBlocking) {
