@@ -6,10 +6,13 @@
 
 All of it on the GPUs that there are, of which the ranks get one each in turn: with one GPU all share it. Beside the
 collectives stand, measured in the same run: the GPU's own copy (as many bytes read and written as a collective must move
-at least), a plain host loop of copies and an add kernel, and NCCL where it can run (ranks on GPUs of their own).
+at least), a plain host loop of copies and an add kernel, and NCCL where it can run: ranks on GPUs of their own, or, from
+NCCL 2.30.3 on, two ranks that share one (NCCL_MULTI_RANK_GPU_ENABLE=1, experimental there). --nccl FOLDER gives a NCCL.
 """
 import argparse
+import ctypes
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -24,6 +27,7 @@ import gpu_tables  # noqa: E402
 PROGRAMS = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv"]
 MEASURED = ["all_reduce", "all_gather", "reduce_scatter"]
 DEVICE = ["--memory", "device"]
+NCCL_SHARES_SINCE = (2, 30, 3)
 
 
 def placement(kind, ranks):
@@ -65,10 +69,45 @@ def benches(arguments):
     return runs
 
 
-def run(program, options, timeout):
+def nccl_version(folder):
+    """(2, 28, 9) of the libnccl.so.2 in the folder, or of the one that the loader finds; None without one."""
+    if preloaded := os.environ.get("LD_PRELOAD"):
+        raise RuntimeError(f"LD_PRELOAD is {preloaded}: that is what would be measured as NCCL")
+    try:
+        library = ctypes.CDLL(str(folder / "libnccl.so.2") if folder else "libnccl.so.2")
+        number = ctypes.c_int()
+        library.ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    if hasattr(library, "tutti_nccl_version"):
+        return None
+    return number.value // 10000, number.value // 100 % 100, number.value % 100
+
+
+def nccl_runs(arguments, gpus):
+    """(ranks, environment, what it is) of NCCL as a baseline. Raises RuntimeError: why it cannot be one."""
+    version = nccl_version(arguments.nccl_folder)
+    if version is None:
+        raise RuntimeError(f"there is no NCCL {f'in {arguments.nccl_folder}' if arguments.nccl_folder else 'where the loader looks'}"
+                           "; --nccl FOLDER says where")
+    text = "NCCL " + ".".join(str(part) for part in version)
+    environment = {}
+    if arguments.nccl_folder:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(
+            [str(arguments.nccl_folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    if gpus > 1:
+        return gpus, environment, text
+    if version < NCCL_SHARES_SINCE:
+        raise RuntimeError(f"{text} wants a GPU for each rank, and there is one; {'.'.join(map(str, NCCL_SHARES_SINCE))} or newer "
+                           "lets ranks share it: --nccl FOLDER")
+    return 2, {**environment, "NCCL_MULTI_RANK_GPU_ENABLE": "1"}, f"{text}, 2 ranks that share a GPU (experimental there)"
+
+
+def run(program, options, timeout, environment=None):
     """What it printed. Raises RuntimeError with one sentence."""
     try:
-        done = subprocess.run([program, *options], capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run([program, *options], capture_output=True, text=True, timeout=timeout,
+                              env={**os.environ, **(environment or {})})
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"did not end within {timeout} s") from None
     except OSError as error:
@@ -105,6 +144,33 @@ def folder_name(machine):
     return pathlib.Path(f"{slug}-x{len(machine['gpus'])}") / f"{machine['date'][:10]}-{machine['commit']}"
 
 
+def planned(arguments, machine):
+    """(key, program, options, environment) of all that is measured, and why NCCL is not (None when it is)."""
+    limits = [(("limit", "device", ranks, ""), "device_limit",
+               ["--ranks", str(ranks), "-b", "8", "-e", arguments.max, "-f", "2", "--time", str(arguments.time)], None)
+              for ranks in sorted({2, 4, *arguments.threads}) if ranks > 1]
+    # What the goals are about comes first, should the time be over.
+    own = sorted(benches(arguments), key=lambda each: (each[0][1] != "threads", each[0][2]))
+    wanted = [*limits, *((key, program, options, None) for key, program, options in own)]
+    try:
+        ranks, environment, machine["nccl"] = nccl_runs(arguments, len(machine["gpus"]))
+    except RuntimeError as error:
+        return wanted, str(error)
+    sizes = ["-b", "8", "-e", arguments.max, "-f", "4", *DEVICE, "-w", "5", "--halves", "out", "--time", str(arguments.time)]
+    for name in arguments.collectives:
+        options = ["--ranks", str(ranks), "--backend", "nccl", *sizes]
+        wanted.append(((name, "nccl", ranks, "launch"), f"{name}_perf", options, environment))
+    return wanted, None
+
+
+def measured_before(path):
+    """The results in a file of an earlier run; None without one that was written to its end."""
+    try:
+        return json.loads(path.read_text())["results"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def bench(arguments):
     machine = machine_of(arguments)
     out = arguments.out or HERE / "results" / folder_name(machine)
@@ -112,25 +178,20 @@ def bench(arguments):
     raw.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     times, limits, missing = {}, {}, {}
-    wanted = [(key, program, options) for key, program, options in benches(arguments)]
-    most_ranks = sorted({2, 4, *arguments.threads})
-    wanted = [(("limit", "device", ranks, ""), "device_limit", ["--ranks", str(ranks), "-b", "8", "-e", arguments.max, "-f", "2",
-                                                                "--time", str(arguments.time)])
-              for ranks in most_ranks if ranks > 1] + wanted
-    if arguments.nccl and len(machine["gpus"]) > 1:
-        ranks = len(machine["gpus"])
-        sizes = ["-b", "8", "-e", arguments.max, "-f", "4", *DEVICE, "-w", "5", "--halves", "out", "--time", str(arguments.time)]
-        wanted += [((name, "nccl", ranks, "launch"), f"{name}_perf", ["--ranks", str(ranks), "--backend", "nccl", *sizes])
-                   for name in arguments.collectives]
-    for key, program, options in wanted:
+    wanted, why_no_nccl = planned(arguments, machine)
+    for key, program, options, environment in wanted:
         name = "_".join(str(word) for word in key if word != "")
-        if arguments.budget and time.monotonic() - start > arguments.budget:
+        path = raw / f"{name}.json"
+        left = arguments.budget - (time.monotonic() - start) if arguments.budget else arguments.timeout
+        rows = measured_before(path) if arguments.resume else None
+        if rows is None and left <= 0:
             missing[name] = f"the time given ({arguments.budget} s) was over"
             continue
-        path = raw / f"{name}.json"
         try:
-            run(arguments.bin / program, [*options, "-J", str(path)], arguments.timeout)
-            rows = json.loads(path.read_text())["results"]
+            if rows is None:
+                path.unlink(missing_ok=True)
+                run(arguments.bin / program, [*options, "-J", str(path)], min(arguments.timeout, left), environment)
+                rows = json.loads(path.read_text())["results"]
         except RuntimeError as error:
             missing[name] = str(error)
             print(f"{name}: {error}", flush=True)
@@ -140,6 +201,8 @@ def bench(arguments):
         else:
             times[key] = {row["size"]: row["out_of_place"] for row in rows}
         print(f"{name}: done after {time.monotonic() - start:.0f} s", flush=True)
+    if why_no_nccl:
+        missing["nccl"] = why_no_nccl
     if not times:
         print(f"gpu bench: nothing could be measured: {next(iter(missing.values()), 'nothing was asked for')}", file=sys.stderr)
         return 1
@@ -163,8 +226,10 @@ def parse_arguments(words=None):
     parser.add_argument("--max", default="1G", help="largest size [1G]")
     parser.add_argument("--time", type=float, default=0.05, help="seconds per figure, at least [0.05]")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a program may take [300]")
-    parser.add_argument("--budget", type=float, default=0, help="seconds after which no more is begun; 0: no end [0]")
-    parser.add_argument("--no-nccl", dest="nccl", action="store_false", help="leave NCCL out")
+    parser.add_argument("--resume", action="store_true", help="leave out what has been measured already, into the same --out")
+    parser.add_argument("--budget", type=float, default=0, help="seconds after which it ends; 0: no such end [0]")
+    parser.add_argument("--nccl", dest="nccl_folder", type=pathlib.Path, metavar="FOLDER",
+                        help="with the libnccl.so.2 to measure [what the loader finds]")
     return parser.parse_args(words)
 
 

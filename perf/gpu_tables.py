@@ -100,7 +100,8 @@ def write(machine, times, limits, missing):
              f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {len(gpus)} GPU(s): "
              + ", ".join(sorted({gpu["name"] for gpu in gpus})), "",
              "Ranks get the GPUs in turn; those beyond their number share one. f32, sum, out of place. A time is that of one call "
-             "by the host's clock, many calls in the stream and one wait.", "", "## Goals", "", *goals(times, limits), ""]
+             "by the host's clock, many calls in the stream and one wait."
+             + (f" The columns nccl: {machine['nccl']}." if "nccl" in machine else ""), "", "## Goals", "", *goals(times, limits), ""]
     for collective in dict.fromkeys(key[0] for key in times):
         lines += [*table(collective, times, limits), ""]
     if limits:

@@ -7,6 +7,7 @@ import stat
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, sys.argv.pop(1))
 import gpu  # noqa: E402
@@ -67,7 +68,8 @@ class Runs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             programs(folder, "all_gather_perf")
             out = pathlib.Path(folder, "out")
-            arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "2"])
+            arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "2",
+                                             "--nccl", folder])
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(gpu.bench(arguments), 0)
             text = (out / "results.md").read_text()
@@ -76,12 +78,43 @@ class Runs(unittest.TestCase):
             self.assertIn("2 threads, graph", text)
             self.assertIn("- all_gather_threads_2_graph: exit status 3: all_gather_perf: rank 1 died", text)
             self.assertTrue((out / "raw" / "all_reduce_processes_2_launch.json").exists())
-            self.assertNotIn("nccl", text)  # one GPU
+            self.assertIn("- nccl: there is no NCCL in", text)
+
+    def test_what_was_measured_is_not_measured_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs(folder, "all_gather_perf")
+            out = pathlib.Path(folder, "out")
+            words = ["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "--nccl", folder, "--resume"]
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 0)
+            programs(folder, "all_reduce_perf", "reduce_scatter_perf", "device_limit")
+            (out / "raw" / "reduce_scatter_threads_2_graph.json").write_text("{")  # cut off
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 0)
+            text = (out / "results.md").read_text()
+            self.assertNotIn("- all_reduce", text[text.index("## Not measured"):])
+            self.assertNotIn("- all_gather", text[text.index("## Not measured"):])
+            self.assertIn("- reduce_scatter_threads_2_graph: exit status 3", text)
+
+    def test_nccl_that_shares_a_gpu(self):
+        arguments = gpu.parse_arguments(["bench", "--nccl", "/somewhere"])
+        with unittest.mock.patch.object(gpu, "nccl_version", return_value=(2, 28, 9)):
+            with self.assertRaisesRegex(RuntimeError, "NCCL 2.28.9 wants a GPU for each rank, and there is one; 2.30.3 or newer"):
+                gpu.nccl_runs(arguments, 1)
+            ranks, environment, text = gpu.nccl_runs(arguments, 4)
+            self.assertEqual((ranks, text), (4, "NCCL 2.28.9"))
+            self.assertNotIn("NCCL_MULTI_RANK_GPU_ENABLE", environment)
+        with unittest.mock.patch.object(gpu, "nccl_version", return_value=(2, 30, 3)):
+            ranks, environment, text = gpu.nccl_runs(arguments, 1)
+            self.assertEqual(ranks, 2)
+            self.assertEqual(environment["NCCL_MULTI_RANK_GPU_ENABLE"], "1")
+            self.assertTrue(environment["LD_LIBRARY_PATH"].startswith("/somewhere"))
+            self.assertIn("2.30.3, 2 ranks that share a GPU", text)
 
     def test_time_that_is_over(self):
         with tempfile.TemporaryDirectory() as folder:
             programs(folder)
-            arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", folder + "/out", "--budget", "1e-9"])
+            arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", folder + "/out", "--budget", "1e-9", "--nccl", folder])
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(gpu.bench(arguments), 1)
             self.assertIn("was over", said.getvalue())
