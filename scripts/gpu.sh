@@ -1,23 +1,16 @@
-# ./dev gpu: what needs a GPU: build, tests, compute-sanitizer, benchmarks. It works without a network, since such machines
-# often have none: what they lack of Debian's packages lies unpacked in .carry/ (made by --carry where there is a network).
-#
-# Stages take minutes each, and can be run one by one: a machine may be lent for a while only. Nothing is installed.
+# ./dev gpu: what needs a GPU, in stages (scripts/gpu_stages.py). It works without a network, since such machines often have none:
+# what they lack lies unpacked in .carry/ (made by --carry where there is a network). Nothing is installed.
 gpu_packages=(libfmt-dev libfmt9 nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libsodium-dev libsodium23
   pkgconf pkgconf-bin libpkgconf3)
 gpu_carry_most_mib=64
-gpu_stages=(build test sanitize bench)
-gpu_build=build-gpu
-gpu_dry=no
-gpu_out=
 
-# Runs a command, or with --dry-run shows it.
-gpu_do() {
-  if [ $gpu_dry = yes ]; then say "  $(printf '%q ' "$@")"; else "$@"; fi
-}
-
+# gpu_carry NCCL_TESTS NCCL: Debian's packages, and what else is named; either may be empty.
 gpu_carry() {
-  local work package
+  local nccl_tests=$1 nccl=$2 work package
   command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null || fail "--carry needs apt-get and dpkg-deb"
+  [ -z "$nccl_tests" ] || [ -e "$nccl_tests/src/Makefile" ] || [ -f "$nccl_tests" ] ||
+    fail "--nccl-tests $nccl_tests: neither a folder with the sources of nccl-tests nor an archive of them"
+  [ -z "$nccl" ] || [ -e "$nccl/libnccl.so.2" ] || fail "--nccl $nccl: there is no libnccl.so.2 in it"
   work=$(mktemp -d)
   rm -rf .carry && mkdir -p .carry
   for package in "${gpu_packages[@]}"; do
@@ -28,8 +21,21 @@ gpu_carry() {
   # They were made for /usr.
   find .carry -name '*.pc' -exec sed -i 's#^prefix=/usr$#prefix=${pcfiledir}/../../..#' {} +
   rm -rf "$work" .carry/usr/share/doc .carry/usr/share/man .carry/usr/share/lintian
+  if [ -n "$nccl_tests" ]; then gpu_carry_nccl_tests "$nccl_tests"; fi
+  if [ -n "$nccl" ]; then install -D "$(readlink -f "$nccl/libnccl.so.2")" .carry/nccl/libnccl.so.2; fi
   [ "$(du -sm .carry | cut -f1)" -le $gpu_carry_most_mib ] || fail ".carry is larger than $gpu_carry_most_mib MiB"
-  say "gpu: .carry has ${#gpu_packages[@]} packages, $(du -sh .carry | cut -f1); take it along"
+  say "gpu: .carry has ${#gpu_packages[@]} packages${nccl_tests:+, nccl-tests}${nccl:+, NCCL}, $(du -sh .carry | cut -f1); take it along"
+}
+
+# The sources alone, of a folder or out of an archive with one folder in it.
+gpu_carry_nccl_tests() {
+  mkdir -p .carry/nccl-tests
+  if [ -d "$1" ]; then
+    tar -C "$1" --exclude=./.git --exclude=./build -cf - . | tar -C .carry/nccl-tests -xf -
+  else
+    tar -C .carry/nccl-tests --strip-components=1 -xf "$1"
+  fi
+  [ -e .carry/nccl-tests/src/Makefile ] || fail "--nccl-tests $1: there is no src/Makefile in it"
 }
 
 # What is found in .carry, when there is one.
@@ -44,70 +50,26 @@ gpu_environment() {
   export CMAKE_PREFIX_PATH=$root${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
 }
 
-gpu_is_there() {
-  [ $gpu_dry = yes ] && return
-  $gpu_build/bin/tutti info --json > $gpu_build/info.json || fail "gpu: build first (./dev gpu build)"
-  python3 - $gpu_build/info.json << 'PY' || fail "gpu: this stage needs a GPU"
-import json, sys
-gpus = json.load(open(sys.argv[1]))["gpus"]
-if not gpus["available"]:
-    print(gpus["why_not"], file=sys.stderr)
-sys.exit(not gpus["available"])
-PY
-}
-
-gpu_stage_build() {
-  gpu_do cmake -G Ninja -S . -B $gpu_build -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON -DTUTTI_TRAINING=OFF \
-    -DTUTTI_EXAMPLES=OFF
-  NINJA_STATUS='[%f/%t, %e s] ' gpu_do cmake --build $gpu_build --parallel "$(jobs)"
-}
-
-gpu_stage_test() {
-  gpu_is_there
-  gpu_do ctest --test-dir $gpu_build --output-on-failure --no-tests=error --timeout 300 -R '^(gpu|device|cuda_ipc|nccl)\.|^topology.gpus|^perf.device'
-  gpu_do python3 -B perf/gpu.py --bin $gpu_build/bin check
-}
-
-# The tools watch one process: ranks are threads. A sample, since each access is watched.
-gpu_stage_sanitize() {
-  local tool program
-  gpu_is_there
-  command -v compute-sanitizer > /dev/null || [ $gpu_dry = yes ] || fail "gpu: there is no compute-sanitizer"
-  for tool in memcheck racecheck initcheck synccheck; do
-    for program in all_reduce all_gather reduce_scatter sendrecv; do
-      gpu_do compute-sanitizer --tool $tool --error-exitcode 9 $gpu_build/bin/${program}_perf -t 2 --memory device \
-        -b 64 -e 64K -f 32 -n 1 -w 0 -c 1 -T 300 || fail "gpu: $tool has found something in ${program}_perf"
-    done
-  done
-}
-
-gpu_stage_bench() {
-  gpu_is_there
-  if [ -n "$gpu_out" ]; then
-    gpu_do python3 -B perf/gpu.py --bin $gpu_build/bin --out "$gpu_out" bench
-  else
-    gpu_do python3 -B perf/gpu.py --bin $gpu_build/bin bench
-  fi
-}
-
 command_gpu() {
-  local stages=() stage
+  local arguments=() carry=no nccl_tests=${TUTTI_NCCL_TESTS-} nccl=
   while [ $# -gt 0 ]; do
     case $1 in
-      --carry) gpu_carry && return ;;
-      --dry-run) gpu_dry=yes ;;
-      --out) shift && gpu_out=${1:?--out needs a folder} ;;
-      build | test | sanitize | bench) stages+=("$1") ;;
-      *) fail "gpu: '$1' is none of --carry, --dry-run, --out FOLDER, ${gpu_stages[*]}" ;;
+      --carry) carry=yes ;;
+      --nccl-tests) shift && nccl_tests=${1:?--nccl-tests needs a folder} ;;
+      --nccl) shift && nccl=${1:?--nccl needs a folder} ;;
+      *) arguments+=("$1") ;;
     esac
     shift
   done
-  [ ${#stages[@]} -gt 0 ] || stages=("${gpu_stages[@]}")
+  if [ $carry = yes ]; then
+    [ ${#arguments[@]} = 0 ] || fail "gpu --carry takes --nccl-tests and --nccl, not ${arguments[*]}"
+    gpu_carry "$nccl_tests" "$nccl"
+    return
+  fi
   export CUDA_DEVICE_MAX_CONNECTIONS=32  # ranks as threads of one process have a stream each: docs/cuda.md, "Co-residency"
   gpu_environment
-  steps ${#stages[@]}
-  for stage in "${stages[@]}"; do
-    step "GPU: $stage"
-    "gpu_stage_$stage"
-  done
+  [ -z "$nccl_tests" ] || arguments+=(--nccl-tests "$nccl_tests")
+  if [ -z "$nccl" ] && [ -e .carry/nccl/libnccl.so.2 ]; then nccl=.carry/nccl; fi
+  [ -z "$nccl" ] || arguments+=(--nccl "$nccl")
+  python3 -B scripts/gpu_stages.py "${arguments[@]}"
 }

@@ -22,7 +22,8 @@ set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
 find_program(TUTTI_BASH bash)
 if(TUTTI_BASH)  # every step of ./dev gpu is there, as far as that can be said without a GPU
   add_test(NAME perf.gpu_dry_run COMMAND ${TUTTI_BASH} ${CMAKE_SOURCE_DIR}/dev gpu --dry-run)
-  set_tests_properties(perf.gpu_dry_run PROPERTIES LABELS perf PASS_REGULAR_EXPRESSION "compute-sanitizer.*gpu.py .*bench")
+  set_tests_properties(perf.gpu_dry_run PROPERTIES LABELS perf PASS_REGULAR_EXPRESSION
+    "gpu.py .*bench.*libtutti_nccl.so .*beside_one_process.py.*nccl_tests.py.*compute-sanitizer.*run_in_ranks.py.*train_gpt")
 endif()
 
 find_package(Python3 QUIET COMPONENTS Interpreter)
@@ -32,4 +33,6 @@ if(Python3_FOUND)
       ${CMAKE_SOURCE_DIR}/perf)
     set_tests_properties(perf.${name} PROPERTIES LABELS perf)
   endforeach()
+  add_test(NAME perf.gpu_stages COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/gpu_stages_test.py ${CMAKE_SOURCE_DIR})
+  set_tests_properties(perf.gpu_stages PROPERTIES LABELS perf TIMEOUT 120)
 endif()

@@ -9,6 +9,7 @@ Exit status: pytest's; 124 when the deadline passed.
 
 Environment:
   TUTTI_TORCH_TEST_BACKEND   the backend under test [tutti]; "gloo" tries the tests themselves
+  TUTTI_TORCH_TEST_DEVICE    where test_collectives.py and the collectives of test_programs.py have their tensors [cpu]
   TUTTI_TORCH_TEST_SEED      of the random programs [a new one in each run; it is printed]
   TUTTI_TORCH_TEST_DEADLINE  seconds for the whole run [900]
 """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from support.launch import DEVICE
 from support.values import Op, Shape, elements, lay, make, reduced
 
 Tensors = list[torch.Tensor]
@@ -40,7 +41,7 @@ class Case:
 
     def space(self, shape: Shape | None = None) -> torch.Tensor:
         """An output, full of what must not stay there."""
-        x = torch.empty(self.shape if shape is None else shape, dtype=self.dtype)
+        x = torch.empty(self.shape if shape is None else shape, dtype=self.dtype, device=DEVICE)
         if x.numel():
             x.view(-1).view(torch.uint8).fill_(1)
         return self.lay(x)

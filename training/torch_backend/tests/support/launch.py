@@ -12,6 +12,7 @@ import time
 from support.forked import Rank
 
 BACKEND = os.environ.get("TUTTI_TORCH_TEST_BACKEND", "tutti")
+DEVICE = os.environ.get("TUTTI_TORCH_TEST_DEVICE", "cpu")
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = TESTS / "processes" / "programs"
 SECONDS_FOR_A_LINE = 60

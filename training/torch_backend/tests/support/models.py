@@ -84,7 +84,8 @@ def tokens(rank: int, step: int, count: int = 3) -> tuple[torch.Tensor, torch.Te
 
 
 def token_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
-    inputs, targets = tokens(rank, step)
+    device = next(model.parameters()).device
+    inputs, targets = (x.to(device) for x in tokens(rank, step))
     return F.cross_entropy(model(inputs).float().view(-1, VOCABULARY), targets.reshape(-1))
 
 

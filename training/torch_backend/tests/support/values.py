@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from support.launch import DEVICE
+
 Op = dist.ReduceOp
 Shape = tuple[int, ...]
 
@@ -96,15 +98,16 @@ LAYOUTS = ["contiguous", "transposed", "strided", "offset"]
 
 
 def lay(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same values in memory as they may lie in a user's program."""
+    """The same values on the device under test, in memory as they may lie in a user's program."""
+    x = x.to(DEVICE)
     if layout == "transposed" and x.dim() >= 2:
         return x.transpose(0, -1).contiguous().transpose(0, -1)
     if layout == "strided" and x.dim() >= 1:
-        holder = torch.zeros(*x.shape[:-1], max(1, 2 * x.shape[-1]), dtype=x.dtype)
+        holder = torch.zeros(*x.shape[:-1], max(1, 2 * x.shape[-1]), dtype=x.dtype, device=DEVICE)
         view = holder[..., ::2][..., :x.shape[-1]]
         return view.copy_(x)
     if layout == "offset":  # contiguous, and not aligned
-        holder = torch.zeros(x.numel() + 1, dtype=x.dtype)
+        holder = torch.zeros(x.numel() + 1, dtype=x.dtype, device=DEVICE)
         return holder[1:].view(x.shape).copy_(x)
     return x.clone()
 
@@ -118,7 +121,7 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 def same(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], *, exact: bool, what: str) -> None:
     """Fails unless all are equal: bits, or up to the rounding of one division."""
     assert len(got) == len(expected), what
-    for index, (mine, wanted) in enumerate(zip(got, expected)):
+    for index, (mine, wanted) in enumerate(zip((x.cpu() for x in got), (x.cpu() for x in expected))):
         assert mine.shape == wanted.shape and mine.dtype == wanted.dtype, f"{what}, tensor {index}: {mine} != {wanted}"
         if torch.equal(bits(mine), bits(wanted)):
             continue
