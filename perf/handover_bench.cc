@@ -1,7 +1,7 @@
 // What it costs to hand a block from one core to another through shared slots, and how that depends on when a slot is
 // used again. This is why large messages take turns through all of scratch ("Turns" in
-// collectives/executor/host/executor.h), and why the kernel's cross-memory attach is tried at start-up before it is
-// used.
+// collectives/executor/host/executor.h), why they are stored past the caches at times (slot_stores.h there), and why
+// the kernel's cross-memory attach is tried at start-up before it is used.
 //
 // One thread copies a block into a slot, another copies it out; they take turns, so each time is that of one copy
 // alone.
@@ -13,11 +13,13 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "collectives/reduce/reduce.h"
 #include "transport/shm/cross_memory.h"
 
 namespace {
@@ -41,8 +43,8 @@ void wait_for(const std::atomic<int>& counter, int value) {
   while (counter.load(std::memory_order_acquire) < value) tutti::cpu_relax();
 }
 
-/// Blocks go through `slots` slots in turn.
-Times hand_over(std::size_t bytes, std::size_t slots) {
+/// Blocks go through `slots` slots in turn; `past_caches`: the stores into them.
+Times hand_over(std::size_t bytes, std::size_t slots, bool past_caches) {
   const int blocks = static_cast<int>(std::clamp<std::size_t>(256 * kMiB / bytes, 2 * slots, 4000));
   std::vector<char> shared(bytes * slots, 1);
   alignas(64) std::atomic<int> filled{0};
@@ -65,7 +67,8 @@ Times hand_over(std::size_t bytes, std::size_t slots) {
     std::vector<char> from(bytes, 3);
     for (int i = 1; i <= blocks; ++i) {
       const std::int64_t begin = now_ns();
-      std::memcpy(&shared[static_cast<std::size_t>(i) % slots * bytes], from.data(), bytes);
+      void* slot = &shared[static_cast<std::size_t>(i) % slots * bytes];
+      tutti::reduce::copy(std::span<void* const>(&slot, 1), from.data(), bytes, past_caches);
       in.push_back(now_ns() - begin);
       filled.store(i, std::memory_order_release);
       wait_for(emptied, i);
@@ -94,15 +97,17 @@ double attach_us(std::size_t bytes) {
 int main() try {
   fmt::print(
       "Microseconds to copy a block into a slot, and out of it on another core, by how much memory the slots are; "
-      "and one copy by the kernel (0: not allowed).\n\n| block | two slots | 1 MiB | 2 MiB | 4 MiB | cross-memory "
-      "attach |\n"
-      "|---:|---:|---:|---:|---:|---:|\n");
+      "and one copy by the kernel (0: not allowed).\n\n| block | two slots | 1 MiB | 2 MiB | 4 MiB | 4 MiB, stores "
+      "past the caches | cross-memory attach |\n"
+      "|---:|---:|---:|---:|---:|---:|---:|\n");
   for (const std::size_t bytes : {4 * kKiB, 16 * kKiB, 64 * kKiB, 256 * kKiB, kMiB}) {
     fmt::print("| {} KiB ", bytes / kKiB);
-    for (const std::size_t memory : {std::size_t{0}, kMiB, 2 * kMiB, 4 * kMiB}) {
-      const Times times = hand_over(bytes, std::max<std::size_t>(2, memory / bytes));
+    const auto print = [bytes](std::size_t memory, bool past_caches) {
+      const Times times = hand_over(bytes, std::max<std::size_t>(2, memory / bytes), past_caches);
       fmt::print("| {:.2f} + {:.2f} ", times.in_us, times.out_us);
-    }
+    };
+    for (const std::size_t memory : {std::size_t{0}, kMiB, 2 * kMiB, 4 * kMiB}) print(memory, false);
+    print(4 * kMiB, true);
     fmt::print("| {:.2f} |\n", attach_us(bytes));
   }
 } catch (const std::exception& error) {

@@ -488,6 +488,7 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
   std::size_t remote = 0;
   bool out_of_reach = false;
   bool to_user = false;
+  bool to_slots = false;
   for (std::size_t i = 0; i < sources; ++i) {
     std::byte* base = bases[all[i].base];
     remote += all[i].remote ? 1 : 0;
@@ -500,6 +501,7 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
     remote += range.remote ? 1 : 0;
     out_of_reach |= base == nullptr;
     to_user |= range.range.space == Space::output;
+    to_slots |= !is_user(range.range.space);
     to[i] = base == nullptr ? nullptr : base + offsets[sources + i];
   }
   counters_.bytes += remote * elements * prepared.element;
@@ -511,12 +513,18 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
   }
   if (out_of_reach) return pass_remote(prepared, s, buffers, offsets, elements);
 
-  const bool streaming = to_user && (buffers.uneven != nullptr ? buffers.uneven->streaming : prepared.streaming);
+  const std::size_t bytes = elements * prepared.element;
+  bool streaming = to_user && (buffers.uneven != nullptr ? buffers.uneven->streaming : prepared.streaming);
   const bool premultiply = prepared.shape.op == ReduceOp::premul_sum;
   if (s.kind != StepKind::reduce && !premultiply) {
-    reduce::copy(to.span(), from[0], elements * prepared.element, streaming);
+    if (to_slots && !streaming) {
+      slot_stores_.copy(to.span(), from[0], bytes);
+    } else {
+      reduce::copy(to.span(), from[0], bytes, streaming);
+    }
     return {};
   }
+  streaming = streaming || (to_slots && bytes >= SlotStores::kLeastBytes && slot_stores_.past_caches());
   Scratchpad<double> factors(premultiply ? sources : 0);
   if (premultiply) {
     for (std::size_t i = 0; i < sources; ++i) factors[i] = factor_of(all[i], buffers);

@@ -27,6 +27,7 @@
 #include "base/status.h"
 #include "collectives/executor/host/far_puts.h"
 #include "collectives/executor/host/health.h"
+#include "collectives/executor/host/slot_stores.h"
 #include "collectives/executor/host/wait.h"
 #include "collectives/executor/prepared.h"
 #include "collectives/executor/record.h"
@@ -199,6 +200,7 @@ class HostExecutor {
   std::vector<std::byte> express_;         // what this rank publishes in an express call
   std::size_t origins_[4] = {};            // by space: where this call's slots begin
   std::vector<std::byte> bounce_;          // what cross-memory access reads into
+  SlotStores slot_stores_;
   Counters counters_;
   StepTrace* trace_ = nullptr;
 };
