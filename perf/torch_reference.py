@@ -38,7 +38,8 @@ def parse_arguments(words=None):
     """The names and defaults are train_gpt's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parallel", choices=["ddp", "fsdp2"], default="ddp")
-    parser.add_argument("--backend", choices=["gloo", "tutti"], default="gloo")
+    parser.add_argument("--backend", choices=["gloo", "tutti", "none"], default="gloo",
+                        help="none: DDP with a hook that sends nothing, so what DDP itself takes")
     parser.add_argument("--ranks", type=int, default=1, help="local processes (not needed under torchrun)")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--local-steps", type=int, default=0, help="steps without communication afterwards")
@@ -54,6 +55,8 @@ def parse_arguments(words=None):
     parser.add_argument("--fused", action="store_true", help="AdamW in one kernel; torch::optim has none in C++")
     parser.add_argument("--json", help="write the lines to this file")
     arguments = parser.parse_args(words)
+    if arguments.backend == "none" and arguments.parallel != "ddp":
+        parser.error("--backend none is for --parallel ddp")
     for name in ("ranks", "steps", "batch", "layers", "heads", "width", "context"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name} must be at least 1")
@@ -187,6 +190,13 @@ def sent_bytes(parallel, sizes, ranks):
     return round(share * (2 * whole if parallel == "ddp" else 3 * whole - root))
 
 
+def send_nothing(state, bucket):
+    import torch
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
 def run_rank(rank, arguments, ranks, meeting_place):
     import torch
     import torch.distributed as dist
@@ -195,11 +205,15 @@ def run_rank(rank, arguments, ranks, meeting_place):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the ranks are all here; a host's own name may not resolve
     if arguments.backend == "tutti":
         import tutti_torch  # noqa: F401
-    dist.init_process_group(arguments.backend, init_method=meeting_place, rank=rank, world_size=ranks)
+    backend = "gloo" if arguments.backend == "none" else arguments.backend
+    dist.init_process_group(backend, init_method=meeting_place, rank=rank, world_size=ranks)
 
     def wrap(model):
         if arguments.parallel == "ddp":
-            return torch.nn.parallel.DistributedDataParallel(model)
+            replica = torch.nn.parallel.DistributedDataParallel(model)
+            if arguments.backend == "none":
+                replica.register_comm_hook(None, send_nothing)
+            return replica
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
         mesh = init_device_mesh("cpu", (ranks,))
