@@ -1,10 +1,12 @@
 // tutti.hpp: turns Status into exceptions and arguments into a Call; everything else is behind CommunicatorInterface.
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/options.h"
 #include "collectives/call.h"
+#include "collectives/call_copy.h"
 #include "collectives/communicator_interface.h"
 #include "collectives/create.h"
 #include "device/memory_kind.h"
@@ -40,6 +42,7 @@ CommunicatorInterface& use(const std::shared_ptr<CommunicatorInterface>& impl) {
 struct Group {
   CommunicatorInterface* of = nullptr;
   int depth = 0;
+  std::vector<CallCopy> calls;  // collectives on device memory
   std::vector<Transfer> transfers;
 };
 
@@ -53,6 +56,17 @@ bool grouped(const CommunicatorInterface& impl, const Transfer& transfer) {
   if (g.of != &impl) return false;
   g.transfers.push_back(transfer);
   return true;
+}
+
+/// Runs it; or notes it for the end of the group, when it is on device memory.
+void run(const std::shared_ptr<CommunicatorInterface>& of, const Call& call) {
+  CommunicatorInterface& impl = use(of);
+  Group& g = group();
+  if (g.of == &impl && (device::kind_of(call.send).on_device() || device::kind_of(call.recv).on_device())) {
+    g.calls.emplace_back(call, impl.size());
+    return;
+  }
+  check(impl.run(call));
 }
 
 Call make_call(Collective collective, const void* send, void* recv, std::size_t count, DataType type,
@@ -102,17 +116,19 @@ Transfer receiving(void* buffer, std::size_t count, DataType type, int peer, int
   return {false, peer, buffer, count, type, tag, source, stream};
 }
 
-/// Ends a group; its messages, unless it lies inside another one, which has them then.
-std::optional<std::vector<Transfer>> end_group(const CommunicatorInterface& impl) {
+/// Ends a group and runs its collectives; its messages, unless it lies inside another one, which has them then.
+std::optional<std::vector<Transfer>> end_group(CommunicatorInterface& impl) {
   Group& g = group();
   if (g.depth == 0 || g.of != &impl) {
     throw Error(Code::invalid_argument,
                 "group_end: no group is open on this communicator; expected group_start before");
   }
   if (--g.depth > 0) return std::nullopt;
-  std::vector<Transfer> transfers = std::move(g.transfers);
-  g = {};
-  return transfers;
+  const Group ended = std::exchange(g, {});
+  std::vector<Call> calls;
+  for (const CallCopy& copy : ended.calls) calls.push_back(copy.call());
+  if (!calls.empty()) check(impl.run_together(calls));
+  return ended.transfers;
 }
 
 }  // namespace
@@ -171,51 +187,51 @@ int Communicator::size() const { return use(impl_).size(); }
 
 void Communicator::all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                               const CallOptions& options) {
-  check(use(impl_).run(reducing(Collective::all_reduce, send, recv, count, type, op, 0, options)));
+  run(impl_, reducing(Collective::all_reduce, send, recv, count, type, op, 0, options));
 }
 
 void Communicator::reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op,
                                   const CallOptions& options) {
-  check(use(impl_).run(reducing(Collective::reduce_scatter, send, recv, count, type, op, 0, options)));
+  run(impl_, reducing(Collective::reduce_scatter, send, recv, count, type, op, 0, options));
 }
 
 void Communicator::all_gather(const void* send, void* recv, std::size_t count, DataType type,
                               const CallOptions& options) {
-  check(use(impl_).run(make_call(Collective::all_gather, send, recv, count, type, options)));
+  run(impl_, make_call(Collective::all_gather, send, recv, count, type, options));
 }
 
 void Communicator::broadcast(const void* send, void* recv, std::size_t count, DataType type, int root,
                              const CallOptions& options) {
-  check(use(impl_).run(rooted(Collective::broadcast, send, recv, count, type, root, options)));
+  run(impl_, rooted(Collective::broadcast, send, recv, count, type, root, options));
 }
 
 void Communicator::reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
                           const CallOptions& options) {
-  check(use(impl_).run(reducing(Collective::reduce, send, recv, count, type, op, root, options)));
+  run(impl_, reducing(Collective::reduce, send, recv, count, type, op, root, options));
 }
 
 void Communicator::all_to_all(const void* send, void* recv, std::size_t count, DataType type,
                               const CallOptions& options) {
-  check(use(impl_).run(make_call(Collective::all_to_all, send, recv, count, type, options)));
+  run(impl_, make_call(Collective::all_to_all, send, recv, count, type, options));
 }
 
 void Communicator::all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets,
                                void* recv, const std::size_t* recv_counts, const std::size_t* recv_offsets,
                                DataType type, const CallOptions& options) {
-  check(use(impl_).run(uneven(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, options)));
+  run(impl_, uneven(send, send_counts, send_offsets, recv, recv_counts, recv_offsets, type, options));
 }
 
 void Communicator::gather(const void* send, void* recv, std::size_t count, DataType type, int root,
                           const CallOptions& options) {
-  check(use(impl_).run(rooted(Collective::gather, send, recv, count, type, root, options)));
+  run(impl_, rooted(Collective::gather, send, recv, count, type, root, options));
 }
 
 void Communicator::scatter(const void* send, void* recv, std::size_t count, DataType type, int root,
                            const CallOptions& options) {
-  check(use(impl_).run(rooted(Collective::scatter, send, recv, count, type, root, options)));
+  run(impl_, rooted(Collective::scatter, send, recv, count, type, root, options));
 }
 
-void Communicator::barrier() { check(use(impl_).run(Call{})); }
+void Communicator::barrier() { run(impl_, Call{}); }
 
 void Communicator::send(const void* buffer, std::size_t count, DataType type, int peer, int tag, Stream stream) {
   const Transfer transfer = sending(buffer, count, type, peer, tag, stream);

@@ -13,6 +13,7 @@
 #include "base/forks.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "collectives/call_copy.h"
 #include "collectives/flight_recorder.h"
 #include "collectives/planner_of.h"
 #include "collectives/reduce/reduce.h"
@@ -216,28 +217,10 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) 
     started_ = nullptr;
     return finished_work(run(call));
   }
-  // What the call points to besides the buffers may be gone when its turn comes.
-  struct Copy {
-    Call call;
-    std::vector<std::size_t> counts;
-    std::string algorithm;
-  };
-  auto copy = std::make_shared<Copy>(Copy{call, {}, std::string(call.algorithm)});
-  copy->call.algorithm = copy->algorithm;
-  if (call.collective == Collective::all_to_allv) {
-    for (const std::size_t* counts : {call.send_counts, call.send_offsets, call.recv_counts, call.recv_offsets}) {
-      copy->counts.insert(copy->counts.end(), counts, counts + size());
-    }
-    const auto n = static_cast<std::size_t>(size());
-    copy->call.send_counts = copy->counts.data();
-    copy->call.send_offsets = copy->counts.data() + n;
-    copy->call.recv_counts = copy->counts.data() + 2 * n;
-    copy->call.recv_offsets = copy->counts.data() + 3 * n;
-  }
   started_ = nullptr;  // groups that come after this call do not join those before it
-  return queue_.start([this, copy] {
+  return queue_.start([this, copy = CallCopy(call, size())] {
     waiter_.set_background(true);
-    return execute(copy->call);
+    return execute(copy.call());
   });
 }
 
@@ -267,7 +250,7 @@ Status TuttiCommunicator::execute(const Call& call) {
   TUTTI_TRY(keep_in_sight());
   if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call, device);
   if (call.count == 0 && call.collective != Collective::barrier) return execute_empty(call);
-  if (device >= 0) return execute_on_device(call, device);
+  if (device >= 0) return execute_on_device({&call, 1}, device);
   TUTTI_ASSIGN(const Ready* ready, this->ready(call));
   return carry_out(*ready, call, ready->announcement);
 }
@@ -516,7 +499,7 @@ void TuttiCommunicator::abort(const std::string& reason) {
 
 Explanation TuttiCommunicator::explain_last_call() const {
   queue_.wait_idle();
-  if (last_on_device_) return device_half_->explain_last_call();
+  if (last_on_device_ && !device_half_->explanations().empty()) return device_half_->explanations().back();
   if (!last_) return {};
   return {last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
 }

@@ -35,6 +35,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   Status run(const Call& call) override;
   Status run_group(std::span<const Transfer> transfers) override;
+  Status run_together(std::span<const Call> calls) override;
   Result<std::shared_ptr<PendingWork>> start(const Call& call) override;
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override;
 
@@ -110,7 +111,9 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status run_group_on_device(std::span<const Transfer> transfers);
   /// All ranks make the GPU half at their first call on device memory.
   Status need_device_half(int device);
-  Status execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven = nullptr);
+  DeviceHalf::Request request_on_device(const Call& call) const;
+  /// One or more, all on one stream. `uneven`: of an all_to_allv, which comes alone.
+  Status execute_on_device(std::span<const Call> calls, int device, const executor::UnevenPieces* uneven = nullptr);
   bool is_in_place(const Call& call) const;
 
   // Sends and receives (communicator_transfers.cc).

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "collectives/communicator.h"
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
@@ -123,8 +126,39 @@ Status TuttiCommunicator::open_device(int device) {
   return need_device_half(device);
 }
 
-Status TuttiCommunicator::execute_on_device(const Call& call, int device, const executor::UnevenPieces* uneven) {
-  TUTTI_TRY(need_device_half(device));
+Status TuttiCommunicator::run_together(std::span<const Call> calls) {
+  TUTTI_TRY(usable());
+  queue_.wait_idle();
+  waiter_.set_background(false);
+  if (health_.failed()) return failed(health_.status());
+  int device = -1;
+  for (const Call& call : calls) {
+    TUTTI_TRY(validate(call, rank_, size(), own_name_));
+    TUTTI_ASSIGN(const int other, device_of(call));
+    if (device >= 0 && other >= 0 && device != other) {
+      return invalid_argument(
+          fmt::format("{} groups calls on memory of GPU {} and of GPU {}; expected one GPU", own_name_, device, other));
+    }
+    device = std::max(device, other);
+  }
+  const auto alone = [](const Call& call) { return call.count == 0 || call.collective == Collective::all_to_allv; };
+  while (!calls.empty()) {
+    std::size_t count = 1;
+    const Call& first = calls.front();
+    while (!alone(first) && count < calls.size() && !alone(calls[count]) && calls[count].stream == first.stream)
+      ++count;
+    if (count == 1) {
+      TUTTI_TRY(execute(first));
+    } else {
+      TUTTI_TRY(keep_in_sight());
+      TUTTI_TRY(execute_on_device(calls.first(count), device));
+    }
+    calls = calls.subspan(count);
+  }
+  return {};
+}
+
+DeviceHalf::Request TuttiCommunicator::request_on_device(const Call& call) const {
   DeviceHalf::Request request;
   request.call = &call;
   request.deterministic = call.deterministic || options_.deterministic;
@@ -132,20 +166,29 @@ Status TuttiCommunicator::execute_on_device(const Call& call, int device, const 
   request.algorithm = call.algorithm;
   request.wish = options_.algorithm;
   request.in_place = is_in_place(call);
-  request.uneven = uneven;
-  const Status status = device_half_->run(request);
+  return request;
+}
+
+Status TuttiCommunicator::execute_on_device(std::span<const Call> calls, int device,
+                                            const executor::UnevenPieces* uneven) {
+  TUTTI_TRY(need_device_half(device));
+  std::vector<DeviceHalf::Request> requests;
+  for (const Call& call : calls) requests.push_back(request_on_device(call));
+  requests.front().uneven = uneven;
+  const Status status = device_half_->run(requests);
   last_on_device_ = true;
-  if (watched_ && status.ok()) {
+  for (std::size_t i = 0; watched_ && status.ok() && i < calls.size(); ++i) {
+    const Call& call = calls[i];
     executor::CallSnapshot made;
-    made.sequence = device_half_->calls();
+    made.sequence = device_half_->calls() - calls.size() + i + 1;
     made.collective = call.collective;
     made.type = call.type;
     made.op = call.op;
-    made.deterministic = request.deterministic;
+    made.deterministic = requests[i].deterministic;
     made.root = call.root;
     made.count = call.count;
     made.bytes = elements_of(call, size()) * size_of(call.type);
-    const Explanation how = device_half_->explain_last_call();
+    const Explanation& how = device_half_->explanations()[i];
     told(made, how.algorithm,
          fmt::format("{}, {} round(s), on GPU {}, {}", how.algorithm, how.rounds, device_half_->device(), how.reason));
   }
@@ -164,7 +207,7 @@ Status TuttiCommunicator::execute_all_to_allv_on_device(const Call& data, std::u
                     own_name_));
   }
   const executor::UnevenPieces uneven = pieces_of(data);
-  return execute_on_device(data, device, &uneven);
+  return execute_on_device({&data, 1}, device, &uneven);
 }
 
 }  // namespace tutti

@@ -35,6 +35,12 @@ class CommunicatorInterface {
 
   virtual Status run(const Call& call) = 0;
   virtual Status run_group(std::span<const Transfer> transfers) = 0;
+  /// Calls on device memory, one after another; on one stream by fewer launches, where that can be. One that is wrong
+  /// by itself lets none run.
+  virtual Status run_together(std::span<const Call> calls) {
+    for (const Call& call : calls) TUTTI_TRY(run(call));
+    return {};
+  }
   virtual Result<std::shared_ptr<PendingWork>> start(const Call& call) = 0;
   virtual Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) = 0;
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <vector>
 
 #include "collectives/device_meeting.h"
 #include "collectives/device_programs.h"
@@ -36,36 +37,31 @@ class CudaHalf final : public DeviceHalf {
     return {};
   }
 
-  Status run(const Request& request) override {
+  Status run(std::span<const Request> requests) override {
     TUTTI_TRY(meeting_.links().poll());
-    const Call& call = *request.call;
-    const auto stream = static_cast<CUstream>(call.stream);
+    const auto stream = static_cast<CUstream>(requests.front().call->stream);
     TUTTI_TRY(check_stream(stream));
-    TUTTI_ASSIGN(const std::shared_ptr<const DevicePrograms::Ready> ready, programs_->ready(request));
-    DeviceExecutor::Launch launch;
-    launch.first = ready->first;
-    launch.if_plain = ready->if_plain;
-    launch.if_in_place = ready->if_in_place;
-    launch.input = call.send;
-    launch.output = call.recv;
-    launch.fingerprint = request.identity.fingerprint();
-    launch.announcement.factor = std::bit_cast<std::uint64_t>(call.factor);
-    launch.announcement.what = std::bit_cast<std::uint64_t>(request.identity.words);
-    launch.announcement.count = request.identity.count;
-    if (ready->opens) {
-      TUTTI_ASSIGN(const CudaIpc::Reach input, reach(call.send, ready->input_bytes));
-      TUTTI_ASSIGN(const CudaIpc::Reach output, reach(call.recv, ready->output_bytes));
-      launch.announcement.input = input.handle;
-      launch.announcement.output = output.handle;
-      if (input.plain || output.plain) launch.announcement.flags |= transport::kDevicePlain;
+    std::vector<std::shared_ptr<const DevicePrograms::Ready>> ready;
+    std::vector<DeviceExecutor::Launch> launches;
+    for (const Request& request : requests) {
+      TUTTI_ASSIGN(ready.emplace_back(), programs_->ready(request));
+      TUTTI_ASSIGN(launches.emplace_back(), launch_of(request, *ready.back()));
     }
-    if (request.in_place) launch.announcement.flags |= transport::kDeviceInPlace;
-    const executor::Announcement announcement{request.identity, launch.fingerprint, ready->algorithm,
-                                              elements_of(call, size()) * size_of(call.type)};
-    executor::announce_launch(*meeting_.config().host->window(rank()).board, calls_ + 1, announcement);
-    TUTTI_TRY(executor_->launch(launch, stream));
-    explanation_ = ready->explanation;
-    watch_->wake(++calls_);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Call& call = *requests[i].call;
+      executor::announce_launch(*meeting_.config().host->window(rank()).board, calls_ + i + 1,
+                                {requests[i].identity, launches[i].fingerprint, ready[i]->algorithm,
+                                 elements_of(call, size()) * size_of(call.type)});
+    }
+    TUTTI_TRY(executor_->launch(launches, stream));
+    calls_ += requests.size();
+    explanations_.resize(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      explanations_[i] = ready[i]->explanation;
+      if (requests.size() > 1)
+        explanations_[i].reason += fmt::format("; call {} of a group of {}", i + 1, ready.size());
+    }
+    watch_->wake(calls_);
     return {};
   }
 
@@ -80,7 +76,7 @@ class CudaHalf final : public DeviceHalf {
   }
 
   int device() const override { return meeting_.config().device; }
-  Explanation explain_last_call() const override { return explanation_; }
+  std::span<const Explanation> explanations() const override { return explanations_; }
   std::size_t memory() const override { return meeting_.sizes().bytes() + DeviceExecutor::kPoolBytes; }
   void set_timeout(std::chrono::nanoseconds timeout) override {
     executor_->set_limit(timeout.count());
@@ -117,6 +113,29 @@ class CudaHalf final : public DeviceHalf {
                     meeting_.config().name(rank()), meeting_.config().name(other), device::name_of(device())));
   }
 
+  Result<DeviceExecutor::Launch> launch_of(const Request& request, const DevicePrograms::Ready& ready) {
+    const Call& call = *request.call;
+    DeviceExecutor::Launch launch;
+    launch.first = ready.first;
+    launch.if_plain = ready.if_plain;
+    launch.if_in_place = ready.if_in_place;
+    launch.input = call.send;
+    launch.output = call.recv;
+    launch.fingerprint = request.identity.fingerprint();
+    launch.announcement.factor = std::bit_cast<std::uint64_t>(call.factor);
+    launch.announcement.what = std::bit_cast<std::uint64_t>(request.identity.words);
+    launch.announcement.count = request.identity.count;
+    if (ready.opens) {
+      TUTTI_ASSIGN(const CudaIpc::Reach input, reach(call.send, ready.input_bytes));
+      TUTTI_ASSIGN(const CudaIpc::Reach output, reach(call.recv, ready.output_bytes));
+      launch.announcement.input = input.handle;
+      launch.announcement.output = output.handle;
+      if (input.plain || output.plain) launch.announcement.flags |= transport::kDevicePlain;
+    }
+    if (request.in_place) launch.announcement.flags |= transport::kDeviceInPlace;
+    return launch;
+  }
+
   Result<CudaIpc::Reach> reach(const void* pointer, std::size_t bytes) {
     if (pointer == nullptr || bytes == 0) return CudaIpc::Reach{};
     return meeting_.links().handle_of(pointer, bytes);
@@ -128,7 +147,7 @@ class CudaHalf final : public DeviceHalf {
   std::unique_ptr<DevicePrograms> programs_;
   std::unique_ptr<DeviceStreams> streams_;
   std::unique_ptr<DeviceWatch> watch_;
-  Explanation explanation_;
+  std::vector<Explanation> explanations_;
   std::uint64_t calls_ = 0;
 };
 

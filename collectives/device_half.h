@@ -53,15 +53,17 @@ class DeviceHalf {
     bool in_place = false;
     const executor::UnevenPieces* uneven = nullptr;  // of an all_to_allv; the call's count is its largest piece
   };
-  /// Returns when the call is in the stream. Errors: invalid_argument, unsupported and memory_limit leave the
-  /// communicator as it is.
-  virtual Status run(const Request& request) = 0;
+  /// Calls on one stream, one after another, in as few launches as can be. Returns when they are in the stream.
+  /// REQUIRES: one or more; an all_to_allv comes alone. Errors: invalid_argument, unsupported and memory_limit leave
+  /// the communicator as it is, and nothing is in the stream.
+  virtual Status run(std::span<const Request> requests) = 0;
 
   /// A group of sends and receives, all on device memory: messages of a pair in their order, without tags. As run().
   virtual Status run_group(std::span<const Transfer> transfers) = 0;
 
   virtual int device() const = 0;
-  virtual Explanation explain_last_call() const = 0;
+  /// Of the calls of the last run().
+  virtual std::span<const Explanation> explanations() const = 0;
   virtual std::size_t memory() const = 0;  // device memory that this rank takes, in bytes
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
   /// Calls that have been put into streams.

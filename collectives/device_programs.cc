@@ -54,7 +54,7 @@ Result<DevicePrograms::Program> DevicePrograms::mail(std::span<const Transfer> t
   std::vector<std::byte> list = executor::cuda::make_mail(transfers, meeting_.cut() ? 1 : transport::kMailStrips);
   std::string key(reinterpret_cast<const char*>(list.data()), list.size());
   if (const auto found = mail_.find(key); found != mail_.end()) return found->second;
-  if (executor_.idle()) retired_.clear();  // no kernel has these any more
+  if (executor_.idle()) drop_retired();
   if (mail_.size() >= kMostReady) retire_mail();
   TUTTI_ASSIGN(Program uploaded, upload(std::move(list)));
   mail_.emplace(std::move(key), uploaded);
@@ -64,6 +64,11 @@ Result<DevicePrograms::Program> DevicePrograms::mail(std::span<const Transfer> t
 void DevicePrograms::retire_ready() {
   for (auto& [unused, old] : ready_) retired_.push_back(std::move(old));
   ready_.clear();
+}
+
+// No kernel has these any more; but a group that is being made may.
+void DevicePrograms::drop_retired() {
+  std::erase_if(retired_, [](const std::shared_ptr<const Ready>& ready) { return ready.use_count() == 1; });
 }
 
 void DevicePrograms::retire_mail() {
@@ -91,7 +96,7 @@ Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::ready(const
 }
 
 Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::make_ready(const DeviceHalf::Request& request) {
-  if (executor_.idle()) retired_.clear();  // no kernel has these any more
+  if (executor_.idle()) drop_retired();
   const Call& call = *request.call;
   auto ready = std::make_shared<Ready>();
   const std::size_t element = size_of(call.type);
@@ -193,7 +198,7 @@ Result<DevicePrograms::Program> DevicePrograms::upload(std::vector<std::byte> fl
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   if (!executor_.idle()) return program;
-  retired_.clear();
+  drop_retired();
   return executor_.upload(std::move(flat));
 }
 

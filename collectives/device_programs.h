@@ -55,6 +55,7 @@ class DevicePrograms {
   Result<Program> upload(std::vector<std::byte> flat);
   void retire_ready();
   void retire_mail();
+  void drop_retired();
 
   const DeviceMeeting& meeting_;
   const int size_;

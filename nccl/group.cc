@@ -160,12 +160,7 @@ Outcome start_all(const std::vector<Batch>& batches, std::vector<Started>& start
 }
 
 /// With nobody else to run beside: on this thread.
-Outcome run_alone(const Batch& batch) {
-  Outcome first;
-  for (const Operation& operation : batch.collectives) keep_first(first, run(operation));
-  if (!batch.messages.empty()) keep_first(first, run_messages(batch.messages));
-  return first;
-}
+Outcome run_alone(const Batch& batch) { return run_batch(batch.collectives, batch.messages); }
 
 Outcome run_batches(const std::vector<Batch>& batches) {
   if (batches.size() == 1) return run_alone(batches.front());

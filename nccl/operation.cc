@@ -73,21 +73,15 @@ void run_or_throw(const Operation& o) {
   }
 }
 
-/// Opens a group of Tutti's with the messages in it, which check() has found good.
-void gather_messages(std::span<const Operation> messages) {
-  messages.front().comm->tutti().group_start();
-  for (const Operation& message : messages) add_message(message);
-}
-
 template <class Body>
-Outcome outcome_from(const Operation& operation, Body&& body) {
-  const Comm::Caller caller(*operation.comm);
+Outcome outcome_from(Comm& comm, const char* function, Body&& body) {
+  const Comm::Caller caller(comm);
   try {
     body();
     return {};
   } catch (...) {
-    Outcome outcome = outcome_of_current_exception(operation.function);
-    operation.comm->note(outcome);
+    Outcome outcome = outcome_of_current_exception(function);
+    comm.note(outcome);
     return outcome;
   }
 }
@@ -139,7 +133,7 @@ Outcome check(const Operation& o) {
 }
 
 Outcome run(const Operation& operation) {
-  return outcome_from(operation, [&] { run_or_throw(operation); });
+  return outcome_from(*operation.comm, operation.function, [&] { run_or_throw(operation); });
 }
 
 Work start(const Operation& o) {
@@ -161,15 +155,25 @@ Work start(const Operation& o) {
   return {};
 }
 
-Outcome run_messages(std::span<const Operation> messages) {
-  return outcome_from(messages.front(), [&] {
-    gather_messages(messages);
-    messages.front().comm->tutti().group_end();
-  });
+Outcome run_batch(std::span<const Operation> collectives, std::span<const Operation> messages) {
+  const Operation& first = collectives.empty() ? messages.front() : collectives.front();
+  const bool one = collectives.empty() || collectives.size() + messages.size() == 1;
+  const char* function = one ? first.function : "ncclGroupEnd";
+  Outcome outcome = outcome_from(*first.comm, function, [&] { first.comm->tutti().group_start(); });
+  if (!outcome.ok()) return outcome;
+  for (const std::span<const Operation> operations : {collectives, messages}) {
+    for (const Operation& operation : operations) {
+      const Outcome noted = run(operation);
+      if (outcome.ok()) outcome = noted;
+    }
+  }
+  const Outcome ended = outcome_from(*first.comm, function, [&] { first.comm->tutti().group_end(); });
+  return outcome.ok() ? ended : outcome;
 }
 
 Work start_messages(std::span<const Operation> messages) {
-  gather_messages(messages);
+  messages.front().comm->tutti().group_start();
+  for (const Operation& message : messages) add_message(message);
   return messages.front().comm->tutti().group_end_async();
 }
 

@@ -207,7 +207,9 @@ TUTTI_API tutti_status_t tutti_send_on(tutti_comm_t comm, const void* buffer, si
 TUTTI_API tutti_status_t tutti_recv_on(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                        void* stream);
 
-/* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. */
+/* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. So do
+ * collectives on device memory (but not those that are started in the background): tutti_group_end() puts them into their
+ * streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group run. */
 TUTTI_API tutti_status_t tutti_group_start(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 

@@ -174,7 +174,9 @@ class TUTTI_API Communicator {
   void recv(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr,
             Stream stream = nullptr);
 
-  /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order.
+  /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order. So do
+  /// collectives on device memory (but not those that are started in the background): group_end() puts them into their
+  /// streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group run.
   void group_start();
   void group_end();
 

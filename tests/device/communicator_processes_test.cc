@@ -24,6 +24,27 @@ Value number(int turn, int rank, std::size_t i) {
 std::string sums(Communicator& comm, int device) {
   DeviceBuffers memory(device);
   const auto n = static_cast<std::size_t>(comm.size());
+  // In groups: a sum, what all have of it, and the sum of that.
+  for (const std::size_t count : {20u, 30000u}) {
+    std::byte* data = memory.allocate(4 * count);
+    std::byte* all = memory.allocate(4 * count * n);
+    std::vector<Value> mine(count);
+    for (std::size_t i = 0; i < count; ++i) mine[i] = number(1, comm.rank(), i);
+    memory.write(data, std::as_bytes(std::span(mine)));
+    comm.group_start();
+    comm.all_reduce(data, data, count, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+    comm.all_gather(data, all, count, DataType::u32, {.stream = memory.stream()});
+    comm.all_reduce(all, all, count * n, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+    comm.group_end();
+    const std::vector<std::byte> got = memory.read(all, 4 * count * n);
+    for (std::size_t i = 0; i < count * n; ++i) {
+      Value sum = 0;
+      for (int r = 0; r < comm.size(); ++r) sum += number(1, r, i % count);
+      Value value = 0;
+      std::memcpy(&value, got.data() + 4 * i, 4);
+      MUST(value == sum * static_cast<Value>(comm.size()));
+    }
+  }
   for (const std::size_t count : {1u, 300u, 20000u, 300000u}) {
     std::byte* in = memory.allocate(4 * count);
     std::byte* out = memory.allocate(4 * count * n);

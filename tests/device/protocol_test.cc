@@ -130,6 +130,51 @@ TEST(DeviceProtocol, HalvesAndCellsAreUsedAgain2) { many_calls(2, 150, 11); }
 TEST(DeviceProtocol, HalvesAndCellsAreUsedAgain3) { many_calls(3, 100, 12); }
 TEST(DeviceProtocol, HalvesAndCellsAreUsedAgain5) { many_calls(5, 60, 13); }
 
+// Calls that share kernels, put together by each rank as it likes. Each call adds up what the one before it has
+// brought, in other strips than it: a block that begins too early finds old numbers.
+void calls_in_groups(int ranks, int calls, unsigned seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  constexpr std::size_t kCount = 200;
+  constexpr std::array<std::pair<const char*, int>, 6> kKinds = {
+      {{"one_shot", 3}, {"two_shot", 4}, {"ring", 1}, {"one_shot", 1}, {"double_binary_tree", 2}, {"two_shot", 1}}};
+  DeviceJob job(ranks, window(ranks));
+  job.disturb(seed);
+  job.run([&](DeviceRank& rank) {
+    std::vector<std::vector<std::byte>> programs;
+    for (const auto& [algorithm, strips] : kKinds) {
+      programs.push_back(program(job, rank.index(), algorithm, kCount, strips));
+    }
+    std::vector<std::vector<Number>> data(static_cast<std::size_t>(calls) + 1, std::vector<Number>(kCount));
+    for (std::size_t i = 0; i < kCount; ++i) data[0][i] = number(0, rank.index(), i);
+    std::minstd_rand same(seed);  // on all ranks
+    std::minstd_rand own(seed + 1 + static_cast<unsigned>(rank.index()));
+    for (std::size_t call = 0; call + 1 < data.size();) {
+      std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>> together;
+      const std::size_t most = 1 + own() % executor::cuda::kMostCalls;
+      for (; together.size() < most && call + 1 < data.size(); ++call) {
+        const std::size_t k = same() % kKinds.size();
+        together.push_back(
+            {&programs[k], {.input = data[call].data(), .output = data[call + 1].data(), .fingerprint = k + 1}});
+      }
+      ASSERT_TRUE(rank.call_together(together));
+    }
+    std::vector<Number> expected(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      for (int r = 0; r < ranks; ++r) expected[i] += number(0, r, i);
+    }
+    for (int call = 1; call <= calls; ++call) {
+      ASSERT_EQ(data[static_cast<std::size_t>(call)], expected) << "call " << call;
+      for (Number& n : expected) n *= static_cast<Number>(ranks);
+    }
+    EXPECT_EQ(rank.state().sequence, static_cast<std::uint64_t>(calls));
+    EXPECT_EQ(rank.host().finished, static_cast<std::uint64_t>(calls));
+  });
+}
+
+TEST(DeviceProtocol, CallsInGroups2) { calls_in_groups(2, 150, 21); }
+TEST(DeviceProtocol, CallsInGroups3) { calls_in_groups(3, 100, 22); }
+TEST(DeviceProtocol, CallsInGroups5) { calls_in_groups(5, 60, 23); }
+
 // A broadcast's root has nobody to wait for inside the call: it must not run away.
 TEST(DeviceProtocol, ARankThatOnlyGivesIsHeldBack) {
   constexpr int kRanks = 3;
@@ -270,6 +315,35 @@ TEST(DeviceProtocol, AnotherCallIsFoundOut) {
   }
 }
 
+// The third call of a kernel that has five, with blocks that have nothing to do in it.
+TEST(DeviceProtocol, AnotherCallInAGroupIsFoundOut) {
+  constexpr int kRanks = 3;
+  DeviceJob job(kRanks, window(kRanks));
+  {
+    Watch watch(job);
+    job.run([&](DeviceRank& rank) {
+      const auto wide = program(job, rank.index(), "two_shot", 700, 4);
+      const auto narrow = program(job, rank.index(), "one_shot", 10, 1);
+      std::vector<Number> in(700);
+      std::vector<Number> out(700);
+      std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>> calls;
+      for (std::uint64_t call = 0; call < 5; ++call) {
+        const std::uint64_t other = call == 2 && rank.index() == 1 ? 1 : 0;
+        calls.push_back({call == 2 ? &narrow : &wide,
+                         {.input = in.data(), .output = out.data(), .fingerprint = 5 + other, .count = 10 + other}});
+      }
+      EXPECT_FALSE(rank.call_together(calls));
+      EXPECT_LE(rank.state().sequence, 3u) << "whoever had all that it waits for may have ended the third";
+    });
+  }
+  ASSERT_TRUE(tells(job, Failure::mismatch));
+  for (const auto& verdict : verdicts(job)) {
+    if (verdict.kind != static_cast<std::uint64_t>(Failure::mismatch)) continue;
+    EXPECT_EQ(verdict.call, 3u);
+    EXPECT_EQ(verdict.own.count + verdict.other.count, 21u) << "one of the two is rank 1's";
+  }
+}
+
 TEST(DeviceProtocol, AbortEndsAKernelThatWaits) {
   constexpr int kRanks = 2;
   for (const std::size_t count : {10u, 3000u}) {
@@ -331,7 +405,7 @@ TEST(DeviceProtocol, AHandleThatIsNotMappedHereIsAnError) {
     std::vector<Number> in(700);
     std::vector<Number> out(700);
     auto arguments = rank.arguments(mine, {.input = in.data(), .output = out.data()});
-    if (rank.index() == 1) arguments.announcement.input = transport::device_handle(3, 64);
+    if (rank.index() == 1) arguments.calls[0].announcement.input = transport::device_handle(3, 64);
     EXPECT_FALSE(rank.launch(kernel_of(mine), blocks_of(mine), arguments) && rank.index() == 0);
   });
   EXPECT_TRUE(tells(job, Failure::unreachable));

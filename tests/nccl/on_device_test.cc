@@ -1,4 +1,6 @@
 // NCCL's calls on device memory, with streams, on the fake driver. The library's objects are in this program.
+#include <atomic>
+#include <barrier>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -132,6 +134,36 @@ TEST(OnDevice, MessagesMayComeFirst) {
   EXPECT_DONE(ncclGroupEnd());
   EXPECT_EQ(receiver.read(kCount), filled(7));
   for (const ncclComm_t comm : comms) EXPECT_DONE(ncclCommDestroy(comm));
+}
+
+TEST(OnDevice, AGroupIsOneLaunch) {
+  FakeDriver cuda;
+  tutti::testing::add_walkers(cuda);
+  constexpr int kRanks = 2;
+  const std::vector<ncclComm_t> comms = init_all(kRanks);
+  std::atomic<int> before{0};
+  std::barrier together(kRanks);
+  on_threads(kRanks, [&](int rank) {
+    const ncclComm_t comm = comms[static_cast<std::size_t>(rank)];
+    Rank own(0, kRanks);
+    own.write(filled(1, kRanks * kCount));
+    EXPECT_DONE(ncclAllReduce(own.send, own.recv, kCount, ncclFloat32, ncclSum, comm, own.stream()));
+    together.arrive_and_wait();
+    if (rank == 0) before = cuda.calls("cuLaunchKernel");
+    together.arrive_and_wait();
+    EXPECT_DONE(ncclGroupStart());
+    EXPECT_DONE(ncclAllReduce(own.send, own.send, kCount, ncclFloat32, ncclSum, comm, own.stream()));
+    EXPECT_DONE(ncclAllReduce(own.send, own.send, kCount, ncclFloat32, ncclProd, comm, own.stream()));
+    EXPECT_DONE(ncclBroadcast(own.send, own.send, kCount, ncclFloat32, 0, comm, own.stream()));
+    EXPECT_DONE(ncclAllGather(own.send, own.recv, kCount, ncclFloat32, comm, own.stream()));
+    EXPECT_DONE(ncclGroupEnd());
+    EXPECT_EQ(own.read(kRanks * kCount), filled(4, kRanks * kCount));
+    together.arrive_and_wait();
+    if (rank == 0) {
+      EXPECT_EQ(cuda.calls("cuLaunchKernel") - before, kRanks);
+    }
+    EXPECT_DONE(ncclCommDestroy(comm));
+  });
 }
 
 TEST(OnDevice, NonBlocking) {

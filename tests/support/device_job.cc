@@ -61,22 +61,23 @@ LaunchArguments DeviceRank::arguments(const std::vector<std::byte>& program, con
     return p == nullptr ? nullptr : reinterpret_cast<const Program*>(p->data());
   };
   LaunchArguments a;
-  a.first = at(&program);
-  a.if_plain = at(call.if_plain);
-  a.if_in_place = at(call.if_in_place);
   a.peers = job_->peers_.data();
   a.host = job_->host_[static_cast<std::size_t>(index_)].get();
   a.sizes = job_->sizes_;
   a.rank = index_;
-  a.input = reinterpret_cast<std::uint64_t>(call.input);
-  a.output = reinterpret_cast<std::uint64_t>(call.output);
-  a.fingerprint = call.fingerprint;
-  a.announcement.input = a.input;
-  a.announcement.output = a.output;
-  std::memcpy(&a.announcement.factor, &call.factor, sizeof(double));
-  a.announcement.what = call.what;
-  a.announcement.count = call.count;
-  a.announcement.flags = call.flags;
+  executor::cuda::LaunchCall& c = a.calls[0];
+  c.first = at(&program);
+  c.if_plain = at(call.if_plain);
+  c.if_in_place = at(call.if_in_place);
+  c.input = reinterpret_cast<std::uint64_t>(call.input);
+  c.output = reinterpret_cast<std::uint64_t>(call.output);
+  c.fingerprint = call.fingerprint;
+  c.announcement.input = c.input;
+  c.announcement.output = c.output;
+  std::memcpy(&c.announcement.factor, &call.factor, sizeof(double));
+  c.announcement.what = call.what;
+  c.announcement.count = call.count;
+  c.announcement.flags = call.flags;
   return a;
 }
 
@@ -86,6 +87,18 @@ bool DeviceRank::call(const std::vector<std::byte>& program, const DeviceCallArg
     if (other != nullptr) blocks = std::max(blocks, blocks_of(*other));
   }
   return launch(kernel_of(program), blocks, arguments(program, call));
+}
+
+bool DeviceRank::call_together(
+    const std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>>& calls) {
+  LaunchArguments together = arguments(*calls[0].first, calls[0].second);
+  together.count = static_cast<std::int32_t>(calls.size());
+  int blocks = 0;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    together.calls[i] = arguments(*calls[i].first, calls[i].second).calls[0];
+    blocks = std::max(blocks, blocks_of(*calls[i].first));
+  }
+  return launch(kernel_of(*calls[0].first), blocks, together);
 }
 
 bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call) {

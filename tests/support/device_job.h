@@ -15,6 +15,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/executor/cuda/launch.h"
@@ -63,6 +64,8 @@ class DeviceRank {
                                             const DeviceCallArguments& call) const;
   /// Launches, waits for all blocks. False when the kernel has given up.
   bool call(const std::vector<std::byte>& program, const DeviceCallArguments& call);
+  /// The same of several calls by one kernel: that of the first, which must do for all.
+  bool call_together(const std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>>& calls);
   /// The same by kernels that do not wait (segments.h): this thread waits between them, as a stream would. Once a rank
   /// has called so, it does so always.
   bool call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call);

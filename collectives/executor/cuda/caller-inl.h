@@ -117,12 +117,12 @@ class Caller : public Block {
          peer += static_cast<int>(this->threads())) {
       Call* record = call_of(window(peer), a_.rank, call_);
       this->store(&record->history, history_);
-      this->store(&record->input, a_.announcement.input);
-      this->store(&record->output, a_.announcement.output);
-      this->store(&record->factor, a_.announcement.factor);
-      this->store(&record->what, a_.announcement.what);
-      this->store(&record->count, a_.announcement.count);
-      this->store(&record->flags, a_.announcement.flags);
+      this->store(&record->input, c_->announcement.input);
+      this->store(&record->output, c_->announcement.output);
+      this->store(&record->factor, c_->announcement.factor);
+      this->store(&record->what, c_->announcement.what);
+      this->store(&record->count, c_->announcement.count);
+      this->store(&record->flags, c_->announcement.flags);
       if (aliased(peer)) this->fence_alias();
       this->store_release(&record->sequence, call_);
     }
@@ -147,7 +147,7 @@ class Caller : public Block {
   }
 
   TUTTI_MEMBER const Program* choose() {
-    if (a_.if_plain == nullptr && a_.if_in_place == nullptr) return a_.first;
+    if (c_->if_plain == nullptr && c_->if_in_place == nullptr) return c_->first;
     bool well = true;
     std::uint64_t flags = 0;
     for (int peer = static_cast<int>(this->thread()); peer < a_.sizes.ranks;
@@ -158,12 +158,13 @@ class Caller : public Block {
     if (this->any(!well)) return nullptr;
     const bool in_place = this->any((flags & transport::kDeviceInPlace) != 0);
     const bool plain = this->any((flags & transport::kDevicePlain) != 0);
-    if (in_place && a_.if_in_place != nullptr) return a_.if_in_place;
-    return plain && a_.if_plain != nullptr ? a_.if_plain : a_.first;
+    if (in_place && c_->if_in_place != nullptr) return c_->if_in_place;
+    return plain && c_->if_plain != nullptr ? c_->if_plain : c_->first;
   }
 
   const LaunchArguments& a_;
-  const std::uint64_t own_;  // the own window
+  const LaunchCall* c_ = nullptr;  // the call in progress
+  const std::uint64_t own_;        // the own window
   std::uint64_t call_ = 0;
   std::uint64_t history_ = 0;
   std::uint64_t previous_history_ = 0;

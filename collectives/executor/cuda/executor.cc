@@ -137,22 +137,41 @@ Result<std::shared_ptr<const DeviceProgram>> DeviceExecutor::upload(std::vector<
   return uploaded;
 }
 
-LaunchArguments DeviceExecutor::arguments_of(const Launch& launch) const {
+int DeviceExecutor::Launch::blocks() const {
+  int most = 0;
+  for (const auto* program : {&first, &if_plain, &if_in_place}) {
+    if (*program != nullptr) most = std::max(most, (*program)->blocks());
+  }
+  return most;
+}
+
+int DeviceExecutor::Launch::kernel() const {
+  for (const auto* program : {&first, &if_plain, &if_in_place}) {
+    if (*program != nullptr && (*program)->head().reduces) return (*program)->kernel();
+  }
+  return kMoveKernel;
+}
+
+LaunchArguments DeviceExecutor::arguments_of(std::span<const Launch> calls) const {
   const auto at = [](const std::shared_ptr<const DeviceProgram>& program) {
     return program == nullptr ? nullptr : reinterpret_cast<const Program*>(program->address());
   };
   LaunchArguments a;
-  a.first = at(launch.first);
-  a.if_plain = at(launch.if_plain);
-  a.if_in_place = at(launch.if_in_place);
   a.peers = reinterpret_cast<const transport::DevicePeer*>(place_.peers);
   a.host = words_;
   a.sizes = place_.sizes;
   a.rank = place_.rank;
-  a.input = reinterpret_cast<std::uint64_t>(launch.input);
-  a.output = reinterpret_cast<std::uint64_t>(launch.output);
-  a.fingerprint = launch.fingerprint;
-  a.announcement = launch.announcement;
+  a.count = static_cast<std::int32_t>(calls.size());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Launch& from = calls[i];
+    a.calls[i] = {.first = at(from.first),
+                  .if_plain = at(from.if_plain),
+                  .if_in_place = at(from.if_in_place),
+                  .input = reinterpret_cast<std::uint64_t>(from.input),
+                  .output = reinterpret_cast<std::uint64_t>(from.output),
+                  .fingerprint = from.fingerprint,
+                  .announcement = from.announcement};
+  }
   return a;
 }
 
@@ -185,33 +204,41 @@ void DeviceExecutor::keep(const std::shared_ptr<const DeviceProgram>& program) {
   if (program != nullptr && std::find(kept_.begin(), kept_.end(), program) == kept_.end()) kept_.push_back(program);
 }
 
-Status DeviceExecutor::launch(const Launch& launch, CUstream stream) {
+Status DeviceExecutor::launch(std::span<const Launch> calls, CUstream stream) {
   TUTTI_ASSIGN(const auto context, device::enter(place_.device));
   TUTTI_ASSIGN(const bool captured, begin_launch(stream));
-  const LaunchArguments arguments = arguments_of(launch);
-  if (place_.form == Form::cut) {
-    TUTTI_TRY(launch_cut(arguments, *launch.first, stream));
-  } else {
-    // The kernel that reduces serves programs that only move, too.
-    int blocks = 0;
-    int kernel = kMoveKernel;
-    for (const auto* program : {&launch.first, &launch.if_plain, &launch.if_in_place}) {
-      if (*program == nullptr) continue;
-      blocks = std::max(blocks, (*program)->blocks());
-      if ((*program)->head().reduces) kernel = (*program)->kernel();
+  while (!calls.empty()) {
+    std::size_t count = 1;
+    if (place_.form == Form::cut) {
+      TUTTI_TRY(launch_cut(calls.front(), stream));
+    } else {
+      TUTTI_ASSIGN(count, launch_together(calls, stream));
     }
-    TUTTI_CHECK_LE(blocks, place_.sizes.lanes);
-    TUTTI_TRY(launch_kernel(&arguments, kernel, blocks, stream));
-  }
-  if (captured) {
-    for (const auto& program : {launch.first, launch.if_plain, launch.if_in_place}) keep(program);
-    return {};
-  }
-  {
+    for (const Launch& call : calls.first(captured ? count : 0)) {
+      for (const auto& program : {call.first, call.if_plain, call.if_in_place}) keep(program);
+    }
+    calls = calls.subspan(count);
     const std::lock_guard lock(mutex_);
-    ++launched_;
+    if (!captured) launched_ += count;
   }
-  return end_launch(stream);
+  return captured ? Status() : end_launch(stream);
+}
+
+// The kernel that reduces serves programs that only move, too.
+Result<std::size_t> DeviceExecutor::launch_together(std::span<const Launch> calls, CUstream stream) {
+  int blocks = 0;
+  int kernel = kMoveKernel;
+  std::size_t count = 0;
+  for (const Launch& call : calls.first(std::min(calls.size(), std::size_t{kMostCalls}))) {
+    if (kernel != kMoveKernel && call.kernel() != kMoveKernel && call.kernel() != kernel) break;
+    if (call.kernel() != kMoveKernel) kernel = call.kernel();
+    blocks = std::max(blocks, call.blocks());
+    ++count;
+  }
+  TUTTI_CHECK_LE(blocks, place_.sizes.lanes);
+  const LaunchArguments arguments = arguments_of(calls.first(count));
+  TUTTI_TRY(launch_kernel(&arguments, kernel, blocks, stream));
+  return count;
 }
 
 Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, CUstream stream) {
@@ -322,7 +349,9 @@ Status DeviceExecutor::launch_kernel(const void* arguments, int kernel, int bloc
                        "cuLaunchKernel", kernels_->where());
 }
 
-Status DeviceExecutor::launch_cut(LaunchArguments arguments, const DeviceProgram& program, CUstream stream) {
+Status DeviceExecutor::launch_cut(const Launch& launch, CUstream stream) {
+  LaunchArguments arguments = arguments_of({&launch, 1});
+  const DeviceProgram& program = *launch.first;
   auto found = cuts_.find(&program);
   if (found == cuts_.end()) {
     if (cuts_.size() > 256) cuts_.clear();

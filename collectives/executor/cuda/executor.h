@@ -3,12 +3,12 @@
 //
 //   TUTTI_ASSIGN(auto executor, DeviceExecutor::create(place));
 //   TUTTI_ASSIGN(auto program, executor->upload(flatten(*prepared)));
-//   TUTTI_TRY(executor->launch({.first = program, ...}, stream));       // returns when it is in the stream
+//   const DeviceExecutor::Launch call = {.first = program, ...};
+//   TUTTI_TRY(executor->launch({&call, 1}, stream));                    // returns when it is in the stream
 //
 // Two forms, the same on all ranks of a communicator:
-//   waiting   one kernel for a call; it waits inside for its peers' kernels, which must be able to run at the same
-//   time:
-//             BlockBudget sees to that. Can be captured into a graph and replayed
+//   waiting   one kernel for a call, or for several of a group; it waits inside for its peers' kernels, which must be
+//             able to run at the same time: BlockBudget sees to that. Can be captured into a graph and replayed
 //   cut       several kernels, none of which waits; between them the stream does (segments.h). For processes that share
 //             a GPU. Cannot be captured: what a stream waits for changes with every call
 //
@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -132,9 +133,14 @@ class DeviceExecutor {
     void* output = nullptr;
     std::uint64_t fingerprint = 0;
     transport::DeviceCall announcement;  // handles, factor, what, count, flags
+
+    int blocks() const;  // that it wants
+    int kernel() const;  // that carries it out; what only moves, any kernel does
   };
-  /// Errors: unsupported (a capture, in the form `cut`), and what the driver says.
-  Status launch(const Launch& launch, CUstream stream);
+  /// The calls one after another, in as few kernels as can be (not in the form `cut`): up to kMostCalls in a row that
+  /// have one kernel in common. How a rank's calls are put together is its own affair. REQUIRES: one or more. Errors:
+  /// unsupported (a capture, in the form `cut`), and what the driver says.
+  Status launch(std::span<const Launch> calls, CUstream stream);
 
   /// Puts a list of messages into the stream.
   Status carry(const std::shared_ptr<const DeviceProgram>& mail, CUstream stream);
@@ -164,14 +170,16 @@ class DeviceExecutor {
   Status prepare();
   Status follow(CUstream stream, bool captured, std::uint64_t capture);
   Status launch_kernel(const void* arguments, int kernel, int blocks, CUstream stream);
-  Status launch_cut(LaunchArguments arguments, const DeviceProgram& program, CUstream stream);
+  /// The first calls of these by one kernel; how many it is.
+  Result<std::size_t> launch_together(std::span<const Launch> calls, CUstream stream);
+  Status launch_cut(const Launch& launch, CUstream stream);
   Status carry_cut(MailArguments arguments, const Mail& mail, CUstream stream);
   Status wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream);
   /// What both kinds of launches begin and end with.
   Result<bool> begin_launch(CUstream stream);
   Status end_launch(CUstream stream);
   void keep(const std::shared_ptr<const DeviceProgram>& program);
-  LaunchArguments arguments_of(const Launch& launch) const;
+  LaunchArguments arguments_of(std::span<const Launch> calls) const;
 
   struct MailCount {
     std::uint64_t sent = 0;

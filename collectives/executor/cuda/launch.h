@@ -1,4 +1,5 @@
-// What a launch tells the kernel: the one argument of every walk_* kernel. Host and device include this.
+// What a launch tells the kernel: the one argument of every walk_* kernel, for one call or several. Host and device
+// include this.
 #pragma once
 
 #include <cstdint>
@@ -29,22 +30,31 @@ struct Segment {
   std::uint32_t end_step = 0;
 };
 
-/// Constant over all replays of a graph; the number of the call and all that follows from it is in the window.
-struct LaunchArguments {
+struct LaunchCall {
   // Which one serves is found out in the call where there is more than one: ranks may differ in what they know.
   const Program* first = nullptr;
   const Program* if_plain = nullptr;     // when some rank's buffer is out of reach; null: first
   const Program* if_in_place = nullptr;  // when some rank is in place; null: no matter
+  std::uint64_t input = 0;               // addresses
+  std::uint64_t output = 0;
+  std::uint64_t fingerprint = 0;
+  transport::DeviceCall announcement;  // sequence and history are filled in by the kernel
+};
+
+/// So many calls of a group go into one launch, one after another. Every launch carries room for all of them.
+inline constexpr int kMostCalls = 16;
+
+/// Constant over all replays of a graph; the numbers of the calls and all that follows from them are in the window.
+struct LaunchArguments {
   const transport::DevicePeer* peers = nullptr;
   transport::DeviceHostWords* host = nullptr;
   transport::DeviceWindowSizes sizes;
   std::int32_t rank = 0;
-  std::uint64_t input = 0;  // addresses
-  std::uint64_t output = 0;
-  std::uint64_t fingerprint = 0;  // of the call
-  Segment segment;
-  transport::DeviceCall announcement;  // sequence and history are filled in by the kernel
+  std::int32_t count = 1;  // of the calls
+  Segment segment;         // of calls[0]
+  LaunchCall calls[kMostCalls];
 };
+static_assert(sizeof(LaunchArguments) <= 4096, "what every GPU and driver takes as a kernel's parameters");
 
 /// The flag of call `sequence` in flagged lines; never 0, which is what fresh memory has. It repeats itself after 2^32
 /// - 1 calls, so lines are zeroed now and then (kCleanEvery).

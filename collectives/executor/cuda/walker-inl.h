@@ -4,7 +4,8 @@
 // A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have
 // entered the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its
 // parity, since whoever has entered call k - 1 is done with call k - 2. Then the steps. The last block to end writes
-// the number back, so the next kernel, or the next replay of a graph, finds it.
+// the number back, so the next kernel, or the next replay of a graph, finds it. So do the blocks of this kernel where a
+// group's calls share it: each waits for that number before it begins the next call, as if that were another kernel.
 //
 // Why each access has the order and scope that it has: docs/cuda.md.
 #pragma once
@@ -23,29 +24,23 @@ class Walker : public Caller<Block> {
 
   TUTTI_MEMBER void run() {
     State* state = this->state();
-    call_ = this->load(&state->sequence) + 1;
-    previous_history_ = this->load(&state->history);
-    history_ = history_of(previous_history_, a_.fingerprint);
-    if (this->load(&state->failed) == 0) {
-      if (this->index() == 0 && (!a_.segment.on || a_.segment.begins)) this->announce();
-      if (a_.segment.on) {
-        begin(a_.first);
-        walk_segment();
-      } else if (this->gate()) {
-        const Program* program = this->choose();
-        if (program != nullptr && this->index() < static_cast<std::uint32_t>(program->lanes * program->strips)) {
-          begin(program);
-          walk();
-        }
-      }
+    call_ = this->load(&state->sequence);
+    history_ = this->load(&state->history);
+    for (int i = 0; i < a_.count; ++i) {
+      c_ = &a_.calls[i];
+      ++call_;
+      previous_history_ = history_;
+      history_ = history_of(history_, c_->fingerprint);
+      if (!this->any(this->load(&state->failed) != 0)) carry_out();
+      if (!leave(i + 1 < a_.count)) return;
     }
-    leave();
   }
 
  private:
   using Base = Caller<Block>;
   using Base::a_;
   using Base::aliased;
+  using Base::c_;
   using Base::call_;
   using Base::call_of;
   using Base::fail;
@@ -78,13 +73,36 @@ class Walker : public Caller<Block> {
     return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p_) + at);
   }
 
-  // ---- The call's end
+  // ---- A call from its beginning to its end
 
-  TUTTI_MEMBER void leave() {
+  TUTTI_MEMBER void carry_out() {
+    if (this->index() == 0 && (!a_.segment.on || a_.segment.begins)) this->announce();
+    if (a_.segment.on) {
+      begin(c_->first);
+      walk_segment();
+    } else if (this->gate()) {
+      const Program* program = this->choose();
+      if (program != nullptr && this->index() < static_cast<std::uint32_t>(program->lanes * program->strips)) {
+        begin(program);
+        walk();
+      }
+    }
+  }
+
+  /// `goes_on`: another call follows in this kernel. True: all blocks have ended this one, well, as at a kernel's end.
+  TUTTI_MEMBER bool leave(bool goes_on) {
     this->sync();  // behind all that this block's threads have done
-    if (this->thread() != 0) return;
+    bool well = goes_on;
+    if (this->thread() == 0) {
+      if (this->add(&this->state()->exits, 1) + 1 == this->blocks()) end_call(goes_on);
+      if (goes_on) well = await_end();
+    }
+    return goes_on && !this->any(!well);
+  }
+
+  /// By the last block's first thread.
+  TUTTI_MEMBER void end_call(bool goes_on) {
     State* state = this->state();
-    if (this->add(&state->exits, 1) + 1 != this->blocks()) return;
     this->store(&state->exits, 0);
     if (this->load(&state->failed) != 0) return;
     if (a_.segment.on) {
@@ -92,8 +110,23 @@ class Walker : public Caller<Block> {
       if (!a_.segment.ends) return;
     }
     this->store(&state->history, history_);
-    this->store(&state->sequence, call_);
+    if (goes_on) {
+      this->store_release(&state->sequence, call_);
+    } else {
+      this->store(&state->sequence, call_);  // the end of the kernel is a release of its own
+    }
     this->store(&a_.host->finished, call_);
+  }
+
+  /// Until the last block has ended the call. It needs no deadline: every block ends, or says that it has failed.
+  TUTTI_SLOW bool await_end() {
+    const State* state = this->state();
+    for (std::uint32_t turns = 1; this->load_acquire(&state->sequence) < call_; ++turns) {
+      if (turns % Block::kTurnsBetweenLooks != 0) continue;
+      if (this->load(&state->failed) != 0) return false;
+      this->relax();
+    }
+    return true;
   }
 
   // ---- The steps
@@ -301,10 +334,10 @@ class Walker : public Caller<Block> {
             : (array<std::uint64_t>(p_->numbers_at)[range.offsets + piece] + part.offset) * p_->element;
     switch (range.place) {
       case Place::input:
-        entry.address = a_.input + offset;
-        if (range.raw_input) memcpy(&entry.factor, &a_.announcement.factor, sizeof(double));
+        entry.address = c_->input + offset;
+        if (range.raw_input) memcpy(&entry.factor, &c_->announcement.factor, sizeof(double));
         break;
-      case Place::output: entry.address = a_.output + offset; break;
+      case Place::output: entry.address = c_->output + offset; break;
       case Place::peer_input:
         entry.address = opened.input + offset;
         if (range.raw_input) entry.factor = opened.factor;
