@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/forks.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -156,6 +157,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       streaming_above_(streaming_above(fabric_->local_members())),
       forks_(forks()),
       transport_(std::move(transport)),
+      far_(transport_->far_links() != nullptr),
       board_(*transport_->window(rank).board),
       health_(shared_board(*transport_)),
       waiter_(
@@ -185,8 +187,9 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
 }
 
 TuttiCommunicator::~TuttiCommunicator() {
-  queue_.wait_idle();
+  wait_for_queue();
   device_half_.reset();
+  staging_.reset();
   flight_recorder::delist(this);
   fabric_->unsubscribe(scope_);
   transport_->window(rank_).board->pulse.departed.store(1, std::memory_order_release);
@@ -204,7 +207,10 @@ Status TuttiCommunicator::usable() const {
 
 Status TuttiCommunicator::run(const Call& call) {
   TUTTI_TRY(usable());
-  queue_.wait_idle();
+  if (far_ && (device::kind_of(call.send).on_device() || device::kind_of(call.recv).on_device())) [[unlikely]] {
+    return run_staged(call);
+  }
+  wait_for_queue();
   waiter_.set_background(false);
   return execute(call);
 }
@@ -222,6 +228,13 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start(const Call& call) 
     waiter_.set_background(true);
     return execute(copy.call());
   });
+}
+
+void TuttiCommunicator::wait_for_queue() const {
+  if (queue_.idle()) return;
+  waits_since_ns_.store(now_ns());
+  queue_.wait_idle();
+  waits_since_ns_.store(0);
 }
 
 Status TuttiCommunicator::failed(Status status) {
@@ -280,6 +293,7 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
   last_on_device_ = false;
+  last_turns_ = 0;
   if (watched_) told(last_call(), (*prepared)->plan->algorithm, how(**prepared));
   return status.ok() ? status : failed(status);
 }
@@ -302,12 +316,34 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
 // plan. So each first tells each what it has for it, by an all_to_all that is a call of its own.
 Status TuttiCommunicator::execute_all_to_allv(const Call& call, int device) {
   const auto n = static_cast<std::size_t>(size());
+  const bool has_buffers = call.send != nullptr || call.recv != nullptr;
+  const std::uint64_t memory = device >= 0 ? executor::Parcel::kOnDevice : has_buffers ? executor::Parcel::kOnHost : 0;
+  TUTTI_TRY(exchange_counts(call, memory));
+  Call data = call;
+  std::uint64_t memories = 0;
+  for (const executor::Parcel& parcel : told_) {
+    data.count = std::max<std::size_t>(data.count, parcel.largest_piece());
+    memories |= parcel.largest & (executor::Parcel::kOnDevice | executor::Parcel::kOnHost);
+  }
+  if (data.count == 0) return {};
+  data.count = executor::rounded_piece(data.count);
+  if ((memories & executor::Parcel::kOnDevice) != 0) return execute_all_to_allv_on_device(data, memories, device);
+  TUTTI_TRY(keep_in_sight());
+  TUTTI_ASSIGN(const Ready* moving, ready(data));
+  executor::Announcement announcement = moving->announcement;
+  announcement.bytes = std::accumulate(call.send_counts, call.send_counts + n, std::size_t{0}) * size_of(call.type);
+  const std::size_t received = std::accumulate(call.recv_counts, call.recv_counts + n, std::size_t{0});
+  executor::UnevenPieces uneven = pieces_of(call);
+  uneven.streaming = received * size_of(call.type) > streaming_above_;
+  return carry_out(*moving, data, announcement, &uneven);
+}
+
+Status TuttiCommunicator::exchange_counts(const Call& call, std::uint64_t memory) {
+  const auto n = static_cast<std::size_t>(size());
   const std::size_t largest = std::max(*std::max_element(call.send_counts, call.send_counts + n),
                                        *std::max_element(call.recv_counts, call.recv_counts + n));
   telling_.resize(n);
   told_.resize(n);
-  const bool has_buffers = call.send != nullptr || call.recv != nullptr;
-  const std::uint64_t memory = device >= 0 ? executor::Parcel::kOnDevice : has_buffers ? executor::Parcel::kOnHost : 0;
   for (std::size_t r = 0; r < n; ++r) telling_[r] = {call.send_counts[r], call.send_offsets[r], largest | memory};
   Call counts;
   counts.collective = Collective::all_to_all;
@@ -320,26 +356,7 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call, int device) {
   announcement.identity = identity_of(call, call.deterministic || options_.deterministic);
   announcement.fingerprint = announcement.identity.fingerprint();
   TUTTI_TRY(carry_out(*telling, counts, announcement));
-  TUTTI_TRY(compare_counts(call));
-
-  Call data = call;
-  std::uint64_t memories = 0;
-  for (const executor::Parcel& parcel : told_) {
-    data.count = std::max<std::size_t>(data.count, parcel.largest_piece());
-    memories |= parcel.largest & (executor::Parcel::kOnDevice | executor::Parcel::kOnHost);
-  }
-  if (data.count == 0) return {};
-  // What is made ready for one size serves many, as long as it is rounded up: by an eighth at most.
-  data.count = round_up(data.count, std::max<std::size_t>(std::bit_floor(data.count) / 8, 1));
-  if ((memories & executor::Parcel::kOnDevice) != 0) return execute_all_to_allv_on_device(data, memories, device);
-  TUTTI_TRY(keep_in_sight());
-  TUTTI_ASSIGN(const Ready* moving, ready(data));
-  announcement = moving->announcement;
-  announcement.bytes = std::accumulate(call.send_counts, call.send_counts + n, std::size_t{0}) * size_of(call.type);
-  const std::size_t received = std::accumulate(call.recv_counts, call.recv_counts + n, std::size_t{0});
-  executor::UnevenPieces uneven = pieces_of(call);
-  uneven.streaming = received * size_of(call.type) > streaming_above_;
-  return carry_out(*moving, data, announcement, &uneven);
+  return compare_counts(call);
 }
 
 executor::UnevenPieces TuttiCommunicator::pieces_of(const Call& call) const {
@@ -489,6 +506,7 @@ Status TuttiCommunicator::set_timeout(std::chrono::milliseconds timeout) {
   TUTTI_ASSIGN(options_.timeout, checked_timeout(timeout));
   waiter_.set_timeout(options_.timeout);
   if (device_half_) device_half_->set_timeout(options_.timeout);
+  if (staging_) staging_->set_limit(std::chrono::nanoseconds(options_.timeout).count());
   return {};
 }
 
@@ -498,17 +516,20 @@ void TuttiCommunicator::abort(const std::string& reason) {
 }
 
 Explanation TuttiCommunicator::explain_last_call() const {
-  queue_.wait_idle();
+  wait_for_queue();
   if (last_on_device_ && !device_half_->explanations().empty()) return device_half_->explanations().back();
   if (!last_) return {};
-  return {last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
+  Explanation explanation{last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
+  if (last_turns_ > 0) explanation.reason += fmt::format("; through pinned memory, in {} turn(s)", last_turns_);
+  return explanation;
 }
 
 MemoryReport TuttiCommunicator::memory() const {
-  queue_.wait_idle();
+  wait_for_queue();
   MemoryReport report;
   report.scratch = transport_->memory() + executor_.bounce_bytes();
   if (device_half_) report.scratch += device_half_->memory();
+  if (staging_) report.scratch += staging_->memory();
   report.messages = transfers_.unexpected_bytes();
   report.plans = planner_->memory();
   for (const ReadySet& set : cache_) {
@@ -523,7 +544,7 @@ MemoryReport TuttiCommunicator::memory() const {
 }
 
 Traffic TuttiCommunicator::traffic() const {
-  queue_.wait_idle();
+  wait_for_queue();
   const executor::Counters& counters = executor_.counters();
   const std::uint64_t on_device = device_half_ ? device_half_->calls() : 0;
   return {counters.calls + on_device, counters.bytes + transfers_.bytes(), counters.signals};

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +20,8 @@
 #include "collectives/executor/host/wait.h"
 #include "collectives/fabric.h"
 #include "collectives/planner/planner.h"
+#include "collectives/staged_call.h"
+#include "collectives/staging.h"
 #include "collectives/started_groups.h"
 
 namespace tutti {
@@ -92,22 +96,29 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::uint64_t scope_of_child(std::uint64_t number, int color) const;
   /// Errors: invalid_argument in a fork of the process that made this.
   Status usable() const;
+  /// Until all that was started is done.
+  void wait_for_queue() const;
   Status execute(const Call& call);
   Status execute_empty(const Call& call);
   /// By the plan that `ready` has for it. `uneven`: of an all_to_allv.
   Status carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
                    const executor::UnevenPieces* uneven = nullptr);
   Status execute_all_to_allv(const Call& call, int device);
+  /// The ranks tell each other what they have; `memory`: flags of a Parcel.
+  Status exchange_counts(const Call& call, std::uint64_t memory);
   /// After the ranks have told each other what they have. `memories`: which any of them has its buffers in.
   Status execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device);
+  Status mixed_memories() const;
   executor::UnevenPieces pieces_of(const Call& call) const;
 
   // Device memory (communicator_device.cc).
   /// The GPU whose memory the buffers are, or -1: they are the host's. Errors: invalid_argument (some are and some are
   /// not, or they are of two GPUs).
   Result<int> device_of(const Call& call) const;
-  /// That a group of sends and receives, of which some are on device memory, can be served. Errors: invalid_argument.
-  Status check_on_device(std::span<const Transfer> transfers) const;
+  /// The GPU of a group of sends and receives, of which some are on device memory. Errors: invalid_argument.
+  Result<int> check_on_device(std::span<const Transfer> transfers) const;
+  /// -1: not known yet.
+  int device_in_use() const;
   Status run_group_on_device(std::span<const Transfer> transfers);
   /// All ranks make the GPU half at their first call on device memory.
   Status need_device_half(int device);
@@ -115,6 +126,24 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// One or more, all on one stream. `uneven`: of an all_to_allv, which comes alone.
   Status execute_on_device(std::span<const Call> calls, int device, const executor::UnevenPieces* uneven = nullptr);
   bool is_in_place(const Call& call) const;
+
+  // Device memory where there are several hosts (communicator_staged.cc).
+  Status need_staging(int device);
+  /// The call, or the group, is in the stream when these return; its turns are the queue's.
+  Status run_staged(const Call& call);
+  Status run_group_staged(std::span<const Transfer> transfers);
+  /// Lets the queue have `turns` turns, and the stream what is copied for them.
+  Status start_turns(std::uint64_t first, std::span<const Staging::Turn> turns, Stream stream,
+                     std::function<Status()> carry_out);
+  // By the queue.
+  Status carry_out_turns(const StagedCall& call, std::uint64_t first);
+  /// Of an all_to_allv, after exchange_counts(). `first`: 0 where this rank has no buffers.
+  Status carry_out_uneven_turns(const StagedCall& call, std::uint64_t first);
+  Status carry_out_turn(const StagedCall& staged, std::size_t turn, std::uint64_t number);
+  /// Until the stream has come to the turn. It may take its time, but not while the caller waits for the queue.
+  Status await_stream(std::uint64_t turn);
+  /// The same on all ranks, if memory_limit is. Errors: memory_limit.
+  Result<std::size_t> slot_bytes() const;
 
   // Sends and receives (communicator_transfers.cc).
   /// In the flight recorder; gives the group's number there.
@@ -162,6 +191,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const std::size_t streaming_above_;
   const std::uint64_t forks_;  // that this process was from its first ancestor
   const std::unique_ptr<transport::Transport> transport_;
+  const bool far_;           // there are ranks on other hosts
   transport::Board& board_;  // this rank's
 
   // With their own synchronisation.
@@ -187,7 +217,12 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::uint64_t shrinks_ = 0;
   bool recorded_failure_ = false;  // the flight recorder has been printed
   bool last_on_device_ = false;    // the last call was on device memory
+  int last_turns_ = 0;             // through pinned memory, in so many; 0: it was not
   std::unique_ptr<DeviceHalf> device_half_;
+
+  // Of the caller's thread, but for what it says itself.
+  std::unique_ptr<Staging> staging_;
+  mutable std::atomic<std::int64_t> waits_since_ns_{0};  // for the queue; 0: it does not
 };
 
 }  // namespace tutti

@@ -34,14 +34,18 @@ Result<int> TuttiCommunicator::device_of(const Call& call) const {
                                         own_name_, name_of(call.collective), device::print(send), device::print(recv)));
   }
   const int device = send.on_device() ? send.device : recv.device;
-  if (device_half_ && device != device_half_->device()) {
+  if (device_in_use() >= 0 && device != device_in_use()) {
     return invalid_argument(fmt::format("{} called {} on memory of GPU {}; its communicator is on GPU {}", own_name_,
-                                        name_of(call.collective), device, device_half_->device()));
+                                        name_of(call.collective), device, device_in_use()));
   }
   return device;
 }
 
-Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) const {
+int TuttiCommunicator::device_in_use() const {
+  return device_half_ ? device_half_->device() : staging_ ? staging_->device() : -1;
+}
+
+Result<int> TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) const {
   int device = -1;
   bool host = false;
   for (const Transfer& transfer : transfers) {
@@ -72,6 +76,17 @@ Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) c
     return invalid_argument(
         fmt::format("{} groups messages on host memory and on GPU {}; expected one of the two", own_name_, device));
   }
+  if (device_in_use() >= 0 && device != device_in_use()) {
+    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {}; its communicator is on GPU {}",
+                                        own_name_, device, device_in_use()));
+  }
+  return device;
+}
+
+Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfers) {
+  if (far_) return run_group_staged(transfers);
+  queue_.wait_idle();
+  TUTTI_ASSIGN(const int device, check_on_device(transfers));
   if (!device_half_) {
     return invalid_argument(
         fmt::format("{} called send or recv on memory of GPU {} before the first collective call on "
@@ -79,16 +94,6 @@ Status TuttiCommunicator::check_on_device(std::span<const Transfer> transfers) c
                     "memory to each other",
                     own_name_, device));
   }
-  if (device != device_half_->device()) {
-    return invalid_argument(fmt::format("{} called send or recv on memory of GPU {}; its communicator is on GPU {}",
-                                        own_name_, device, device_half_->device()));
-  }
-  return {};
-}
-
-Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfers) {
-  queue_.wait_idle();
-  TUTTI_TRY(check_on_device(transfers));
   if (health_.failed()) return failed(health_.status());
   const Status status = device_half_->run_group(transfers);
   if (status.ok()) return {};
@@ -99,11 +104,6 @@ Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfer
 
 Status TuttiCommunicator::need_device_half(int device) {
   if (device_half_) return {};
-  if (transport_->far_links() != nullptr) {
-    return unsupported(own_name_ +
-                       " called a collective on device memory in a communicator of several hosts; expected "
-                       "host memory there");
-  }
   DeviceHalf::Config config;
   config.rank = rank_;
   config.size = size();
@@ -120,6 +120,7 @@ Status TuttiCommunicator::need_device_half(int device) {
 
 Status TuttiCommunicator::open_device(int device) {
   TUTTI_TRY(usable());
+  if (far_) return {};  // a send may come first there
   queue_.wait_idle();
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
@@ -128,9 +129,11 @@ Status TuttiCommunicator::open_device(int device) {
 
 Status TuttiCommunicator::run_together(std::span<const Call> calls) {
   TUTTI_TRY(usable());
-  queue_.wait_idle();
-  waiter_.set_background(false);
-  if (health_.failed()) return failed(health_.status());
+  if (!far_) {
+    queue_.wait_idle();
+    waiter_.set_background(false);
+    if (health_.failed()) return failed(health_.status());
+  }
   int device = -1;
   for (const Call& call : calls) {
     TUTTI_TRY(validate(call, rank_, size(), own_name_));
@@ -141,6 +144,8 @@ Status TuttiCommunicator::run_together(std::span<const Call> calls) {
     }
     device = std::max(device, other);
   }
+  for (const Call& call : calls.first(far_ ? calls.size() : 0)) TUTTI_TRY(run(call));
+  if (far_) return {};
   const auto alone = [](const Call& call) { return call.count == 0 || call.collective == Collective::all_to_allv; };
   while (!calls.empty()) {
     std::size_t count = 1;
@@ -199,12 +204,18 @@ Status TuttiCommunicator::execute_on_device(std::span<const Call> calls, int dev
   return harmless && !health_.failed() ? status : failed(status);
 }
 
+Status TuttiCommunicator::mixed_memories() const {
+  return invalid_argument(
+      fmt::format("{} called all_to_allv in which some ranks have their buffers in host memory and some on a GPU; "
+                  "expected one of the two",
+                  own_name_));
+}
+
 Status TuttiCommunicator::execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device) {
-  if ((memories & executor::Parcel::kOnHost) != 0) {
-    return invalid_argument(
-        fmt::format("{} called all_to_allv in which some ranks have their buffers in host memory and some on a GPU; "
-                    "expected one of the two",
-                    own_name_));
+  if ((memories & executor::Parcel::kOnHost) != 0) return mixed_memories();
+  if (far_) {  // this rank has no buffers: it takes part in the others' turns
+    TUTTI_ASSIGN(const std::size_t bytes, slot_bytes());
+    return carry_out_uneven_turns(StagedCall(data, rank_, size(), bytes), 0);
   }
   const executor::UnevenPieces uneven = pieces_of(data);
   return execute_on_device({&data, 1}, device, &uneven);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "collectives/communicator.h"
 #include "collectives/started_groups.h"
 #include "collectives/validate.h"
@@ -35,13 +36,16 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(usable());
   if (!queue_.idle()) {
     TUTTI_ASSIGN(const std::shared_ptr<PendingWork> work, start_group(transfers));
+    waits_since_ns_.store(now_ns());
     (void)work->wait_for(std::chrono::nanoseconds::max());
+    waits_since_ns_.store(0);
     return work->status();
   }
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]] return run_group_on_device(transfers);
+  if (any_on_device(transfers)) [[unlikely]]
+    return run_group_on_device(transfers);
   const std::uint64_t number = announce(transfers);
   return ended(number, transfers_.run(transfers));
 }
@@ -49,7 +53,8 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]] return finished_work(run_group_on_device(transfers));
+  if (any_on_device(transfers)) [[unlikely]]
+    return finished_work(run_group_on_device(transfers));
   auto group = std::make_unique<StartedGroup>();
   group->transfers.assign(transfers.begin(), transfers.end());
   std::shared_ptr<PendingWork> work = group->work;

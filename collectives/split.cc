@@ -23,7 +23,7 @@ Result<Words> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine
 
 Result<Words> TuttiCommunicator::gather_words(const Words& mine) {
   TUTTI_TRY(usable());
-  queue_.wait_idle();
+  wait_for_queue();
   waiter_.set_background(false);
   return gather_many(mine);
 }

@@ -14,14 +14,6 @@ bool has_blocks(Collective c) {
          c == Collective::all_to_allv || c == Collective::gather || c == Collective::scatter;
 }
 
-bool reads_send(const Call& call, int rank) {
-  return (call.collective != Collective::broadcast && call.collective != Collective::scatter) || rank == call.root;
-}
-
-bool writes_recv(const Call& call, int rank) {
-  return (call.collective != Collective::reduce && call.collective != Collective::gather) || rank == call.root;
-}
-
 /// What is wrong with the counts, offsets and buffers of an all_to_allv; empty: nothing. `most`: what fits in memory.
 std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most) {
   if (call.send_counts == nullptr || call.send_offsets == nullptr || call.recv_counts == nullptr ||
@@ -54,6 +46,14 @@ std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most
 }
 
 }  // namespace
+
+bool reads_send(const Call& call, int rank) {
+  return (call.collective != Collective::broadcast && call.collective != Collective::scatter) || rank == call.root;
+}
+
+bool writes_recv(const Call& call, int rank) {
+  return (call.collective != Collective::reduce && call.collective != Collective::gather) || rank == call.root;
+}
 
 std::size_t elements_of(const Call& call, int ranks) {
   return has_blocks(call.collective) ? call.count * static_cast<std::size_t>(ranks) : call.count;

@@ -13,6 +13,10 @@ namespace tutti {
 Status validate(const Call& call, int rank, int ranks, const std::string& who);
 Status validate(std::span<const Transfer> transfers, int ranks, const std::string& who);
 
+/// Whether this rank's send, or recv, is looked at.
+bool reads_send(const Call& call, int rank);
+bool writes_recv(const Call& call, int rank);
+
 /// Elements in the largest buffer of the call: the vector, or all ranks' blocks together.
 std::size_t elements_of(const Call& call, int ranks);
 

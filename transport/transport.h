@@ -70,8 +70,9 @@ struct CallWords {
 
 enum CallFlags : std::uint8_t {
   kDeterministic = 1,
-  kInPlace = 2,  // not part of the fingerprint: ranks may differ
-  kSending = 4,  // in records of single messages
+  kInPlace = 2,   // not part of the fingerprint: ranks may differ
+  kSending = 4,   // in records of single messages
+  kOnDevice = 8,  // the buffers are device memory, which goes through the host's (collectives/staging.h)
 };
 
 /// What a rank that has waited for long tells about itself, so that the others can find out who holds up whom.

@@ -103,6 +103,7 @@ CallSnapshot snapshot(const CallRecord& record) {
   call.type = static_cast<DataType>(words.type);
   call.op = static_cast<ReduceOp>(words.op);
   call.deterministic = (words.flags & transport::kDeterministic) != 0;
+  call.on_device = (words.flags & transport::kOnDevice) != 0;
   call.sending = (words.flags & transport::kSending) != 0;
   call.root = words.root;
   if (call.collective == Collective::send_recv) call.tag = static_cast<int>(record.input.load(acquire));
@@ -133,6 +134,7 @@ std::string CallSnapshot::text() const {
   if (reduces(collective)) text += fmt::format(", {}", name_of(op));
   if (has_root(collective)) text += fmt::format(", root {}", root);
   if (deterministic) text += ", deterministic";
+  if (on_device) text += ", device memory";
   return text + ")";
 }
 

@@ -29,6 +29,7 @@ struct CallSnapshot {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   bool deterministic = false;
+  bool on_device = false;   // device memory that goes through the host's
   bool sending = false;     // of a single message: a send, else a receive
   int root = 0;             // of a group of sends and receives: the peer, kAnySource, or kManyPeers
   int tag = 0;              // of a single message
@@ -39,8 +40,8 @@ struct CallSnapshot {
   std::uint64_t entered = 0;  // ticks
   std::uint64_t ended = 0;    // ticks; 0 while it runs
 
-  /// "all_reduce(128 x f32, sum)", "broadcast(4 x u8, root 2)", "barrier()", "send(8 x f32, tag 3) to rank 1", "4
-  /// sends and receives".
+  /// "all_reduce(128 x f32, sum)", "all_reduce(128 x f32, sum, device memory)", "broadcast(4 x u8, root 2)",
+  /// "barrier()", "send(8 x f32, tag 3) to rank 1", "4 sends and receives".
   std::string text() const;
 };
 

@@ -2,6 +2,9 @@
 // j; here each piece has its own size, and its own place on either side.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -22,6 +25,11 @@ struct Parcel {
 
   std::uint64_t largest_piece() const { return largest & ~(kOnDevice | kOnHost); }
 };
+
+/// What is made ready for pieces of one size serves many, as long as it is rounded up: by an eighth at most.
+constexpr std::size_t rounded_piece(std::size_t largest) {
+  return round_up(largest, std::max<std::size_t>(std::bit_floor(largest) / 8, 1));
+}
 
 /// As `rank` knows them: by peer, what it sends, what it receives, and what the peers have told it. In elements.
 struct UnevenPieces {

@@ -1,5 +1,8 @@
 # Tests between hosts, which are network namespaces here (scripts/hosts.py). Where those are not allowed they are skipped.
-tutti_tests(hosts LABELS hosts TIMEOUT 600)
+if(NOT TUTTI_CUDA_FOUND)
+  set(hosts_without device)
+endif()
+tutti_tests(hosts LABELS hosts TIMEOUT 600 EXCLUDE ${hosts_without})
 get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 foreach(target ${targets})
   if(target MATCHES "^test_hosts_")

@@ -1,0 +1,92 @@
+#include "collectives/staged_call.h"
+
+#include <algorithm>
+
+#include "base/even_share.h"
+#include "collectives/plan/layout.h"
+#include "collectives/validate.h"
+
+namespace tutti {
+
+namespace {
+
+constexpr std::size_t kLine = 64;  // parts begin at whole lines
+
+std::byte* at(const void* buffer, std::size_t offset) {
+  return static_cast<std::byte*>(const_cast<void*>(buffer)) + offset;
+}
+
+}  // namespace
+
+StagedCall::StagedCall(const Call& call, int rank, int ranks, std::size_t slot_bytes)
+    : copy_(call, ranks), rank_(rank), ranks_(static_cast<std::size_t>(ranks)), element_(size_of(call.type)) {
+  const std::size_t bytes = slot_bytes / std::max(blocks(true), blocks(false));
+  part_ = std::max(bytes / kLine * kLine / element_, std::size_t{1});
+}
+
+std::size_t StagedCall::blocks(bool input) const {
+  const plan::Placements placements = plan::placements_of(copy_.call().collective);
+  return (input ? placements.input : placements.output) == plan::Placement::blocks ? ranks_ : 1;
+}
+
+std::size_t StagedCall::turns() const {
+  const Call call = whole();
+  if (!uneven()) return turns_for(call.count);
+  return turns_for(std::max(*std::max_element(call.send_counts, call.send_counts + ranks_),
+                            *std::max_element(call.recv_counts, call.recv_counts + ranks_)));
+}
+
+Staging::Turn StagedCall::copies(std::size_t turn, std::byte* input, std::byte* output) const {
+  const Call call = whole();
+  Staging::Turn made;
+  // `n` blocks, each in the slot behind the one before it. One copy where they lie so in the buffer, too.
+  const auto add = [&](std::vector<Staging::Piece>& to, const void* buffer, std::byte* slot, std::size_t n) {
+    const std::size_t size = size_in(turn, call.count);
+    const bool at_once = size == call.count;
+    for (std::size_t b = 0; b < (at_once ? 1 : n); ++b) {
+      to.push_back({at(buffer, (b * call.count + turn * part_) * element_), slot + b * size * element_,
+                    (at_once ? n : 1) * size * element_});
+    }
+  };
+  const auto add_uneven = [&](std::vector<Staging::Piece>& to, const void* buffer, std::byte* slot,
+                              const std::size_t* counts, const std::size_t* offsets) {
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      const std::size_t size = size_in(turn, counts[r]);
+      if (size == 0) continue;
+      to.push_back({at(buffer, (offsets[r] + turn * part_) * element_), slot + r * part_ * element_, size * element_});
+    }
+  };
+  if (uneven()) {
+    add_uneven(made.in, call.send, input, call.send_counts, call.send_offsets);
+    add_uneven(made.out, call.recv, output, call.recv_counts, call.recv_offsets);
+    return made;
+  }
+  if (reads_send(call, rank_)) add(made.in, call.send, input, blocks(true));
+  if (writes_recv(call, rank_)) add(made.out, call.recv, output, blocks(false));
+  return made;
+}
+
+Call StagedCall::call(std::size_t turn, const std::byte* input, std::byte* output) const {
+  Call call = whole();
+  call.send = reads_send(call, rank_) ? input : nullptr;
+  call.recv = writes_recv(call, rank_) ? output : nullptr;
+  call.count = size_in(turn, call.count);
+  return call;
+}
+
+StagedCall::Pieces StagedCall::pieces(std::size_t turn, std::span<const executor::Parcel> told) const {
+  const Call call = whole();
+  Pieces pieces;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    pieces.send_counts.push_back(size_in(turn, call.send_counts[r]));
+    pieces.recv_counts.push_back(size_in(turn, call.recv_counts[r]));
+    pieces.offsets.push_back(r * part_);
+    executor::Parcel parcel = told[r];
+    parcel.count = size_in(turn, parcel.count);
+    parcel.offset = static_cast<std::size_t>(rank_) * part_;
+    pieces.told.push_back(parcel);
+  }
+  return pieces;
+}
+
+}  // namespace tutti

@@ -1,0 +1,223 @@
+#include "collectives/staging.h"
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+namespace {
+
+constexpr std::size_t kSlotBytes = std::size_t{4} << 20;
+constexpr std::size_t kLeastSlotBytes = std::size_t{64} << 10;
+
+}  // namespace
+
+Result<std::size_t> Staging::slot_bytes(std::size_t room) {
+  std::size_t bytes = kSlotBytes;
+  while (bytes > kLeastSlotBytes && 2 * kSlots * bytes > room) bytes /= 2;
+  if (2 * kSlots * bytes <= room) return bytes;
+  return Status(Code::memory_limit, fmt::format("calls on device memory between hosts take at least {} bytes of pinned "
+                                                "memory; memory_limit leaves {}",
+                                                2 * kSlots * bytes, room));
+}
+
+}  // namespace tutti
+
+#if TUTTI_HAS_CUDA
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/even_share.h"
+#include "device/driver.h"
+
+namespace tutti {
+
+namespace {
+
+constexpr std::size_t kLine = 128;
+
+// In front of the slots. Written by whom the other side waits for.
+struct alignas(kLine) Counters {
+  alignas(kLine) std::uint64_t come = 0;  // by the stream: the last turn that it has come to
+  alignas(kLine) std::uint64_t done = 0;  // by the proxy: the last turn that has ended
+};
+
+class PinnedStaging final : public Staging {
+ public:
+  PinnedStaging(int device, std::size_t slot_bytes) : device_(device), slot_bytes_(slot_bytes) {}
+
+  ~PinnedStaging() override {
+    if (cuda_ == nullptr) return;
+    const auto context = device::enter(device_);
+    const device::UncapturedCalls uncaptured(*cuda_);
+    if (putting_) return;  // and has failed to: nobody knows what is in the stream
+    for (const std::int64_t since = now_ns(); put_any_ && cuda_->EventQuery(behind_) == CUDA_ERROR_NOT_READY;) {
+      if (now_ns() - since > limit_ns_) return;  // the stream waits behind something of the caller's
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    if (behind_ != nullptr) cuda_->EventDestroy(behind_);
+    if (counters_ != nullptr) cuda_->MemFreeHost(counters_);
+    for (const Block& block : blocks_) cuda_->MemFreeHost(block.memory);
+  }
+
+  Status set_up() {
+    TUTTI_ASSIGN(const device::Driver* cuda, device::driver());
+    where_ = device::name_of(device_);
+    TUTTI_ASSIGN(const int can_wait, device::attribute(device_, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
+    if (can_wait == 0) {
+      return unsupported(where_ + " has no streams that wait for values; expected host memory between hosts");
+    }
+    TUTTI_ASSIGN(const auto context, device::enter(device_));
+    cuda_ = cuda;
+    TUTTI_ASSIGN(std::byte* const memory, allocate(this->memory()));
+    counters_ = new (memory) Counters();
+    const device::UncapturedCalls uncaptured(*cuda_);
+    return device::check(cuda_->EventCreate(&behind_, CU_EVENT_DISABLE_TIMING), "cuEventCreate", where_);
+  }
+
+  void set_limit(std::int64_t ns) override { limit_ns_ = ns; }
+  int device() const override { return device_; }
+  std::size_t memory() const override {
+    std::size_t bytes = sizeof(Counters) + 2 * kSlots * slot_bytes_;
+    for (const Block& block : blocks_) bytes += block.bytes;
+    return bytes;
+  }
+
+  std::byte* input(std::uint64_t turn) override { return slot(turn, 0); }
+  std::byte* output(std::uint64_t turn) override { return slot(turn, 1); }
+
+  Result<std::byte*> block(std::size_t bytes) override {
+    if (blocks_.empty() || blocks_.back().bytes < bytes) {
+      // Those before are still used by turns that are under way.
+      const std::size_t more = blocks_.empty() ? kSlotBytes : 2 * blocks_.back().bytes;
+      TUTTI_ASSIGN(const auto context, device::enter(device_));
+      TUTTI_ASSIGN(std::byte* const memory, allocate(std::max(bytes, more)));
+      blocks_.push_back({memory, std::max(bytes, more)});
+    }
+    return blocks_.back().memory;
+  }
+
+  Status check(Stream stream) override {
+    TUTTI_ASSIGN(const auto context, device::enter(device_));
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    TUTTI_TRY(device::check(cuda_->StreamGetCaptureInfo(handle(stream), &capturing, nullptr, nullptr, nullptr, nullptr),
+                            "cuStreamGetCaptureInfo", where_));
+    if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return {};
+    return unsupported(
+        fmt::format("a call on memory of {} cannot be captured into a graph in a communicator of several "
+                    "hosts: the stream waits there for values that change with every call",
+                    where_));
+  }
+
+  std::uint64_t begin(std::size_t count) override {
+    const std::uint64_t first = next_;
+    next_ += count;
+    return first;
+  }
+
+  Status put(std::uint64_t first, std::span<const Turn> turns, Stream stream) override {
+    TUTTI_ASSIGN(const auto context, device::enter(device_));
+    const CUstream on = handle(stream);
+    if (put_any_ && (on != last_stream_ || on == CU_STREAM_PER_THREAD)) {
+      TUTTI_TRY(device::check(cuda_->StreamWaitEvent(on, behind_, 0), "cuStreamWaitEvent", where_));
+    }
+    last_stream_ = on;
+    putting_ = true;
+    const std::size_t ahead = kSlots - 1;
+    for (std::size_t i = 0; i < turns.size() + ahead; ++i) {
+      if (i < turns.size()) TUTTI_TRY(bring_in(first + i, turns[i], on));
+      if (i >= ahead) TUTTI_TRY(take_out(first + i - ahead, turns[i - ahead], on));
+    }
+    TUTTI_TRY(device::check(cuda_->EventRecord(behind_, on), "cuEventRecord", where_));
+    put_any_ = true;
+    putting_ = false;
+    return {};
+  }
+
+  bool reached(std::uint64_t turn) const override {
+    return std::atomic_ref<std::uint64_t>(counters_->come).load(std::memory_order_acquire) >= turn;
+  }
+  void end(std::uint64_t turn) override {
+    std::atomic_ref<std::uint64_t>(counters_->done).store(turn, std::memory_order_release);
+  }
+
+ private:
+  struct Block {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  static CUstream handle(Stream stream) { return static_cast<CUstream>(stream); }
+  static CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+  std::byte* slot(std::uint64_t turn, std::size_t direction) {
+    return reinterpret_cast<std::byte*>(counters_ + 1) + (turn % kSlots * 2 + direction) * slot_bytes_;
+  }
+
+  // REQUIRES: the device's context is current.
+  Result<std::byte*> allocate(std::size_t bytes) {
+    const device::UncapturedCalls uncaptured(*cuda_);
+    void* made = nullptr;
+    TUTTI_TRY(device::check(cuda_->MemHostAlloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                            "cuMemHostAlloc", where_));
+    return static_cast<std::byte*>(made);
+  }
+
+  // The copies are before the counter in the stream, and whoever sees the counter sees them.
+  Status bring_in(std::uint64_t turn, const Turn& what, CUstream stream) {
+    for (const Piece& piece : what.in) TUTTI_TRY(copy(piece.host, piece.device, piece.bytes, stream));
+    return device::check(
+        cuda_->StreamWriteValue64(stream, address(&counters_->come), turn, CU_STREAM_WRITE_VALUE_DEFAULT),
+        "cuStreamWriteValue64", where_);
+  }
+
+  Status take_out(std::uint64_t turn, const Turn& what, CUstream stream) {
+    TUTTI_TRY(device::check(cuda_->StreamWaitValue64(stream, address(&counters_->done), turn, CU_STREAM_WAIT_VALUE_GEQ),
+                            "cuStreamWaitValue64", where_));
+    for (const Piece& piece : what.out) TUTTI_TRY(copy(piece.device, piece.host, piece.bytes, stream));
+    return {};
+  }
+
+  Status copy(void* to, const void* from, std::size_t bytes, CUstream stream) {
+    if (bytes == 0) return {};
+    return device::check(cuda_->MemcpyAsync(address(to), address(from), bytes, stream), "cuMemcpyAsync", where_);
+  }
+
+  const int device_;
+  const std::size_t slot_bytes_;
+  const device::Driver* cuda_ = nullptr;
+  std::string where_;             // "GPU 0 (NVIDIA H200)"
+  Counters* counters_ = nullptr;  // pinned, and the slots behind them
+  std::vector<Block> blocks_;
+  std::uint64_t next_ = 1;
+  CUevent behind_ = nullptr;  // the last turn that was put
+  bool put_any_ = false;
+  bool putting_ = false;
+  CUstream last_stream_ = nullptr;
+  std::int64_t limit_ns_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Staging>> Staging::create(int device, std::size_t slot_bytes) {
+  auto staging = std::make_unique<PinnedStaging>(device, slot_bytes);
+  TUTTI_TRY(staging->set_up());
+  return std::unique_ptr<Staging>(std::move(staging));
+}
+
+}  // namespace tutti
+
+#else
+
+namespace tutti {
+
+Result<std::unique_ptr<Staging>> Staging::create(int, std::size_t) {
+  return unsupported("this build of Tutti has no CUDA; expected host memory");
+}
+
+}  // namespace tutti
+
+#endif  // TUTTI_HAS_CUDA

@@ -1,0 +1,73 @@
+// Device memory of ranks that no kernel reaches: in a job of several hosts a call's data goes through pinned memory of
+// the host, turn by turn. What the stream does and what the communicator's own thread does (the proxy) follow each
+// other by two counters in that memory, so neither the caller nor the proxy waits for the GPU by the driver:
+//
+//   stream   in 0, told | in 1, told | in 2, told | in 3, told | until 0 is done, out 0 | in 4, told | until 1 is ...
+//   proxy               | turn 0     | turn 1     | turn 2 ...
+//
+// There are kSlots slots, which turns use in their order: while one turn is on the network the next ones are copied.
+// Turns are numbered from 1 over all calls, and the stream goes on whether a turn has ended well or not: what is copied
+// out of one that has failed means nothing.
+//
+// Threads: reached() and end() by the proxy; the rest by the caller's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "tutti/types.hpp"
+
+namespace tutti {
+
+class Staging {
+ public:
+  static constexpr std::uint64_t kSlots = 4;
+  /// Of a slot, in each direction, where all slots together may take `room` bytes. Errors: memory_limit.
+  static Result<std::size_t> slot_bytes(std::size_t room);
+
+  /// For device memory of this GPU. Errors: unsupported (no CUDA in this build, no driver, a GPU whose streams cannot
+  /// wait for values), and what the driver says.
+  static Result<std::unique_ptr<Staging>> create(int device, std::size_t slot_bytes);
+  /// Waits until the streams are through with it, for `limit` at most; what they could still use is never freed then.
+  /// REQUIRES: all turns have been ended.
+  virtual ~Staging() = default;
+  virtual void set_limit(std::int64_t ns) = 0;
+
+  virtual int device() const = 0;
+  virtual std::size_t memory() const = 0;  // pinned, in bytes
+
+  /// Of turn `turn`.
+  virtual std::byte* input(std::uint64_t turn) = 0;
+  virtual std::byte* output(std::uint64_t turn) = 0;
+  /// In place of slots, for a turn that needs more: so many bytes, until the next turn that asks for some. Errors: what
+  /// the driver says.
+  virtual Result<std::byte*> block(std::size_t bytes) = 0;
+
+  /// That turns can be put into this stream. Errors: unsupported (it is captured: counters change with every call).
+  virtual Status check(Stream stream) = 0;
+  /// The number of the first of `count` turns, which put() is for.
+  virtual std::uint64_t begin(std::size_t count) = 0;
+  struct Piece {
+    std::byte* device = nullptr;
+    std::byte* host = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Turn {
+    std::vector<Piece> in;   // before it, from device memory
+    std::vector<Piece> out;  // after it, to device memory
+  };
+  /// Puts all copies and waits of these turns into the stream, behind those of the turns before; returns then. Errors:
+  /// what the driver says; turns that are in the stream will still be waited for there.
+  virtual Status put(std::uint64_t first, std::span<const Turn> turns, Stream stream) = 0;
+
+  /// The stream has come to this turn, and its data is there.
+  virtual bool reached(std::uint64_t turn) const = 0;
+  /// The turn is done, well or not. In their order.
+  virtual void end(std::uint64_t turn) = 0;
+};
+
+}  // namespace tutti

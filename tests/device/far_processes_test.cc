@@ -1,0 +1,390 @@
+// Device memory in jobs of several hosts (TUTTI_HOST; over this machine's own interfaces), with ranks as processes,
+// each with a fake driver of its own: what goes through pinned memory has the bits of the host, in the order of the
+// stream.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "tests/collectives/must.h"
+#include "tests/collectives/processes.h"
+#include "tests/device/device_buffers.h"
+#include "tests/device/like_the_host.h"
+
+namespace tutti::testing {
+namespace {
+
+using Hosts = std::vector<std::string>;
+using Value = std::uint32_t;
+
+const Hosts kPlacements[] = {{"a", "b"}, {"a", "a", "b"}, {"a", "b", "c", "a"}};
+// Slots of 512 KiB, so that calls of some size take several turns.
+const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
+
+/// Empty: there is a network.
+std::string no_network() {
+  const auto outcomes = run_processes(2, [](Communicator&) { return std::string(); }, {}, {}, {"a", "b"});
+  const std::string& error = outcomes[0].error;
+  return error.find("no network") == std::string::npos ? "" : error;
+}
+
+class FarDevice : public ::testing::TestWithParam<Hosts> {
+ protected:
+  void SetUp() override {
+    static const std::string missing = no_network();
+    if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
+  }
+  /// `body` with a GPU, a stream and a communicator.
+  static std::vector<Outcome> run(const std::function<std::string(Communicator&, DeviceBuffers&)>& body,
+                                  const Environment& environment = {}, const FakeMachine& machine = {.devices = 2}) {
+    return run_processes(
+        static_cast<int>(GetParam().size()),
+        [&](Communicator& comm) {
+          FakeDriver cuda(machine);
+          std::string said;
+          {
+            DeviceBuffers memory(0);
+            said = body(comm, memory);
+          }
+          comm = {};
+          return said;
+        },
+        environment, {}, GetParam());
+  }
+};
+
+Value number(int rank, std::size_t i) { return static_cast<Value>(rank) * 104729 + static_cast<Value>(i) * 31 + 1; }
+
+std::byte* filled(DeviceBuffers& memory, int rank, std::size_t count) {
+  std::vector<Value> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = number(rank, i);
+  std::byte* made = memory.allocate(sizeof(Value) * count);
+  memory.write(made, std::as_bytes(std::span(values)));
+  return made;
+}
+
+void must_be(DeviceBuffers& memory, const std::byte* at, std::size_t count,
+             const std::function<Value(std::size_t)>& expected) {
+  const std::vector<std::byte> bytes = memory.read(at, sizeof(Value) * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    Value got = 0;
+    std::memcpy(&got, bytes.data() + sizeof(Value) * i, sizeof(Value));
+    if (got != expected(i)) {
+      throw std::runtime_error("value " + std::to_string(i) + " is " + std::to_string(got) + "; expected " +
+                               std::to_string(expected(i)));
+    }
+  }
+}
+
+Value sum_of(int ranks, std::size_t i) {
+  Value sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += number(r, i);
+  return sum;
+}
+
+void add_up(Communicator& comm, std::byte* data, std::size_t count, CUstream stream) {
+  comm.all_reduce(data, data, count, DataType::u32, ReduceOp::sum, {.stream = stream});
+}
+
+TEST_P(FarDevice, HasTheBitsOfTheHost) {
+  for (const Environment& environment : {Environment{}, kSmallSlots}) {
+    expect_no_errors(run(
+        [](Communicator& comm, DeviceBuffers& memory) {
+          compare_with_host(comm, memory, 8);
+          return std::string();
+        },
+        environment));
+  }
+}
+
+TEST_P(FarDevice, LargeCallsTakeTurns) {
+  const auto outcomes = run(
+      [](Communicator& comm, DeviceBuffers& memory) {
+        const auto n = static_cast<std::size_t>(comm.size());
+        constexpr std::size_t kCount = 700'001;  // 2.8 MB: 6 slots
+        std::byte* mine = filled(memory, comm.rank(), kCount);
+        std::byte* all = memory.allocate(sizeof(Value) * kCount * n);
+        comm.all_gather(mine, all, kCount, DataType::u32, {.stream = memory.stream()});
+        must_be(memory, all, kCount * n,
+                [&](std::size_t i) { return number(static_cast<int>(i / kCount), i % kCount); });
+        comm.all_reduce(mine, all, kCount, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+        must_be(memory, all, kCount, [&](std::size_t i) { return sum_of(comm.size(), i); });
+        MUST(comm.memory().scratch >= std::size_t{4} << 20);
+        return comm.explain_last_call().reason;
+      },
+      kSmallSlots);
+  expect_no_errors(outcomes);
+  EXPECT_NE(outcomes[0].said.find("through pinned memory, in 6 turn(s)"), std::string::npos) << outcomes[0].said;
+}
+
+// The caller goes on while its stream has not come to the calls; they then see what was put into the stream before.
+TEST_P(FarDevice, InTheOrderOfTheStream) {
+  expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
+    DeviceBuffers other(0);
+    std::byte* gate = memory.allocate(8);
+    memory.write(gate, std::vector<std::byte>(8));
+    constexpr std::size_t kCount = 3000;
+    std::byte* from = filled(memory, comm.rank(), kCount);
+    std::byte* data = memory.allocate(sizeof(Value) * kCount);
+    const device::Driver& cuda = memory.driver();
+    {
+      const auto context = device::enter(0);
+      must_cuda(
+          cuda.StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1, CU_STREAM_WAIT_VALUE_GEQ),
+          "cuStreamWaitValue64");
+      must_cuda(cuda.MemcpyAsync(reinterpret_cast<CUdeviceptr>(data), reinterpret_cast<CUdeviceptr>(from),
+                                 sizeof(Value) * kCount, memory.stream()),
+                "cuMemcpyAsync");
+    }
+    for (int i = 0; i < 8; ++i) add_up(comm, data, kCount, i % 2 == 0 ? memory.stream() : other.stream());
+    MUST(comm.status() == Code::ok);
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);  // device memory is the host's
+    Value factor = 1;
+    for (int i = 1; i < 8; ++i) factor *= static_cast<Value>(comm.size());
+    other.synchronize();
+    must_be(memory, data, kCount, [&](std::size_t i) { return sum_of(comm.size(), i) * factor; });
+    return std::string();
+  }));
+}
+
+TEST_P(FarDevice, GroupsAndCallsOnHostMemoryBetween) {
+  expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
+    std::byte* data = filled(memory, comm.rank(), 500);
+    comm.group_start();
+    add_up(comm, data, 500, memory.stream());
+    add_up(comm, data, 0, memory.stream());
+    add_up(comm, data, 100, memory.stream());
+    comm.group_end();
+    int ranks = 1;
+    comm.all_reduce(&ranks, &ranks, 1, DataType::i32);
+    MUST(ranks == comm.size());
+    comm.all_reduce_async(data, data, 100, DataType::u32, ReduceOp::max, {.stream = memory.stream()}).wait();
+    must_be(memory, data, 500,
+            [&](std::size_t i) { return sum_of(comm.size(), i) * static_cast<Value>(i < 100 ? comm.size() : 1); });
+    return std::string();
+  }));
+}
+
+TEST_P(FarDevice, AllToAllv) {
+  for (const std::size_t unit : {3u, 50'000u}) {
+    expect_no_errors(run(
+        [unit](Communicator& comm, DeviceBuffers& memory) {
+          const auto n = static_cast<std::size_t>(comm.size());
+          const auto me = static_cast<std::size_t>(comm.rank());
+          // Rank i has (i + 2 j) % 5 units for rank j; the last rank has nothing, and gets nothing.
+          const auto units = [&](std::size_t i, std::size_t j) {
+            return i + 1 == n || j + 1 == n ? 0 : (i + 2 * j) % 5 * unit;
+          };
+          std::vector<std::size_t> send_counts, send_offsets, recv_counts, recv_offsets;
+          std::size_t sent = 0;
+          std::size_t received = 0;
+          for (std::size_t r = 0; r < n; ++r) {
+            send_counts.push_back(units(me, r));
+            recv_counts.push_back(units(r, me));
+            send_offsets.push_back(sent);
+            recv_offsets.push_back(received);
+            sent += send_counts.back();
+            received += recv_counts.back();
+          }
+          const bool none = me + 1 == n;
+          std::byte* send = none ? nullptr : filled(memory, comm.rank(), sent + 1);
+          std::byte* recv = none ? nullptr : memory.allocate(sizeof(Value) * (received + 1));
+          for (int turn = 0; turn < 2; ++turn) {
+            comm.all_to_allv(send, send_counts.data(), send_offsets.data(), recv, recv_counts.data(),
+                             recv_offsets.data(), DataType::u32, {.stream = memory.stream()});
+            for (std::size_t r = 0; !none && r < n; ++r) {
+              std::size_t begin = 0;  // of what r has for me
+              for (std::size_t j = 0; j < me; ++j) begin += units(r, j);
+              must_be(memory, recv + sizeof(Value) * recv_offsets[r], recv_counts[r],
+                      [&](std::size_t i) { return number(static_cast<int>(r), begin + i); });
+            }
+          }
+          return std::string();
+        },
+        kSmallSlots));
+  }
+}
+
+TEST_P(FarDevice, Messages) {
+  expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
+    const int n = comm.size();
+    const int next = (comm.rank() + 1) % n;
+    const int previous = (comm.rank() + n - 1) % n;
+    for (const std::size_t count : {5u, 400'000u, 2'000'000u, 7u}) {
+      std::byte* from = filled(memory, comm.rank(), count);
+      std::byte* to = memory.allocate(sizeof(Value) * count);
+      for (int turn = 0; turn < 2; ++turn) {
+        comm.group_start();
+        comm.send(from, count, DataType::u32, next, 0, memory.stream());
+        comm.recv(to, count, DataType::u32, previous, 0, nullptr, memory.stream());
+        comm.group_end();
+        // What has come goes on at once, by the same stream.
+        comm.group_start();
+        comm.send(to, count, DataType::u32, next, 0, memory.stream());
+        comm.recv(to, count, DataType::u32, previous, 0, nullptr, memory.stream());
+        comm.group_end();
+        must_be(memory, to, count, [&](std::size_t i) { return number((comm.rank() + 2 * n - 2) % n, i); });
+      }
+    }
+    return std::string();
+  }));
+}
+
+/// What every rank is told when `misbehave` is done by rank 1 in the third call.
+std::vector<Outcome> with_a_bad_rank(
+    const std::function<std::vector<Outcome>(const std::function<std::string(Communicator&, DeviceBuffers&)>&)>& run,
+    const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave) {
+  return run([&](Communicator& comm, DeviceBuffers& memory) {
+    std::string told;
+    std::byte* data = filled(memory, comm.rank(), 300'000);
+    try {
+      for (int turn = 0; turn < 3; ++turn) {
+        if (turn == 2 && comm.rank() == 1) {
+          memory.synchronize();
+          misbehave(comm, data, memory.stream());
+        } else {
+          add_up(comm, data, 300'000, memory.stream());
+        }
+      }
+      while (comm.status(&told) == Code::ok) std::this_thread::yield();
+      add_up(comm, data, 300'000, memory.stream());
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    memory.synchronize();  // the stream goes on
+    return told;
+  });
+}
+
+void expect_all_say(const std::vector<Outcome>& outcomes, const std::string& words, int but = -1) {
+  for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    if (r == but) continue;
+    EXPECT_EQ(outcome.error, "") << "rank " << r;
+    EXPECT_NE(outcome.said.find(words), std::string::npos) << "rank " << r << ": " << outcome.said;
+  }
+}
+
+TEST_P(FarDevice, AnotherCallIsNamedAsTheCallerMadeIt) {
+  const auto in_turns = [](const auto& body) { return run(body, kSmallSlots); };
+  auto outcomes = with_a_bad_rank(in_turns, [](Communicator& comm, std::byte* data, CUstream stream) {
+    add_up(comm, data, 299'999, stream);  // differs in its last turn alone
+  });
+  expect_all_say(outcomes, "called all_reduce(299999 x u32, sum, device memory)");
+  expect_all_say(outcomes, "called all_reduce(300000 x u32, sum, device memory)");
+  outcomes = with_a_bad_rank(in_turns, [](Communicator& comm, std::byte*, CUstream) {
+    std::vector<Value> host(300'000);
+    comm.all_reduce(host.data(), host.data(), host.size(), DataType::u32);
+  });
+  expect_all_say(outcomes, "called all_reduce(300000 x u32, sum)");
+  expect_all_say(outcomes, "called all_reduce(300000 x u32, sum, device memory)");
+}
+
+TEST_P(FarDevice, ARankThatDies) {
+  const auto outcomes = with_a_bad_rank(
+      [](const auto& body) {
+        return run(body, {{"TUTTI_TIMEOUT", "20s"}});
+      },
+      [](Communicator&, std::byte*, CUstream) { ::raise(SIGKILL); });
+  expect_all_say(outcomes, "died", 1);
+}
+
+TEST_P(FarDevice, ARankThatStaysAway) {
+  const auto outcomes = with_a_bad_rank(
+      [](const auto& body) {
+        return run(body, {{"TUTTI_TIMEOUT", "2s"}});
+      },
+      [](Communicator& comm, std::byte*, CUstream) {
+        while (comm.status() == Code::ok) std::this_thread::yield();
+      });
+  expect_all_say(outcomes, "rank 1");
+  expect_all_say(outcomes, "waited");
+}
+
+TEST_P(FarDevice, ARankThatAborts) {
+  const auto outcomes = with_a_bad_rank([](const auto& body) { return run(body); },
+                                        [](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
+  expect_all_say(outcomes, "aborted the communicator: enough of it");
+}
+
+TEST_P(FarDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
+  const auto outcomes = run(
+      [](Communicator& comm, DeviceBuffers& memory) {
+        std::byte* gate = memory.allocate(8);
+        memory.write(gate, std::vector<std::byte>(8));
+        std::byte* data = filled(memory, comm.rank(), 10);
+        {
+          const auto context = device::enter(0);
+          must_cuda(memory.driver().StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1,
+                                                      CU_STREAM_WAIT_VALUE_GEQ),
+                    "cuStreamWaitValue64");
+        }
+        std::string told = "nothing";
+        try {
+          add_up(comm, data, 10, memory.stream());
+          comm.barrier();
+        } catch (const Error& error) {
+          told = error.what();
+        }
+        std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);
+        memory.synchronize();
+        return told;
+      },
+      {{"TUTTI_TIMEOUT", "1s"}});
+  expect_all_say(outcomes, "for its stream to come to a call on device memory");
+}
+
+TEST_P(FarDevice, WhatCannotBeIsRefused) {
+  expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
+    std::byte* data = filled(memory, comm.rank(), 16);
+    DeviceBuffers elsewhere(1);
+    std::byte* there = elsewhere.allocate(64);
+    float host[16] = {};
+    const auto refused = [&](Code code, const char* words, const std::function<void()>& call) {
+      try {
+        call();
+      } catch (const Error& error) {
+        MUST(error.code() == code);
+        if (std::string(error.what()).find(words) == std::string::npos) throw;
+        return;
+      }
+      MUST(false);
+    };
+    add_up(comm, data, 16, memory.stream());
+    refused(Code::invalid_argument, "expected both in the same memory",
+            [&] { comm.all_reduce(data, host, 16, DataType::f32, ReduceOp::sum, {.stream = memory.stream()}); });
+    refused(Code::invalid_argument, "its communicator is on GPU 0", [&] { add_up(comm, there, 16, memory.stream()); });
+    refused(Code::unsupported, "cannot be captured into a graph", [&] {
+      DeviceGraph graph(memory, [&] {
+        try {
+          add_up(comm, data, 16, memory.stream());
+        } catch (...) {
+          CUgraph unused = nullptr;
+          memory.driver().StreamEndCapture(memory.stream(), &unused);
+          throw;
+        }
+      });
+    });
+    add_up(comm, data, 16, memory.stream());  // and it goes on working
+    must_be(memory, data, 16, [&](std::size_t i) { return sum_of(comm.size(), i) * static_cast<Value>(comm.size()); });
+    return std::string();
+  }));
+  const auto outcomes = run(
+      [](Communicator& comm, DeviceBuffers& memory) {
+        try {
+          add_up(comm, filled(memory, comm.rank(), 16), 16, memory.stream());
+        } catch (const Error& error) {
+          return std::string(error.what());
+        }
+        return std::string();
+      },
+      {}, {.wait_values = false});
+  expect_all_say(outcomes, "has no streams that wait for values");
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, FarDevice, ::testing::ValuesIn(kPlacements));
+
+}  // namespace
+}  // namespace tutti::testing
