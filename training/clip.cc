@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <span>
 
 namespace tutti::training {
 namespace {
@@ -18,11 +19,15 @@ double clip_grad_norm(const ClippedParameters& parameters, const std::vector<Com
     throw Error(Code::invalid_argument,
                 fmt::format("clip_grad_norm: largest is {}; expected 0 (only measure) or more", largest));
   }
-  double squares = 0;
+  std::vector<torch::Tensor> norms;
   for (const torch::Tensor& parameter : parameters.own) {
     if (!parameter.grad().defined() || parameter.grad().numel() == 0) continue;
-    const double norm = at::linalg_vector_norm(parameter.grad(), 2, {}, false, torch::kFloat64).item<double>();
-    squares += norm * norm;
+    norms.push_back(at::linalg_vector_norm(parameter.grad(), 2, {}, false, torch::kFloat64));
+  }
+  double squares = 0;
+  if (!norms.empty()) {
+    const torch::Tensor here = torch::stack(norms).cpu();  // a device is waited for once
+    for (const double norm : std::span(here.data_ptr<double>(), norms.size())) squares += norm * norm;
   }
   // Gathered, then added here: every backend can, and every rank gets the same bits.
   for (Communicator comm : pieces) {

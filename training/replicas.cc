@@ -7,6 +7,7 @@
 
 #include "training/abort.h"
 #include "training/hash.h"
+#include "training/streams.h"
 
 namespace tutti::training {
 namespace {
@@ -39,8 +40,14 @@ void Replicas::check_usable(const NamedTensor& item) const {
   const auto fail = [&](const std::string& what) {
     fail_on_all(comm_, fmt::format("{}: '{}' {}", owner_, item.name, what));
   };
-  if (!item.tensor.device().is_cpu() || item.tensor.layout() != torch::kStrided) {
-    fail(fmt::format("is on {}; only dense CPU tensors can be used", item.tensor.device().str()));
+  if (!can_travel(item.tensor)) {
+    fail(fmt::format("is a {} on {}; only dense tensors on the CPU or a CUDA device can be used",
+                     c10::str(item.tensor.layout()), item.tensor.device().str()));
+  }
+  const NamedTensor& first = this->item(0);
+  if (item.tensor.device() != first.tensor.device()) {
+    fail(fmt::format("is on {} and '{}' on {}; expected all of a rank's tensors on one device",
+                     item.tensor.device().str(), first.name, first.tensor.device().str()));
   }
   if (!item.tensor.is_non_overlapping_and_dense()) {
     fail("has gaps or overlaps in its memory; make it contiguous");
@@ -89,14 +96,18 @@ void Replicas::check_same_model() {
 }
 
 void Replicas::check_equal() {
-  compare(of_each([](const NamedTensor& each) { return ByteHash::of(each.tensor.data_ptr(), each.tensor.nbytes()); }),
+  compare(of_each([](const NamedTensor& each) {
+            const torch::Tensor here = each.tensor.cpu();
+            return ByteHash::of(here.data_ptr(), here.nbytes());
+          }),
           "holds different values");
 }
 
 void Replicas::broadcast(std::vector<NamedTensor>& tensors, int root) {
   for (NamedTensor& each : tensors) {
     void* bytes = each.tensor.data_ptr();
-    if (each.tensor.nbytes() > 0) comm_.broadcast(bytes, bytes, each.tensor.nbytes(), DataType::u8, root);
+    if (each.tensor.nbytes() > 0)
+      comm_.broadcast(bytes, bytes, each.tensor.nbytes(), DataType::u8, root, in_stream_of(each.tensor));
   }
 }
 

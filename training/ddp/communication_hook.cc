@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "training/streams.h"
 #include "training/tensors.h"
 
 namespace tutti::training {
@@ -17,7 +18,8 @@ class Compress : public CommunicationHook {
     const auto elements = static_cast<std::size_t>(bucket.gradients.numel());
     if (bucket.gradients.scalar_type() == type_) {
       void* own = bucket.gradients.data_ptr();
-      return communicator.all_reduce_async(own, own, elements, *floating_type_of(bucket.gradients), ReduceOp::avg);
+      return communicator.all_reduce_async(own, own, elements, *floating_type_of(bucket.gradients), ReduceOp::avg,
+                                           in_stream_of(bucket.gradients));
     }
     torch::Tensor& narrow = narrow_of(bucket);
     torch::NoGradGuard no_grad;
@@ -25,7 +27,7 @@ class Compress : public CommunicationHook {
     torch::mul_out(narrow, bucket.gradients,
                    torch::scalar_tensor(1.0 / communicator.size(), bucket.gradients.options()));
     return communicator.all_reduce_async(narrow.data_ptr(), narrow.data_ptr(), elements, *floating_type_of(narrow),
-                                         ReduceOp::sum);
+                                         ReduceOp::sum, in_stream_of(narrow));
   }
 
   void finish(GradientBucket& bucket) override {
@@ -39,8 +41,7 @@ class Compress : public CommunicationHook {
     if (narrow_.size() <= bucket.index) narrow_.resize(bucket.index + 1);
     torch::Tensor& narrow = narrow_[bucket.index];
     if (!narrow.defined()) {
-      void* memory = allocate(static_cast<std::size_t>(bucket.gradients.numel()) * c10::elementSize(type_));
-      narrow = torch::from_blob(memory, {bucket.gradients.numel()}, deallocate, type_);
+      narrow = empty_to_travel({bucket.gradients.numel()}, type_, bucket.gradients.device());
     }
     return narrow;
   }

@@ -17,7 +17,7 @@ namespace tutti::training {
 /// One bucket of one backward pass.
 struct GradientBucket {
   std::size_t index = 0;    // in the order in which buckets start
-  torch::Tensor gradients;  // [elements]; this rank's sum before, the mean of all ranks' after. Registered memory.
+  torch::Tensor gradients;  // [elements]; this rank's sum before, the mean of all ranks' after. What travels best.
 };
 
 /// One object for each rank and model. start() is called for the buckets 0, 1, ... of each pass, the same on every
@@ -25,7 +25,8 @@ struct GradientBucket {
 class CommunicationHook {
  public:
   virtual ~CommunicationHook() = default;
-  /// Starts the exchange and does not wait for it. Every rank must make the same calls.
+  /// Starts the exchange and does not wait for it. Every rank must make the same calls. For gradients on a device the
+  /// current stream is one for this, beside backward's: calls take in_stream_of(bucket.gradients) (training/streams.h).
   virtual Work start(Communicator& communicator, GradientBucket& bucket) = 0;
   /// After that work has ended.
   virtual void finish(GradientBucket&) {}

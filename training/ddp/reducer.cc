@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "training/abort.h"
@@ -23,12 +22,21 @@ class Mean : public CommunicationHook {
   Work start(Communicator& communicator, GradientBucket& bucket) override {
     void* own = bucket.gradients.data_ptr();
     return communicator.all_reduce_async(own, own, static_cast<std::size_t>(bucket.gradients.numel()),
-                                         *floating_type_of(bucket.gradients), ReduceOp::avg, call_);
+                                         *floating_type_of(bucket.gradients), ReduceOp::avg,
+                                         in_stream_of(bucket.gradients, call_));
   }
 
  private:
   CallOptions call_;
 };
+
+/// Of a bucket, on the device of its parameters; on the CPU registered.
+std::shared_ptr<void> bucket_memory(std::size_t bytes, c10::Device device) {
+  if (device.is_cpu()) return {allocate(bytes), deallocate};
+  const torch::Tensor memory =
+      torch::empty({static_cast<std::int64_t>(bytes)}, torch::dtype(torch::kUInt8).device(device));
+  return {memory.data_ptr(), [memory](void*) {}};
+}
 
 }  // namespace
 
@@ -81,7 +89,8 @@ void Reducer::make_buckets(const DdpOptions& options) {
   }
   layout_ = plan_buckets(plan, options.first_bucket_bytes, options.bucket_bytes);
   for (std::size_t b = 0; b < layout_.size(); ++b) {
-    const std::shared_ptr<void> memory(allocate(layout_[b].bytes()), deallocate);
+    const c10::Device device = parameters_[layout_[b].slices.front().parameter].item.tensor.device();
+    const std::shared_ptr<void> memory = bucket_memory(layout_[b].bytes(), device);
     // Tensors of their own rather than torch's views of one: torch::optim's zero_grad(false) refuses views. Each
     // keeps the bucket's memory alive.
     const auto keep = [memory](void*) {};
@@ -93,16 +102,17 @@ void Reducer::make_buckets(const DdpOptions& options) {
       parameter.bucket = b;
       parameter.gradient =
           torch::from_blob(static_cast<std::byte*>(memory.get()) + slice.offset * size_of(layout_[b].type),
-                           tensor.sizes(), tensor.strides(), keep, type);
+                           tensor.sizes(), tensor.strides(), keep, torch::dtype(type).device(device));
     }
     const auto elements = static_cast<std::int64_t>(layout_[b].elements);
-    live_.push_back({memory, {b, torch::from_blob(memory.get(), {elements}, keep, type)}, 0, {}});
+    const auto options = torch::dtype(type).device(device);
+    live_.push_back({memory, {b, torch::from_blob(memory.get(), {elements}, keep, options)}, 0, {}});
   }
   zero_grad();
 }
 
 void Reducer::zero_grad() {
-  for (std::size_t b = 0; b < live_.size(); ++b) std::memset(live_[b].memory.get(), 0, layout_[b].bytes());
+  for (LiveBucket& bucket : live_) bucket.view.gradients.zero_();
   for (Parameter& parameter : parameters_) {
     if (parameter.gradient.defined()) parameter.item.tensor.mutable_grad() = parameter.gradient;
   }
@@ -158,7 +168,8 @@ void Reducer::mark_ready(Parameter& parameter) {
 
 void Reducer::start_complete_buckets() {
   for (; next_ < live_.size() && live_[next_].pending == 0; ++next_) {
-    live_[next_].work = hook_->start(comm_, live_[next_].view);
+    GradientBucket& bucket = live_[next_].view;
+    live_[next_].work = side_.start(bucket.gradients.device(), [&] { return hook_->start(comm_, bucket); });
     stats_.reductions += 1;
     stats_.bytes += layout_[next_].bytes();
   }

@@ -12,6 +12,7 @@
 
 #include "training/ddp/bucket.h"
 #include "training/ddp/ddp.h"
+#include "training/streams.h"
 #include "training/tensors.h"
 
 namespace tutti::training {
@@ -52,7 +53,7 @@ class Reducer {
     std::shared_ptr<void> memory;
     GradientBucket view;
     std::size_t pending = 0;  // gradients still missing in the pass under way
-    Work work;
+    TensorWork work;
   };
 
   void make_buckets(const DdpOptions& options);
@@ -75,6 +76,7 @@ class Reducer {
   std::vector<Parameter> parameters_;  // in order of registration
   std::vector<Bucket> layout_;
   std::vector<LiveBucket> live_;
+  SideStream side_;  // of the exchanges, where gradients are on a device
   // UnusedParameters::fixed: what no rank uses, after the first pass of all; what this rank does not, after its own
   // first.
   bool unused_everywhere_is_known_ = false;

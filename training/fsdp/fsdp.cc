@@ -12,6 +12,7 @@
 #include "training/fsdp/unit.h"
 #include "training/fsdp/unit_turns.h"
 #include "training/replicas.h"
+#include "training/streams.h"
 
 namespace tutti::training {
 
@@ -33,6 +34,9 @@ struct FullyShardedDataParallel::State {
 
   FsdpOptions options;
   Communicator comm, reductions;  // reductions: of their own, so that gradients travel while parameters do
+  // Of all units' calls, where what travels is on a device.
+  const std::shared_ptr<SideStream> side = std::make_shared<SideStream>();
+  const std::shared_ptr<SideStream> reduction_side = std::make_shared<SideStream>();
   std::vector<std::unique_ptr<Unit>> units;
   std::vector<std::pair<std::size_t, std::size_t>> registration;  // the order of parameters: unit and place in it
   std::unique_ptr<UnitTurns> turns;
@@ -89,9 +93,11 @@ void FullyShardedDataParallel::State::fail(const std::string& what) const {
 
 void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
   const torch::Tensor& tensor = item.tensor;
-  if (!tensor.device().is_cpu() || tensor.layout() != torch::kStrided || !floating_type_of(tensor)) {
-    fail(fmt::format("parameter '{}' is a {} of {} on {}; expected a dense f32, f64, f16 or bf16 tensor on the CPU",
-                     item.name, c10::str(tensor.layout()), c10::toString(tensor.scalar_type()), tensor.device().str()));
+  const bool offloads = options.compute_device.has_value();
+  if (!can_travel(tensor) || !floating_type_of(tensor) || (offloads && !tensor.is_cpu())) {
+    fail(fmt::format("parameter '{}' is a {} of {} on {}; expected a dense f32, f64, f16 or bf16 tensor on the CPU{}",
+                     item.name, c10::str(tensor.layout()), c10::toString(tensor.scalar_type()), tensor.device().str(),
+                     offloads ? ", from where it is offloaded" : " or a CUDA device"));
   }
   if (!tensor.is_contiguous()) fail(fmt::format("parameter '{}' is not contiguous", item.name));
   torch::autograd::impl::materialize_autograd_meta(tensor);  // there is none, if it was never to be trained
@@ -111,9 +117,9 @@ void FullyShardedDataParallel::State::add_unit(UnitParameters plan) {
         std::move(item), comm.rank(), comm.size(),
         ShardedParameter::Options{type, options.compute_device, options.sharding != Sharding::zero3}));
   }
-  units.push_back(std::make_unique<Unit>(
-      plan.name, std::move(parameters), comm, reductions,
-      Unit::Options{options.sharding == Sharding::zero1, options.compute_device, options.reduce_type, call()}));
+  units.push_back(std::make_unique<Unit>(plan.name, std::move(parameters), comm, reductions,
+                                         Unit::Options{options.sharding == Sharding::zero1, options.compute_device,
+                                                       options.reduce_type, call(), side, reduction_side}));
 }
 
 FullyShardedDataParallel::FullyShardedDataParallel(torch::nn::Module& module, Communicator communicator,
@@ -218,7 +224,8 @@ torch::Tensor FullyShardedDataParallel::State::whole(std::size_t index, bool gra
   torch::Tensor own = torch::zeros({parameter.layout().piece()}, rows.options());
   own.narrow(0, 0, rows.numel()).copy_(rows.view({-1}));
   torch::Tensor all = torch::empty({own.numel() * comm.size()}, own.options());
-  comm.all_gather(own.data_ptr(), all.data_ptr(), static_cast<std::size_t>(own.numel()), *floating_type_of(own));
+  comm.all_gather(own.data_ptr(), all.data_ptr(), static_cast<std::size_t>(own.numel()), *floating_type_of(own),
+                  in_stream_of(own));
   return all.narrow(0, 0, parameter.whole().numel()).view(parameter.whole().sizes());
 }
 

@@ -96,7 +96,7 @@ struct FsdpOptions {
   std::optional<torch::ScalarType> compute_type = {};
   /// CPU offload: shards, their gradients and so the optimiser's state stay in host memory, where they travel; whole
   /// parameters, buffers, forward and backward are on this device. Gathers run ahead as ever, through pinned memory; a
-  /// gradient is waited for before it is sent. The module comes on the CPU. Undefined: all is on the CPU.
+  /// gradient is waited for before it is sent. The module comes on the CPU. Undefined: all is where the module is.
   std::optional<torch::Device> compute_device = {};
   /// The type in which gradients are added over the ranks. Undefined: the shard's (f32 for an f32 module).
   std::optional<torch::ScalarType> reduce_type = {};

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "training/memory/pool.h"
+#include "training/streams.h"
 
 namespace tutti::training {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 torch::Tensor alias(const torch::Tensor& memory, std::int64_t offset, at::IntArrayRef sizes) {
   auto* data = static_cast<std::byte*>(memory.data_ptr()) + offset * static_cast<std::int64_t>(memory.element_size());
   return torch::from_blob(
-      data, sizes, [memory](void*) {}, memory.scalar_type());
+      data, sizes, [memory](void*) {}, torch::dtype(memory.scalar_type()).device(memory.device()));
 }
 
 }  // namespace
@@ -35,7 +35,8 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const 
       lies_in_whole_(options.whole_stays && !options.compute_device && options.compute_type == whole_.scalar_type()) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor before = whole_.detach().contiguous();
-  const auto kind = before.options().dtype(options.compute_type).device(options.compute_device.value_or(torch::kCPU));
+  const auto kind =
+      before.options().dtype(options.compute_type).device(options.compute_device.value_or(before.device()));
   whole_.set_data(torch::empty_strided(before.sizes(), before.strides(), kind));
   storage_ = whole_.storage().unsafeGetStorageImpl();
   give_up_memory();
@@ -45,7 +46,7 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const 
     padded_shard_ = alias(flat_, rank * layout_.piece(), {layout_.piece()});
     alias(flat_, 0, before.sizes()).copy_(before);
   } else {
-    padded_shard_ = RegisteredPool::process()->empty({layout_.piece()}, before.scalar_type());
+    padded_shard_ = empty_to_travel({layout_.piece()}, before.scalar_type(), before.device());
     padded_shard_.zero_();
     const std::int64_t elements = layout_.own * layout_.row_elements;
     padded_shard_.narrow(0, 0, elements)
@@ -81,7 +82,7 @@ std::size_t ShardedParameter::gradient_bytes() const {
 void ShardedParameter::take_memory() {
   const std::int64_t elements = layout_.piece() * layout_.ranks;
   flat_ = options_.compute_device ? torch::empty({elements}, whole_.options().requires_grad(false))
-                                  : RegisteredPool::process()->empty({elements}, whole_.scalar_type());
+                                  : empty_to_travel({elements}, whole_.scalar_type(), whole_.device());
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
   storage->clear_data_ptr_access_error_msg_();
   auto* keep = new torch::Tensor(flat_);

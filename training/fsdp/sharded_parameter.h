@@ -35,7 +35,8 @@ class ShardedParameter {
     std::optional<torch::Device> compute_device;  // given: the whole is there, in memory of LibTorch
     bool whole_stays = false;
   };
-  /// Takes over the parameter of a module (on the CPU): from now on it has the type and the device to compute with.
+  /// Takes over the parameter of a module: from now on it has the type and the device to compute with. Its shard stays
+  /// where the parameter was.
   /// With `whole_stays`, and if both are its own, the shard lies inside the whole parameter, else in memory of its own.
   ShardedParameter(NamedTensor item, int rank, int ranks, const Options& options);
 

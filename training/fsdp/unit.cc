@@ -4,8 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "training/memory/pool.h"
-
 namespace tutti::training {
 namespace {
 
@@ -120,11 +118,9 @@ std::size_t Unit::reduced_bytes() const {
   return sum;
 }
 
-// Host memory, pinned where a device copies from it and to it meanwhile.
+// Of what travels. With offload that is host memory, pinned where a device copies from it and to it meanwhile.
 torch::Tensor Unit::block(std::int64_t elements, torch::ScalarType type) const {
-  if (!options_.compute_device || options_.compute_device->is_cpu()) {
-    return RegisteredPool::process()->empty({elements}, type);
-  }
+  if (!options_.compute_device || options_.compute_device->is_cpu()) return empty_to_travel({elements}, type, home());
   return torch::empty({elements}, torch::TensorOptions(type).pinned_memory(true));
 }
 
@@ -154,8 +150,10 @@ void Unit::start_gather() {
     part.send = gather_source(part);
     const bool direct = part.members.size() == 1 && !options_.compute_device;
     part.recv = direct ? first.flat() : block(part.piece * gather_comm_.size(), part.type);
-    part.work = gather_comm_.all_gather_async(part.send.data_ptr(), part.recv.data_ptr(), count_of(part.send),
-                                              *floating_type_of(part.send));
+    part.work = options_.side->start(part.send.device(), [&] {
+      return gather_comm_.all_gather_async(part.send.data_ptr(), part.recv.data_ptr(), count_of(part.send),
+                                           *floating_type_of(part.send), in_stream_of(part.send));
+    });
   }
 }
 
@@ -229,8 +227,11 @@ void Unit::start_reduction() {
                           part.send.data_ptr() == part.gradients[0].data_ptr();
     part.recv =
         in_place ? part.send.narrow(0, reduce_comm_.rank() * part.piece, part.piece) : block(part.piece, part.type);
-    part.work = reduce_comm_.reduce_scatter_async(part.send.data_ptr(), part.recv.data_ptr(), count_of(part.recv),
-                                                  *floating_type_of(part.recv), ReduceOp::avg, options_.call);
+    part.work = options_.reduction_side->start(part.send.device(), [&] {
+      return reduce_comm_.reduce_scatter_async(part.send.data_ptr(), part.recv.data_ptr(), count_of(part.recv),
+                                               *floating_type_of(part.recv), ReduceOp::avg,
+                                               in_stream_of(part.recv, options_.call));
+    });
   }
 }
 
@@ -241,8 +242,11 @@ bool Unit::is_reduced() const {
 void Unit::start_replica_mean(Communicator& replicas) {
   for (Part& part : reductions_) {
     part.work.wait();
-    part.work = replicas.all_reduce_async(part.recv.data_ptr(), part.recv.data_ptr(), count_of(part.recv),
-                                          *floating_type_of(part.recv), ReduceOp::avg, options_.call);
+    part.work = options_.reduction_side->start(part.recv.device(), [&] {
+      return replicas.all_reduce_async(part.recv.data_ptr(), part.recv.data_ptr(), count_of(part.recv),
+                                       *floating_type_of(part.recv), ReduceOp::avg,
+                                       in_stream_of(part.recv, options_.call));
+    });
   }
 }
 
@@ -260,7 +264,7 @@ void Unit::finish_reduction(const std::vector<bool>& unused) {
       if (unused[part.members[m]]) continue;
       const bool inside = options_.keep_whole_gradients && part.gradients[m].defined() &&
                           part.gradients[m].scalar_type() == parameter.type() && part.gradients[m].is_contiguous() &&
-                          part.gradients[m].is_cpu();
+                          part.gradients[m].device() == mean.device();
       if (inside) {
         parameter.add_gradient_inside(part.gradients[m], mean);
       } else {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "training/fsdp/sharded_parameter.h"
+#include "training/streams.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -26,6 +27,7 @@ class Unit {
     std::optional<torch::Device> compute_device;  // given: what travels lies in host memory, copied there and back
     std::optional<torch::ScalarType> reduce_type;
     CallOptions call;
+    std::shared_ptr<SideStream> side, reduction_side;  // of the gathers and of the reductions; units may share them
   };
 
   Unit(std::string name, std::vector<std::unique_ptr<ShardedParameter>> parameters, Communicator gathers,
@@ -68,12 +70,13 @@ class Unit {
     std::int64_t piece = 0;  // elements of each rank
     torch::Tensor send, recv;
     std::vector<torch::Tensor> gradients;  // whole ones, of the members; kept while they travel
-    Work work;
+    TensorWork work;
   };
   static std::vector<Part> make_parts(const std::vector<std::size_t>& members,
                                       const std::vector<torch::ScalarType>& types,
                                       const std::vector<std::unique_ptr<ShardedParameter>>& parameters);
   std::uint64_t shard_versions() const;
+  c10::Device home() const { return parameters_.front()->shard().device(); }  // where shards are
   torch::Tensor block(std::int64_t elements, torch::ScalarType type) const;
   torch::Tensor gather_source(Part& part);
   torch::Tensor reduction_source(Part& part);

@@ -40,6 +40,13 @@ std::uint64_t host_hash(const std::string& given) {
 
 }  // namespace
 
+int place_on_host(Communicator comm) {
+  const std::uint64_t mine = host_hash({});
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(&mine, all.data(), 1, DataType::u64);
+  return static_cast<int>(std::count(all.begin(), all.begin() + comm.rank(), mine));
+}
+
 MeshShape parse_mesh(std::string_view text, int ranks) {
   const auto fail = [&](const std::string& what) {
     refuse(fmt::format("mesh '{}': {}; expected dimensions such as 'dp=2,tp=2', of dp, fsdp, tp and pp", text, what));

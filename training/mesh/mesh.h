@@ -53,6 +53,9 @@ struct MeshPlace {
 MeshPlace place_of(const MeshShape& shape, int rank);
 int rank_at(const MeshShape& shape, const MeshPlace& place);
 
+/// Collective. How many of the lower ranks are on this rank's host.
+int place_on_host(Communicator comm);
+
 struct MeshOptions {
   bool tp_across_hosts = false;
   std::string host;  // what this rank calls its host; empty: found as above

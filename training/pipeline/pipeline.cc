@@ -12,6 +12,7 @@
 #include "training/hash.h"
 #include "training/pipeline/split_backward.h"
 #include "training/pipeline/transfers.h"
+#include "training/streams.h"
 #include "training/tensors.h"
 
 namespace tutti::training {
@@ -23,9 +24,16 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool can_travel(const torch::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.layout() == torch::kStrided && floating_type_of(tensor).has_value() &&
+bool can_be_sent(const torch::Tensor& tensor) {
+  return can_travel(tensor) && floating_type_of(tensor).has_value() &&
          tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions);
+}
+
+/// Where its parameters are; the CPU for one without any.
+c10::Device device_of_stage(const Stage& stage) {
+  const std::vector<torch::Tensor> parameters =
+      stage.module ? stage.module->parameters() : std::vector<torch::Tensor>();
+  return parameters.empty() ? c10::Device(torch::kCPU) : parameters.front().device();
 }
 
 }  // namespace
@@ -93,6 +101,8 @@ struct Pipeline::State {
     const int own = stage / schedule.ranks;
     return lives[static_cast<std::size_t>(own * schedule.micro_batches + micro_batch)];
   }
+  const Stage& stage(const Action& a) const { return stages[static_cast<std::size_t>(a.stage / schedule.ranks)]; }
+  c10::Device device_of(const Action& a) const { return devices[static_cast<std::size_t>(a.stage / schedule.ranks)]; }
   const std::vector<Action>& list() const { return schedule.actions[static_cast<std::size_t>(rank)]; }
 
   // Everything from here on happens inside run().
@@ -119,10 +129,10 @@ struct Pipeline::State {
     if (is_first(a.stage)) {
       here.input = (*inputs)[static_cast<std::size_t>(a.micro_batch)];
     } else {
-      if (!has_stage(a.stage - 1)) here.input = transfers.take(here.activation);
+      if (!has_stage(a.stage - 1)) here.input = transfers.take(here.activation).to(device_of(a));
       if (trains) here.input.requires_grad_(true);
     }
-    here.output = stages[static_cast<std::size_t>(a.stage / schedule.ranks)].forward(here.input);
+    here.output = stage(a).forward(here.input);
     result.peak_live = std::max(result.peak_live, ++live_count);
     if (is_last(a.stage)) {
       const torch::Tensor& target = (*targets)[static_cast<std::size_t>(a.micro_batch)];
@@ -141,10 +151,10 @@ struct Pipeline::State {
   }
 
   void check_output(const Action& a, const torch::Tensor& output) const {
-    if (!can_travel(output)) {
+    if (!can_be_sent(output)) {
       fail(
           fmt::format("stage {} gave a tensor of type {} with {} dimensions on {} for micro-batch {}; expected a dense "
-                      "CPU tensor of f32, f64, f16 or bf16 of at most {} dimensions",
+                      "tensor of f32, f64, f16 or bf16 of at most {} dimensions on the CPU or a CUDA device",
                       a.stage, c10::toString(output.scalar_type()), output.dim(), output.device().str(), a.micro_batch,
                       Transfers::kMaxDimensions));
     }
@@ -157,7 +167,7 @@ struct Pipeline::State {
   torch::Tensor incoming_gradient(const Action& a, Live& here) {
     if (is_last(a.stage)) return {};
     if (has_stage(a.stage + 1)) return std::exchange(here.output_gradient, {});
-    return transfers.take(here.gradient);
+    return transfers.take(here.gradient).to(here.output.device());
   }
 
   void hand_on(const Action& a, Live& here, torch::Tensor gradient) {
@@ -218,6 +228,7 @@ struct Pipeline::State {
       case backward_input: run_backward_input(a); break;
       default: run_backward_weight(a); break;
     }
+    wait_for(device_of(a));
     result.measured.push_back({a, start, now_seconds()});
   }
 
@@ -247,7 +258,7 @@ struct Pipeline::State {
       if (!gradient.defined()) gradient = torch::zeros_like(tied.parameter);
       torch::Tensor sum = gradient.contiguous();
       tied.comm.all_reduce(sum.data_ptr(), sum.data_ptr(), static_cast<std::size_t>(sum.numel()),
-                           *floating_type_of(sum), ReduceOp::sum, in_rank_order);
+                           *floating_type_of(sum), ReduceOp::sum, in_stream_of(sum, in_rank_order));
       if (!sum.is_same(gradient)) gradient.copy_(sum);
       if (tied.before.defined()) gradient.add_(tied.before);
       tied.before.reset();
@@ -256,6 +267,8 @@ struct Pipeline::State {
 
   void run() {
     torch::AutoGradMode mode(trains);
+    devices.clear();
+    for (const Stage& each : stages) devices.push_back(device_of_stage(each));
     check_batches();
     if (trains) {
       torch::NoGradGuard no_grad;
@@ -308,7 +321,8 @@ struct Pipeline::State {
   const std::vector<torch::Tensor>* inputs = nullptr;
   const std::vector<torch::Tensor>* targets = nullptr;
   double total_weight = 0;
-  std::vector<Live> lives;  // by own stage, then micro-batch
+  std::vector<Live> lives;           // by own stage, then micro-batch
+  std::vector<c10::Device> devices;  // of the own stages
   int live_count = 0;
   const Action* current = nullptr;
   PipelineRun result;
@@ -322,7 +336,7 @@ Pipeline::Pipeline(Pipeline&&) noexcept = default;
 Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
 
 void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
-  const bool usable = can_travel(parameter) && parameter.is_contiguous();
+  const bool usable = can_be_sent(parameter) && parameter.is_contiguous();
   const std::string text = usable ? to_text(shape_of(parameter)) : std::string();
   const std::uint64_t mine = usable ? ByteHash::of(text.data(), text.size()) : 0;
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(sharers.size()));
@@ -330,11 +344,12 @@ void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
   for (std::size_t other = 0; other < hashes.size(); ++other) {
     if (hashes[other] != 0 && hashes[other] == hashes[0]) continue;
     throw Error(Code::invalid_argument,
-                fmt::format("Pipeline: tie: the parameter of rank {} of the sharers is not a contiguous CPU tensor of "
+                fmt::format("Pipeline: tie: the parameter of rank {} of the sharers is not a contiguous tensor of "
                             "f32, f64, f16 or bf16 with rank 0's shape and type",
                             other));
   }
-  sharers.broadcast(parameter.data_ptr(), parameter.data_ptr(), parameter.nbytes(), DataType::u8, 0);
+  sharers.broadcast(parameter.data_ptr(), parameter.data_ptr(), parameter.nbytes(), DataType::u8, 0,
+                    in_stream_of(parameter));
   state_->ties.push_back({std::move(parameter), std::move(sharers), {}});
 }
 

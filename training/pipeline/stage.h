@@ -14,9 +14,10 @@
 namespace tutti::training {
 
 /// A part of the model: an ordinary module that knows nothing of ranks.
-/// forward: any tensor in the first stage, in the others what the stage before gave; out comes a dense CPU tensor of
-///   f32, f64, f16 or bf16 of at most 8 dimensions, with the same shape for each micro-batch. (The last stage's output
-///   goes to the loss only and may be anything.) It must not change its input in place.
+/// forward: any tensor in the first stage, in the others what the stage before gave, on the device of the module's
+///   parameters; out comes a dense tensor of f32, f64, f16 or bf16 of at most 8 dimensions, with the same shape for
+///   each micro-batch. (The last stage's output goes to the loss only and may be anything.) It must not change its
+///   input in place.
 struct Stage {
   std::shared_ptr<torch::nn::Module> module;
   std::function<torch::Tensor(const torch::Tensor&)> forward;

@@ -6,6 +6,9 @@
 // this object and are started by the next call.
 // Memory: what is sent is copied into a block of RegisteredPool::process(), which is kept until it has gone; what is
 // received lies in such blocks. Between processes this costs less than the staging of other memory.
+// Tensors on a device go by way of such blocks, too: a communicator carries out a device's messages in the order of
+// their
+//   calls, and a schedule's sends and receives need not fit each other in that order. They come on the CPU.
 // Errors: those of the communicator.
 #pragma once
 
@@ -41,7 +44,7 @@ class Transfers {
   const TensorShape* shape(int edge) const;
   void forget_shapes() { shapes_.clear(); }
 
-  /// Dense CPU tensors of f32, f64, f16 or bf16; of the edge's shape, when that is known.
+  /// Dense tensors of f32, f64, f16 or bf16; of the edge's shape, when that is known.
   void send(const torch::Tensor& tensor, int edge, int peer);
   Ticket recv(int edge, int peer);
   /// Until it has come.

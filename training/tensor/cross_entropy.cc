@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "training/abort.h"
+#include "training/streams.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -42,7 +43,7 @@ struct CrossEntropySum : torch::autograd::Function<CrossEntropySum> {
     if (comm.size() > 1) {
       all = torch::empty({comm.size(), 3, logits.size(0)}, own.options());
       comm.all_gather(own.data_ptr(), all.data_ptr(), static_cast<std::size_t>(own.numel()),
-                      wide == torch::kFloat64 ? DataType::f64 : DataType::f32);
+                      wide == torch::kFloat64 ? DataType::f64 : DataType::f32, in_stream_of(own));
     }
     const torch::Tensor top = all.select(1, 0).amax(0);
     const torch::Tensor total = (all.select(1, 1) * (all.select(1, 0) - top).exp_()).sum(0);

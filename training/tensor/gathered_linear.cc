@@ -50,8 +50,9 @@ struct GatheredLinear : torch::autograd::Function<GatheredLinear> {
 
 /// As autocast would, had it seen the linear layer.
 torch::Tensor cast(const torch::Tensor& tensor) {
-  if (!at::autocast::is_autocast_enabled(at::kCPU)) return tensor;
-  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), tensor, at::kCPU);
+  const c10::DeviceType device = tensor.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return tensor;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
 }
 
 }  // namespace

@@ -2,14 +2,14 @@
 
 #include <vector>
 
-#include "training/memory/pool.h"
+#include "training/streams.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
 namespace {
 
 torch::Tensor registered(at::IntArrayRef sizes, const torch::Tensor& like) {
-  return RegisteredPool::process()->empty(sizes, like.scalar_type());
+  return empty_to_travel(sizes, like.scalar_type(), like.device());
 }
 
 torch::Tensor registered_copy(const torch::Tensor& x) { return registered(x.sizes(), x).copy_(x); }
@@ -35,7 +35,7 @@ torch::Tensor InFlight::wait() {
 torch::Tensor RegionGroup::all_reduce(const torch::Tensor& x, const char* call) {
   const DataType type = data_type_of(x, comm, named(call));
   const torch::Tensor out = registered_copy(x);
-  comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type);
+  comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type, ReduceOp::sum, in_stream_of(out));
   return out;
 }
 
@@ -45,7 +45,7 @@ std::unique_ptr<InFlight> RegionGroup::all_gather(const torch::Tensor& x, const 
   sizes.insert(sizes.begin(), comm.size());
   torch::Tensor out = registered(sizes, x);
   const torch::Tensor own = out.select(0, comm.rank()).copy_(x);
-  Work work = comm.all_gather_async(own.data_ptr(), out.data_ptr(), count_of(own), type);
+  Work work = comm.all_gather_async(own.data_ptr(), out.data_ptr(), count_of(own), type, in_stream_of(own));
   return std::make_unique<InFlight>(std::move(work), torch::Tensor(), std::move(out));
 }
 
@@ -55,7 +55,8 @@ std::unique_ptr<InFlight> RegionGroup::reduce_scatter(const torch::Tensor& x, co
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes[0] /= comm.size();
   torch::Tensor out = registered(sizes, x);  // not a part of `in`: that would keep all of it alive
-  Work work = comm.reduce_scatter_async(in.data_ptr(), out.data_ptr(), count_of(out), type);
+  Work work =
+      comm.reduce_scatter_async(in.data_ptr(), out.data_ptr(), count_of(out), type, ReduceOp::sum, in_stream_of(out));
   return std::make_unique<InFlight>(std::move(work), std::move(in), std::move(out));
 }
 

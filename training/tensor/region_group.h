@@ -2,7 +2,8 @@
 // Part of regions.cc and gathered_linear.cc; a user never sees it.
 //
 // Both ends of each call lie in blocks of RegisteredPool::process(): a copy into one costs a fraction of what the
-// library's staging of other memory between processes does.
+// library's staging of other memory between processes does. Tensors on a device stay there, and the calls are the
+// current stream's.
 #pragma once
 
 #include <torch/torch.h>

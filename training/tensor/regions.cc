@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "training/abort.h"
+#include "training/streams.h"
 #include "training/tensor/region_group.h"
 #include "training/tensors.h"
 
@@ -117,9 +118,10 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
 }  // namespace
 
 DataType data_type_of(const torch::Tensor& tensor, const Communicator& comm, const std::string& who) {
-  if (!tensor.device().is_cpu() || tensor.layout() != torch::kStrided) {
+  if (!can_travel(tensor)) {
     fail_on_all(comm,
-                fmt::format("{}: the tensor is on {}; only dense CPU tensors can be used", who, tensor.device().str()));
+                fmt::format("{}: the tensor is a {} on {}; only dense tensors on the CPU or a CUDA device can be used",
+                            who, c10::str(tensor.layout()), tensor.device().str()));
   }
   if (const std::optional<DataType> type = floating_type_of(tensor)) return *type;
   fail_on_all(comm, fmt::format("{}: the tensor is of type {}; it can be f32, f64, f16 or bf16", who,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "training/abort.h"
+#include "training/streams.h"
 #include "training/tensor/regions.h"
 
 namespace tutti::training {
@@ -59,7 +60,8 @@ torch::Tensor take_slice(const torch::Tensor& whole, const Cut& cut, const Commu
   }
   torch::Tensor slice =
       torch::empty(sizes_with(whole.sizes(), cut.dim, (extent + padding) / size), whole.options().requires_grad(false));
-  ranks.scatter(packed.defined() ? packed.data_ptr() : nullptr, slice.data_ptr(), count_of(slice), type, 0);
+  ranks.scatter(packed.defined() ? packed.data_ptr() : nullptr, slice.data_ptr(), count_of(slice), type, 0,
+                in_stream_of(slice));
   return slice;
 }
 
@@ -73,7 +75,7 @@ torch::Tensor join_slices(const torch::Tensor& slice, const Cut& cut, const Comm
   const Extents e = extents_of(slice.sizes(), extent, cut, ranks.size());
   const torch::Tensor packed =
       torch::empty({e.ranks, e.before, e.groups, e.part, e.after}, in.options().requires_grad(false));
-  ranks.all_gather(in.data_ptr(), packed.data_ptr(), count_of(in), type);
+  ranks.all_gather(in.data_ptr(), packed.data_ptr(), count_of(in), type, in_stream_of(in));
   const torch::Tensor whole =
       packed.permute({1, 2, 0, 3, 4}).contiguous().view(sizes_with(slice.sizes(), cut.dim, extent));
   return cut.extent > 0 && cut.extent < extent ? whole.narrow(cut.dim, 0, cut.extent).contiguous() : whole;
@@ -83,7 +85,7 @@ torch::Tensor take_copy(const torch::Tensor& whole, const Communicator& comm, co
   Communicator ranks = comm;
   const DataType type = data_type_of(whole, comm, layer);
   const torch::Tensor copy = whole.detach().clone(at::MemoryFormat::Contiguous);
-  ranks.broadcast(copy.data_ptr(), copy.data_ptr(), count_of(copy), type, 0);
+  ranks.broadcast(copy.data_ptr(), copy.data_ptr(), count_of(copy), type, 0, in_stream_of(copy));
   return copy;
 }
 
