@@ -71,6 +71,28 @@ TEST(TrainVision, VitUnderDdpEqualsOneProcessToTheBit) {
   expect_good("--ranks 2 --check" + kVit, {"check: 2 ranks and one process have the same losses"});
 }
 
+/// 50 samples on 2 ranks, 2 x 8 rows each: steps of 32 and 18, in the last of which the second micro-batch has a row.
+TEST(TrainVision, AccumulationAndShortTypesEqualOneProcessToTheBit) {
+  for (const std::string how : {"--accumulate 2", "--accumulate 2 --precision bf16", "--precision fp16"}) {
+    expect_good("--ranks 2 --check " + how + kResNet, {"check: 2 ranks and one process have the same losses"});
+  }
+  expect_good("--ranks 2 --parallel fsdp --accumulate 2 --precision fp16 --check" + kVit,
+              {"check: 2 ranks and one process have the same losses"});
+  expect_good("--ranks 2 --parallel pipeline --precision bf16 --check" + kVit,
+              {"check: 2 ranks and one process have the same losses"});
+}
+
+TEST(TrainVision, WhatDoesNotGoTogetherIsOneSentence) {
+  const auto refusal = [](const std::string& arguments) {
+    const Outcome outcome = run(arguments + kVit);
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
+    return outcome.output;
+  };
+  EXPECT_THAT(refusal("--device cuda"), HasSubstr("use --device cpu"));
+  EXPECT_THAT(refusal("--ranks 2 --parallel pipeline --accumulate 2"), HasSubstr("expected --micro-batches"));
+  EXPECT_THAT(refusal("--ranks 2 --parallel pipeline --precision fp16"), HasSubstr("expected bf16 or fp32"));
+}
+
 TEST(TrainVision, BothModelsUnderFsdpEqualOneProcessToTheBit) {
   expect_good("--ranks 2 --parallel fsdp --check" + kResNet,
               {"check: 2 ranks and one process have the same losses", "rank 0 holds"});

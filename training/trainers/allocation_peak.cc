@@ -18,8 +18,10 @@ constexpr int kErrorsOnly = 2;  // of glog's levels
 }  // namespace
 
 struct AllocationPeak::Counter : c10::MemoryReportingInfoBase {
+  explicit Counter(c10::DeviceType kind) : counted(kind) {}
+
   void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t, c10::Device device) override {
-    if (!device.is_cpu()) return;
+    if (device.type() != counted) return;
     const std::lock_guard lock(mutex);
     if (bytes > 0) {
       live[pointer] = bytes;
@@ -32,13 +34,14 @@ struct AllocationPeak::Counter : c10::MemoryReportingInfoBase {
   }
   bool memoryProfilingEnabled() const override { return true; }
 
+  const c10::DeviceType counted;
   std::mutex mutex;
   std::unordered_map<void*, std::int64_t> live;
   std::int64_t now = 0, peak = 0;
 };
 
-AllocationPeak::AllocationPeak()
-    : counter_(std::make_shared<Counter>()),
+AllocationPeak::AllocationPeak(c10::DeviceType device)
+    : counter_(std::make_shared<Counter>(device)),
       log_level_(std::exchange(FLAGS_caffe2_log_level, kErrorsOnly)),
       guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
 AllocationPeak::~AllocationPeak() { FLAGS_caffe2_log_level = log_level_; }

@@ -4,7 +4,8 @@
 //   loss(model->forward(x), y).backward();
 //   peak.bytes();     // activations and what else forward and backward made: gradients on their way, temporaries
 //
-// Counts what LibTorch's CPU allocator gives to this thread (and to the backward passes it starts) while the object
+// Counts what LibTorch's allocator for a kind of device gives to this thread (and to the backward passes it starts)
+// while the object
 //   lives, less what of it was given back; not what was there before, nor memory of others (tutti::allocate: buckets
 //   and gathered parameters; scratch of matrix libraries). Exact, and the same in every run of the same code.
 // Cost: a locked look-up for each tensor made or freed; use it for a step or two. Threads: of one.
@@ -21,7 +22,7 @@ namespace tutti::training {
 
 class AllocationPeak {
  public:
-  AllocationPeak();
+  explicit AllocationPeak(c10::DeviceType device = c10::kCPU);
   ~AllocationPeak();
   AllocationPeak(const AllocationPeak&) = delete;
   AllocationPeak& operator=(const AllocationPeak&) = delete;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include "training/trainers/device.h"
+#include "training/trainers/recipe.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -124,16 +126,14 @@ void add_options(CLI::App& app, GptCommand& command) {
       "Activations: the most bytes that tensors made in one step's forward and backward took at once, temporaries\n"
       "included, counted at LibTorch's CPU allocator.\n"
       "Hidden: what a step's communication takes by itself, afterwards, less what the rank that waited least waited\n"
-      "for it. Tensor parallel layers hide nothing, and the time that they wait is not in 'communication'.");
+      "for it. Tensor parallel layers hide nothing, and the time that they wait is not in 'communication'. With "
+      "--device\n"
+      "cuda a device waits, not a rank, and what is hidden is not measured; activations are counted at its allocator.");
 }
 
 void interpret(GptCommand& command, int ranks) {
   GptRunOptions& run = command.run;
-  if (command.device == "cuda") {
-    refuse(torch::cuda::is_available()
-               ? "--device cuda: parallel training takes CPU tensors only, so far; use --device cpu"
-               : "--device cuda: this LibTorch has no CUDA device; use --device cpu");
-  }
+  check_device("train_gpt", command.device, command.backend);
   const std::string& way = command.parallel;
   if (command.mesh.empty()) {
     MeshShape& mesh = run.mesh;
@@ -154,9 +154,7 @@ void interpret(GptCommand& command, int ranks) {
     }
   }
   run.sharding = way == "zero1" ? Sharding::zero1 : way == "zero2" ? Sharding::zero2 : Sharding::zero3;
-  run.precision = command.precision == "fp32"   ? Precision::fp32
-                  : command.precision == "bf16" ? Precision::bf16
-                                                : Precision::fp16;
+  run.precision = precision_of(command.precision);
   run.exchange = command.exchange == "auto"   ? Exchange::automatic
                  : command.exchange == "last" ? Exchange::last
                                               : Exchange::every_pass;

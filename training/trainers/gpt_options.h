@@ -34,14 +34,15 @@ struct GptRunOptions {
   bool deterministic = false;
   MeshShape mesh;
   Sharding sharding = Sharding::zero3;  // over mesh.fsdp
-  bool offload = false;                 // with zero3: shards stay in host memory, the way of FsdpOptions::compute_device
+  bool offload = false;  // with zero3: shards stay in host memory, the way of FsdpOptions::compute_device
   Exchange exchange = Exchange::automatic;
   Precision precision = Precision::fp32;
-  int checkpoint_every = 0;        // activation checkpointing: of block 0, N, 2N, ...; 0: none
-  bool sequence_parallel = false;  // of tensor parallelism
-  std::string schedule = "1f1b";   // of a pipeline, as are the next two
-  int micro_batches = 4;           // per run
-  int stages_per_rank = 1;         // 2 or more: with "interleaved" only
+  torch::Device device = torch::kCPU;  // of tensors; with `offload` of what is computed with
+  int checkpoint_every = 0;            // activation checkpointing: of block 0, N, 2N, ...; 0: none
+  bool sequence_parallel = false;      // of tensor parallelism
+  std::string schedule = "1f1b";       // of a pipeline, as are the next two
+  int micro_batches = 4;               // per run
+  int stages_per_rank = 1;             // 2 or more: with "interleaved" only
 
   bool pipelined() const { return mesh.pp > 1; }
   /// Backward passes that one step accumulates.

@@ -42,7 +42,7 @@ class Run {
         sampler_(text.train(), options.model.context, options.seed),
         strategy_(make_strategy(options, mesh)),
         optimizer_(make_optimizer(strategy_->trained())),
-        scaler_(make_scaler(options, {mesh.dp(), mesh.fsdp(), mesh.tp(), mesh.pp()})) {
+        scaler_(make_scaler(options.precision, {mesh.dp(), mesh.fsdp(), mesh.tp(), mesh.pp()})) {
     result_.data_ranks = options.mesh.data_ranks();
   }
 
@@ -70,7 +70,7 @@ class Run {
     const std::uint64_t sent = strategy_->bytes_sent();
     const auto rows = [&](int micro) { return rows_of(options_, sampler_, step, micro, mesh_.data_rank()); };
     if (step == std::min(kMemoryStep, options_.steps - 1)) {
-      const AllocationPeak peak;
+      const AllocationPeak peak(options_.device.type());
       local_.push_back(strategy_->backward(rows, scaler_));
       cost_.activations = static_cast<double>(peak.bytes());
     } else {
@@ -136,7 +136,8 @@ class Run {
     report.ranks = gather_costs(cost_, mesh_.world());
     report.step_seconds = total_seconds_ / options_.steps;
     report.wait_seconds = least_wait_ / options_.steps;
-    const std::vector<RepeatedCall> calls = strategy_->communication();
+    std::vector<RepeatedCall> calls;  // none on a device, where it is not the host that waits
+    if (options_.device.is_cpu()) calls = strategy_->communication();
     if (!calls.empty()) report.alone_seconds = time_alone(calls, mesh_.world());
     for (const RepeatedCall& call : calls) {
       if (!call.overlapped) report.wait_seconds += time_alone({call}, mesh_.world());

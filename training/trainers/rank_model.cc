@@ -24,12 +24,13 @@ int recomputed_blocks(const GptRunOptions& options, int begin, int end) {
 
 RankModel make_rank_model(const GptRunOptions& options, const Mesh& mesh) {
   Gpt whole = make_gpt(options);
+  if (!options.offload) whole->to(options.device);
   RankModel result;
   const auto finish = [&](auto model) {
     checkpoint_blocks(model, options.checkpoint_every);
     result.module = model.ptr();
-    result.loss = [model, precision = options.precision](const Batch& batch) mutable {
-      const PrecisionGuard guard(precision);
+    result.loss = [model, precision = options.precision, device = options.device](const Batch& batch) mutable {
+      const PrecisionGuard guard(precision, device);
       return model->loss(batch.input, batch.target);
     };
   };

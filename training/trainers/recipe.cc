@@ -43,21 +43,32 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
   for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
 
-PrecisionGuard::PrecisionGuard(Precision precision) {
+PrecisionGuard::PrecisionGuard(Precision precision, torch::Device device) {
   if (precision != Precision::fp32) {
-    autocast_.emplace(precision == Precision::bf16 ? torch::kBFloat16 : torch::kFloat16);
+    autocast_.emplace(precision == Precision::bf16 ? torch::kBFloat16 : torch::kFloat16, device.type());
   }
 }
 
-GradScaler make_scaler(const GptRunOptions& options, std::vector<Communicator> communicators) {
+GradScaler make_scaler(Precision precision, std::vector<Communicator> communicators) {
   GradScalerOptions scaling;
-  scaling.enabled = options.precision == Precision::fp16;
+  scaling.enabled = precision == Precision::fp16;
   return GradScaler(scaling, std::move(communicators));
+}
+
+Precision precision_of(const std::string& word) {
+  return word == "fp32" ? Precision::fp32 : word == "bf16" ? Precision::bf16 : Precision::fp16;
+}
+
+float mean_of(const std::vector<torch::Tensor>& losses) {
+  double sum = 0;
+  for (const torch::Tensor& loss : losses) sum += loss.item<float>();
+  return static_cast<float>(sum / static_cast<double>(losses.size()));
 }
 
 Batch rows_of(const GptRunOptions& options, const BatchSampler& sampler, int step, int micro, int data_rank) {
   const int first = (micro * options.mesh.data_ranks() + data_rank) * options.batch;
-  return sampler.batch(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(first), options.batch);
+  const Batch rows = sampler.batch(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(first), options.batch);
+  return {rows.input.to(options.device), rows.target.to(options.device)};
 }
 
 }  // namespace tutti::training

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "training/data/text.h"
@@ -15,7 +16,7 @@
 
 namespace tutti::training {
 
-/// The same parameters wherever it is called.
+/// The same parameters wherever it is called. On the CPU.
 Gpt make_gpt(const GptRunOptions& options);
 
 /// AdamW: weight decay for matrices, none for biases and norms.
@@ -28,16 +29,22 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
 /// Autocast as options.precision wants it, for as long as it lives.
 class PrecisionGuard {
  public:
-  explicit PrecisionGuard(Precision precision);
+  PrecisionGuard(Precision precision, torch::Device device);
 
  private:
   std::optional<Autocast> autocast_;
 };
 
 /// Scales losses for fp16, does nothing else otherwise.
-GradScaler make_scaler(const GptRunOptions& options, std::vector<Communicator> communicators);
+GradScaler make_scaler(Precision precision, std::vector<Communicator> communicators);
 
-/// The rows of data rank `data_rank` in micro-batch `micro` of a step.
+/// Of --precision's words.
+Precision precision_of(const std::string& word);
+
+/// Their mean, added in f64. On a device this waits for the last of them.
+float mean_of(const std::vector<torch::Tensor>& losses);
+
+/// The rows of data rank `data_rank` in micro-batch `micro` of a step, on the device of the options.
 Batch rows_of(const GptRunOptions& options, const BatchSampler& sampler, int step, int micro, int data_rank);
 
 }  // namespace tutti::training

@@ -169,14 +169,16 @@ class PipelineStrategy : public Strategy {
  private:
   std::vector<Stage> make_stages() {
     Gpt whole = make_gpt(options_);
+    whole->to(options_.device);
     part_ = std::make_shared<torch::nn::Module>("stages of a rank");
     std::vector<Stage> stages;
     const auto add = [&](auto stage) {
       checkpoint_blocks(stage, options_.checkpoint_every);
       if (stage->token_weight().defined()) token_ = stage->token_weight();
       part_->register_module("stage" + std::to_string(stages.size()), stage.ptr());
-      stages.push_back({stage.ptr(), [stage, precision = options_.precision](const torch::Tensor& x) mutable {
-                          const PrecisionGuard guard(precision);
+      stages.push_back({stage.ptr(), [stage, precision = options_.precision,
+                                      device = options_.device](const torch::Tensor& x) mutable {
+                          const PrecisionGuard guard(precision, device);
                           return stage->forward(x);
                         }});
     };
@@ -198,9 +200,9 @@ class PipelineStrategy : public Strategy {
 
   PipelineLoss loss() const {
     PipelineLoss loss = mesh_.shape().tp > 1 ? tensor_parallel_gpt_loss(options_.model, mesh_.tp()) : gpt_loss();
-    loss.value = [value = loss.value, precision = options_.precision](const torch::Tensor& logits,
-                                                                      const torch::Tensor& targets) {
-      const PrecisionGuard guard(precision);
+    loss.value = [value = loss.value, precision = options_.precision, device = options_.device](
+                     const torch::Tensor& logits, const torch::Tensor& targets) {
+      const PrecisionGuard guard(precision, device);
       return value(logits, targets);
     };
     return loss;

@@ -4,6 +4,7 @@
 
 #include "training/ddp/ddp.h"
 #include "training/trainers/rank_model.h"
+#include "training/trainers/recipe.h"
 #include "training/trainers/strategy.h"
 
 namespace tutti::training {
@@ -19,15 +20,15 @@ class Replicated : public Strategy {
 
   float backward(const std::function<Batch(int micro)>& rows, GradScaler& scaler) override {
     ddp_.zero_grad();
-    double loss = 0;
+    std::vector<torch::Tensor> losses;
     for (int pass = 0; pass < options_.passes(); ++pass) {
       std::optional<DistributedDataParallel::NoSync> guard;
       if (pass + 1 < options_.passes() && !options_.exchanges_every_pass()) guard.emplace(ddp_.no_sync());
       const torch::Tensor mean = model_.loss(rows(pass));
       (scaler.scale(mean) / options_.passes()).backward();
-      loss += mean.item<float>();
+      losses.push_back(mean.detach());
     }
-    return static_cast<float>(loss / options_.passes());
+    return mean_of(losses);
   }
 
   std::vector<torch::Tensor> trained() const override {

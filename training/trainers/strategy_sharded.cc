@@ -4,6 +4,7 @@
 
 #include "training/fsdp/fsdp.h"
 #include "training/trainers/rank_model.h"
+#include "training/trainers/recipe.h"
 #include "training/trainers/strategy.h"
 
 namespace tutti::training {
@@ -33,16 +34,16 @@ class Sharded : public Strategy {
 
   float backward(const std::function<Batch(int micro)>& rows, GradScaler& scaler) override {
     fsdp_->zero_grad();
-    double loss = 0;
+    std::vector<torch::Tensor> losses;
     for (int pass = 0; pass < options_.passes(); ++pass) {
       std::optional<FullyShardedDataParallel::NoSync> guard;
       if (pass + 1 < options_.passes() && !options_.exchanges_every_pass()) guard.emplace(fsdp_->no_sync());
       const torch::Tensor mean = model_.loss(rows(pass));
       (scaler.scale(mean) / options_.passes()).backward();
-      loss += mean.item<float>();
+      losses.push_back(mean.detach());
     }
     ++steps_;
-    return static_cast<float>(loss / options_.passes());
+    return mean_of(losses);
   }
 
   std::vector<torch::Tensor> trained() const override { return fsdp_->parameters(); }
@@ -99,7 +100,7 @@ class Sharded : public Strategy {
     fsdp.sharding = options_.sharding;
     fsdp.deterministic = options_.deterministic;
     if (options_.mesh.dp > 1) fsdp.replicas = mesh_.dp();
-    if (options_.offload) fsdp.compute_device = torch::kCPU;
+    if (options_.offload) fsdp.compute_device = options_.device;
     return fsdp;
   }
 

@@ -21,6 +21,7 @@
 #include "base/launch_local.h"
 #include "training/pipeline/timeline.h"
 #include "training/trainers/check.h"
+#include "training/trainers/device.h"
 #include "training/trainers/gpt_command.h"
 #include "training/trainers/gpt_run.h"
 #include "training/trainers/launch.h"
@@ -75,11 +76,11 @@ void introduce(const GptCommand& command, int ranks, const ByteText& text) {
   const GptRunOptions& run = command.run;
   const std::string& way = command.parallel;
   std::printf(
-      "train_gpt: %d rank%s, %s%s over %s, %zu bytes of text, batch %d x %d x %d bytes, %d torch thread%s per "
+      "train_gpt: %d rank%s on %s, %s%s over %s, %zu bytes of text, batch %d x %d x %d bytes, %d torch thread%s per "
       "rank\n",
-      ranks, ranks == 1 ? "" : "s", to_text(run.mesh).c_str(), way.empty() ? "" : (" by " + way).c_str(),
-      command.backend.c_str(), text.train().size(), run.mesh.data_ranks(), run.batch * run.passes(), run.model.context,
-      torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s");
+      ranks, ranks == 1 ? "" : "s", command.device.c_str(), to_text(run.mesh).c_str(),
+      way.empty() ? "" : (" by " + way).c_str(), command.backend.c_str(), text.train().size(), run.mesh.data_ranks(),
+      run.batch * run.passes(), run.model.context, torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s");
   std::fflush(stdout);
 }
 
@@ -95,6 +96,7 @@ int run_rank(GptCommand command) {
   const int rank = comm.rank(), ranks = comm.size();
   interpret(command, ranks);
   torch::set_num_threads(threads_of_each(command.threads, ranks));
+  command.run.device = choose_device(command.device, comm, options.deterministic);
 
   std::optional<Progress> progress;
   std::string csv = command.csv;

@@ -16,8 +16,10 @@
 
 #include "base/launch_local.h"
 #include "training/abort.h"
+#include "training/trainers/device.h"
 #include "training/trainers/launch.h"
 #include "training/trainers/progress.h"
+#include "training/trainers/recipe.h"
 #include "training/trainers/vision_run.h"
 
 namespace tutti::training {
@@ -28,7 +30,7 @@ struct Arguments {
   int ranks = 1;
   int threads = 0;
   std::string parallel = "ddp";
-  std::string backend = "tutti";
+  std::string backend = "tutti", device = "cpu", precision = "fp32";
   std::string end;
   std::string data, draw = "shapes";
   int images = 4000, test_images = 1000;
@@ -50,12 +52,18 @@ void add_options(CLI::App& app, Arguments& arguments) {
       ->check(CLI::IsMember({"ddp", "fsdp", "pipeline"}));
   add("--backend", arguments.backend, "What runs the collectives")
       ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}));
+  add("--device", arguments.device, "Where tensors are")->check(CLI::IsMember({"cpu", "cuda"}));
+  add("--precision", arguments.precision,
+      "bf16, fp16: autocast, with a scaled loss for fp16 (not of a pipeline); weights stay fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   add("--data", arguments.data, "Folder with MNIST's or CIFAR-10's files, by their usual names");
   add("--draw", arguments.draw, "Without --data: what is drawn")->check(CLI::IsMember({"shapes", "digits"}));
   add("--images", arguments.images, "Drawn images to train on")->check(positive);
   add("--test-images", arguments.test_images, "Drawn images to test with")->check(positive);
   add("--epochs", run.epochs, "Times that every image is seen")->check(positive);
-  add("--batch", run.batch, "Rows per step of each rank, or of each micro-batch of a pipeline")->check(positive);
+  add("--batch", run.batch, "Rows of each rank's micro-batch")->check(positive);
+  add("--accumulate", run.accumulate, "Micro-batches per step of each rank; a pipeline has --micro-batches")
+      ->check(positive);
   add("--end", arguments.end,
       "An epoch's last step: true numbers of rows, filled up, or left out (default: uneven with "
       "ddp, else drop)")
@@ -119,6 +127,8 @@ int run_rank(Arguments arguments) {
   Communicator comm = Communicator::from_environment(options);
   const int rank = comm.rank(), ranks = comm.size();
   torch::set_num_threads(threads_of_each(arguments.threads, ranks));
+  arguments.run.device = choose_device(arguments.device, comm, options.deterministic);
+  arguments.run.precision = precision_of(arguments.precision);
 
   std::optional<Progress> progress;
   std::string csv = arguments.csv;
@@ -130,10 +140,10 @@ int run_rank(Arguments arguments) {
                                      .unit = "images",
                                      .csv = csv,
                                      .json_lines = arguments.json_lines});
-    std::printf("train_vision: %s, %d rank%s, %s over %s, %lld images (%s), %d x %d rows per step, %s\n",
-                arguments.run.model.model.c_str(), ranks, ranks == 1 ? "" : "s", arguments.parallel.c_str(),
-                arguments.backend.c_str(), static_cast<long long>(data.train.count()), data.name.c_str(), shares,
-                arguments.run.batch, arguments.end.c_str());
+    std::printf("train_vision: %s, %d rank%s on %s, %s over %s, %lld images (%s), %d x %d rows per step, %s\n",
+                arguments.run.model.model.c_str(), ranks, ranks == 1 ? "" : "s", arguments.device.c_str(),
+                arguments.parallel.c_str(), arguments.backend.c_str(), static_cast<long long>(data.train.count()),
+                data.name.c_str(), shares, arguments.run.batch * arguments.run.accumulate, arguments.end.c_str());
     std::fflush(stdout);
   }
   const VisionResult result = or_abort(comm, "train_vision", [&] {
@@ -157,6 +167,7 @@ int main(int argc, char** argv) {
   add_options(app, arguments);
   CLI11_PARSE(app, argc, argv);
   try {
+    check_device("train_vision", arguments.device, arguments.backend);
     if (arguments.ranks > 1 && !tutti::is_launched()) {
       const int threads = threads_of_each(arguments.threads, arguments.ranks);
       return launch_ranks(arguments.ranks, arguments.backend, threads, argc, argv);

@@ -16,6 +16,7 @@ using Tensors = std::vector<torch::Tensor>;
 class TwinModel {
  public:
   explicit TwinModel(const GptRunOptions& options) : options_(options), model_(make_gpt(options)) {
+    model_->to(options.device);
     for (const torch::Tensor& parameter : model_->parameters()) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
@@ -32,18 +33,18 @@ class TwinModel {
 
  private:
   float accumulated(const std::function<Batch(int micro)>& rows, GradScaler& scaler) {
-    double loss = 0;
+    Tensors losses;
     for (int pass = 0; pass < options_.passes(); ++pass) {
       const Batch batch = rows(pass);
       torch::Tensor mean;
       {
-        const PrecisionGuard guard(options_.precision);
+        const PrecisionGuard guard(options_.precision, options_.device);
         mean = model_->loss(batch.input, batch.target);
       }
       (scaler.scale(mean) / options_.passes()).backward();
-      loss += mean.item<float>();
+      losses.push_back(mean.detach());
     }
-    return static_cast<float>(loss / options_.passes());
+    return mean_of(losses);
   }
 
   float pipelined(const std::function<Batch(int micro)>& rows, GradScaler& scaler) {
@@ -53,6 +54,7 @@ class TwinModel {
     const PipelineLoss loss = gpt_loss();
     GptParts front = model_->parts(), back = front;
     back.token = torch::nn::Embedding(torch::nn::EmbeddingOptions(options_.model.vocabulary, options_.model.width));
+    back.token->to(options_.device);
     torch::Tensor &embedding = front.token->weight, &output = back.token->weight;
     {
       const torch::NoGradGuard no_grad;
@@ -67,7 +69,7 @@ class TwinModel {
         const Batch batch = rows(micro);
         torch::Tensor part;
         {
-          const PrecisionGuard guard(options_.precision);
+          const PrecisionGuard guard(options_.precision, options_.device);
           torch::Tensor x = front.embed(batch.input);
           for (GptBlock& block : front.blocks) x = block->forward(x);
           part = loss.value(back.head(x), batch.target).div(total);
@@ -100,7 +102,7 @@ GptResult train_twin(const GptRunOptions& given, const ByteText& text, const Twi
   }
   TwinModel twin(options);
   torch::optim::AdamW optimizer = make_optimizer(twin.trained());
-  GradScaler scaler = make_scaler(options, {});
+  GradScaler scaler = make_scaler(options.precision, {});
   const BatchSampler sampler(text.train(), options.model.context, options.seed);
 
   GptResult result;
@@ -142,6 +144,7 @@ GptResult train_twin(const GptRunOptions& given, const ByteText& text, const Twi
     scaler.update();
     result.losses.insert(result.losses.end(), losses.begin(), losses.end());
   }
+  twin.model()->to(torch::kCPU);
   for (const torch::Tensor& parameter : twin.model()->parameters()) {
     result.parameters.push_back(parameter.detach().clone());
   }

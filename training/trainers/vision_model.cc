@@ -5,6 +5,7 @@
 #include "training/models/resnet.h"
 #include "training/models/vit.h"
 #include "training/pipeline/partition.h"
+#include "training/streams.h"
 
 namespace tutti::training {
 namespace {
@@ -80,7 +81,7 @@ void share_stages(VisionPipeline& pipeline, const Schedule& schedule, Communicat
          i < pipeline.cuts[static_cast<std::size_t>(stage) + 1]; ++i) {
       for (const torch::Tensor& parameter : pipeline.layers->ptr(i)->parameters()) {
         comm.broadcast(parameter.data_ptr(), parameter.data_ptr(), parameter.nbytes(), DataType::u8,
-                       schedule.rank_of(stage));
+                       schedule.rank_of(stage), in_stream_of(parameter));
       }
     }
   }

@@ -2,18 +2,49 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tutti::training {
 
 void VisionOptimizer::step() {
   for (torch::optim::OptimizerParamGroup& group : optimizer_.param_groups()) group.options().set_lr(learning_rate());
-  optimizer_.step();
+  scaler_.step(optimizer_);
+  scaler_.update();
   ++step_;
+}
+
+Stage make_trained_model(const VisionRunOptions& options, const VisionData& data) {
+  Stage model = make_vision_model(options.model, data);
+  model.module->to(options.device);
+  return model;
+}
+
+double pass_over(const VisionRunOptions& options, const Stage& model, const ImageBatch& rows, double weight,
+                 const std::function<void(const torch::Tensor& part, bool last)>& backward) {
+  const std::int64_t total = rows.input.size(0);
+  std::vector<std::pair<double, torch::Tensor>> losses;  // of micro-batches, with their shares of the rows
+  for (std::int64_t begin = 0; begin < total; begin += options.batch) {
+    const std::int64_t end = std::min(begin + options.batch, total);
+    const double share = static_cast<double>(end - begin) / static_cast<double>(total);
+    const torch::Tensor input = rows.input.slice(0, begin, end).to(options.device);
+    torch::Tensor loss;
+    {
+      const PrecisionGuard guard(options.precision, options.device);
+      loss = torch::cross_entropy_loss(model.forward(input), rows.target.slice(0, begin, end).to(options.device));
+    }
+    backward(loss * (weight * share), end == total);
+    losses.emplace_back(share, loss.detach());
+  }
+  double mean = 0;
+  for (const auto& [share, loss] : losses) mean += share * loss.item<double>();
+  return mean;
 }
 
 std::vector<torch::Tensor> state_of(const torch::nn::Module& module) {
   std::vector<torch::Tensor> copies;
-  for (const torch::Tensor& parameter : module.parameters()) copies.push_back(parameter.detach().clone());
-  for (const torch::Tensor& buffer : module.buffers()) copies.push_back(buffer.clone());
+  const auto copy = [&](const torch::Tensor& tensor) { copies.push_back(tensor.detach().cpu().clone()); };
+  for (const torch::Tensor& parameter : module.parameters()) copy(parameter);
+  for (const torch::Tensor& buffer : module.buffers()) copy(buffer);
   return copies;
 }
 
@@ -40,6 +71,16 @@ void check_pipeline(const VisionRunOptions& options) {
   if (options.end == EpochEnd::uneven) {
     throw Error(Code::invalid_argument,
                 "train_vision: --end uneven: all micro-batches of a step have one size; expected drop or pad");
+  }
+  if (options.accumulate > 1) {
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("train_vision: --accumulate {}: a pipeline's micro-batches add up; expected --micro-batches",
+                    options.accumulate));
+  }
+  if (options.precision == Precision::fp16) {
+    throw Error(Code::invalid_argument,
+                "train_vision: --precision fp16: a pipeline's loss is not scaled; expected bf16 or fp32");
   }
 }
 

@@ -4,28 +4,34 @@
 #include <torch/torch.h>
 
 #include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "training/pipeline/stage.h"
+#include "training/trainers/recipe.h"
 #include "training/trainers/vision_feed.h"
 #include "training/trainers/vision_run.h"
 
 namespace tutti::training {
 
 inline VisionFeedOptions feed_options(const VisionRunOptions& options, int shares, int first, int count) {
-  return {shares, first, count, static_cast<std::size_t>(options.batch), options.model.seed, options.end};
+  const auto rows = static_cast<std::size_t>(options.batch) * static_cast<std::size_t>(options.accumulate);
+  return {shares, first, count, rows, options.model.seed, options.end};
 }
 
-/// AdamW, and its falling learning rate.
+/// AdamW, its falling learning rate, and for fp16 the scale of losses, on which the ranks agree.
 class VisionOptimizer {
  public:
-  VisionOptimizer(const VisionRunOptions& options, const VisionFeed& feed, std::vector<torch::Tensor> parameters)
+  VisionOptimizer(const VisionRunOptions& options, const VisionFeed& feed, std::vector<torch::Tensor> parameters,
+                  std::vector<Communicator> ranks)
       : highest_(options.learning_rate),
         steps_(options.epochs * feed.steps()),
-        optimizer_(std::move(parameters), torch::optim::AdamWOptions(options.learning_rate)) {}
+        optimizer_(std::move(parameters), torch::optim::AdamWOptions(options.learning_rate)),
+        scaler_(make_scaler(options.precision, std::move(ranks))) {}
 
   void zero_grad() { optimizer_.zero_grad(); }
+  torch::Tensor scale(const torch::Tensor& loss) { return scaler_.scale(loss); }
   double learning_rate() const { return highest_ * (steps_ - step_) / steps_; }
   void step();
 
@@ -33,9 +39,18 @@ class VisionOptimizer {
   double highest_;
   int steps_, step_ = 0;
   torch::optim::AdamW optimizer_;
+  GradScaler scaler_;
 };
 
-/// Copies of parameters, then buffers.
+/// The model, where it is trained.
+Stage make_trained_model(const VisionRunOptions& options, const VisionData& data);
+
+/// Forward and loss of a share's rows, in micro-batches; `backward` gets what each adds to `weight` times the mean loss
+/// over the rows, and whether it is the last. Returns that mean.
+double pass_over(const VisionRunOptions& options, const Stage& model, const ImageBatch& rows, double weight,
+                 const std::function<void(const torch::Tensor& part, bool last)>& backward);
+
+/// Copies of parameters, then buffers. On the CPU.
 std::vector<torch::Tensor> state_of(const torch::nn::Module& module);
 
 /// What a share's mean loss counts in the mean over shares, so that it becomes the mean over rows; as Join::weigh().

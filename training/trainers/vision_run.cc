@@ -42,7 +42,7 @@ VisionResult train_on_shares(const VisionRunOptions& options, const VisionData& 
                              Join* join, const std::function<std::uint64_t()>& bytes_sent) {
   const auto rank = static_cast<std::size_t>(comm.rank()), ranks = static_cast<std::size_t>(comm.size());
   VisionFeed feed(data, feed_options(options, comm.size(), comm.rank(), 1));
-  VisionOptimizer optimizer(options, feed, std::move(parameters));
+  VisionOptimizer optimizer(options, feed, std::move(parameters), {comm});
   VisionResult result{.losses_per_step = comm.size()};
 
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
@@ -61,12 +61,13 @@ VisionResult train_on_shares(const VisionRunOptions& options, const VisionData& 
         const double weight = join != nullptr ? join->weigh(static_cast<std::int64_t>(rows->counts[rank])) : 1;
         const std::uint64_t sent_before = bytes_sent();
         parallel.zero_grad();
-        const torch::Tensor loss =
-            torch::cross_entropy_loss(model.forward(rows->batches[0].input), rows->batches[0].target);
-        (loss * weight).backward();
+        local.back() = pass_over(options, model, rows->batches[0], weight, [&](const torch::Tensor& part, bool last) {
+          std::optional<typename Parallel::NoSync> guard;
+          if (!last) guard.emplace(parallel.no_sync());
+          optimizer.scale(part).backward();
+        });
         sent = bytes_sent() - sent_before;
         optimizer.step();
-        local.back() = loss.item<double>();
       }
       steps.push_back({.step = epoch * feed.steps() + static_cast<int>(steps.size()),
                        .learning_rate = learning_rate,
@@ -109,7 +110,7 @@ std::string bubble_sentence(const Schedule& schedule, const Timeline& measured) 
 
 VisionResult train_vision_ddp(const VisionRunOptions& options, const VisionData& data, Communicator comm,
                               const VisionReport& report) {
-  const Stage model = make_vision_model(options.model, data);
+  const Stage model = make_trained_model(options, data);
   DistributedDataParallel ddp(*model.module, comm, options.ddp);
   Join join(ddp);
   VisionResult result =
@@ -131,7 +132,7 @@ VisionResult train_vision_fsdp(const VisionRunOptions& options, const VisionData
     throw Error(Code::invalid_argument,
                 "train_vision: --end uneven: a sharded model cannot run without rows; expected drop or pad");
   }
-  const Stage model = make_vision_model(options.model, data);
+  const Stage model = make_trained_model(options, data);
   const std::size_t bytes = bytes_of(model.module->parameters());
   FullyShardedDataParallel fsdp(*model.module, comm, {.deterministic = options.ddp.deterministic});
   VisionResult result = train_on_shares(options, data, comm, report, model, fsdp, fsdp.parameters(), /*join=*/nullptr,
@@ -157,11 +158,18 @@ VisionResult train_vision_pipeline(const VisionRunOptions& options, const Vision
   const Schedule schedule =
       make_schedule(options.schedule, comm.size(), options.micro_batches, options.stages_per_rank);
   VisionPipeline parts = cut_vit(options.model, data, schedule, options.batch, comm);
+  parts.layers->to(options.device);
+  for (Stage& stage : parts.stages) {
+    stage.forward = [forward = stage.forward, &options](const torch::Tensor& x) {
+      const PrecisionGuard guard(options.precision, options.device);
+      return forward(x);
+    };
+  }
   Pipeline pipeline(parts.stages, comm, schedule, summed_loss());
   // Inputs are used on the first stage's rank and labels on the last one's.
   const bool reads = comm.rank() == 0 || comm.rank() == schedule.rank_of(schedule.stages - 1);
   VisionFeed feed(data, feed_options(options, options.micro_batches, 0, reads ? options.micro_batches : 0));
-  VisionOptimizer optimizer(options, feed, parts.trained);
+  VisionOptimizer optimizer(options, feed, parts.trained, {});
   VisionResult result;
 
   std::size_t shape_rows = 0;
@@ -175,8 +183,8 @@ VisionResult train_vision_pipeline(const VisionRunOptions& options, const Vision
       if (std::exchange(shape_rows, rows->counts[0]) != rows->counts[0]) pipeline.forget_shapes();
       Tensors inputs, labels;
       for (const ImageBatch& batch : rows->batches) {
-        inputs.push_back(batch.input);
-        labels.push_back(batch.target);
+        inputs.push_back(batch.input.to(options.device));
+        labels.push_back(batch.target.to(options.device));
       }
       const double learning_rate = optimizer.learning_rate();
       optimizer.zero_grad();

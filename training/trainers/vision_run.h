@@ -20,6 +20,7 @@
 
 #include "training/data/sampler.h"
 #include "training/ddp/ddp.h"
+#include "training/trainers/gpt_options.h"
 #include "training/trainers/progress.h"
 #include "training/trainers/vision_data.h"
 #include "training/trainers/vision_model.h"
@@ -30,7 +31,10 @@ namespace tutti::training {
 struct VisionRunOptions {
   VisionModelOptions model;
   int epochs = 3;
-  int batch = 32;  // rows of a share
+  int batch = 32;      // rows of a share, or of each of its micro-batches
+  int accumulate = 1;  // micro-batches of a share; a pipeline has its own
+  Precision precision = Precision::fp32;
+  torch::Device device = torch::kCPU;
   double learning_rate = 3e-3;
   EpochEnd end = EpochEnd::uneven;
   DdpOptions ddp;                 // with FSDP `deterministic` counts alone

@@ -17,10 +17,10 @@ constexpr std::int64_t kTestRows = 256;  // of a forward pass
 }  // namespace
 
 VisionResult twin_of_ddp(const VisionRunOptions& options, const VisionData& data, int ranks) {
-  const Stage model = make_vision_model(options.model, data);
+  const Stage model = make_trained_model(options, data);
   const Tensors parameters = model.module->parameters(), buffers = model.module->buffers();
   VisionFeed feed(data, feed_options(options, ranks, 0, ranks));
-  VisionOptimizer optimizer(options, feed, parameters);
+  VisionOptimizer optimizer(options, feed, parameters, {});
   VisionResult result{.losses_per_step = ranks};
 
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
@@ -31,10 +31,8 @@ VisionResult twin_of_ddp(const VisionRunOptions& options, const VisionData& data
         for (torch::Tensor parameter : parameters) parameter.mutable_grad() = torch::zeros_like(parameter);
         result.losses.push_back(0);
         if (rows->counts[share] > 0) {
-          const ImageBatch& batch = rows->batches[share];
-          const torch::Tensor loss = torch::cross_entropy_loss(model.forward(batch.input), batch.target);
-          (loss * weight_of(*rows, share)).backward();
-          result.losses.back() = loss.item<double>();
+          result.losses.back() = pass_over(options, model, rows->batches[share], weight_of(*rows, share),
+                                           [&](const torch::Tensor& part, bool) { optimizer.scale(part).backward(); });
         }
         for (std::size_t i = 0; i < parameters.size(); ++i) {
           if (share == 0) {
@@ -61,10 +59,10 @@ VisionResult twin_of_ddp(const VisionRunOptions& options, const VisionData& data
 
 VisionResult twin_of_pipeline(const VisionRunOptions& options, const VisionData& data) {
   check_pipeline(options);
-  const Stage model = make_vision_model(options.model, data);
+  const Stage model = make_trained_model(options, data);
   const PipelineLoss loss = summed_loss();
   VisionFeed feed(data, feed_options(options, options.micro_batches, 0, options.micro_batches));
-  VisionOptimizer optimizer(options, feed, model.module->parameters());
+  VisionOptimizer optimizer(options, feed, model.module->parameters(), {});
   VisionResult result;
 
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
@@ -73,8 +71,13 @@ VisionResult twin_of_pipeline(const VisionRunOptions& options, const VisionData&
       optimizer.zero_grad();
       double sum = 0;
       for (const ImageBatch& batch : rows->batches) {
+        torch::Tensor output;
+        {
+          const PrecisionGuard guard(options.precision, options.device);
+          output = model.forward(batch.input.to(options.device));
+        }
         const torch::Tensor value =
-            loss.value(model.forward(batch.input), batch.target).div(static_cast<double>(rows->total));
+            loss.value(output, batch.target.to(options.device)).div(static_cast<double>(rows->total));
         value.backward();
         sum += value.item<double>();
       }
