@@ -6,8 +6,8 @@
 namespace tutti::training {
 namespace {
 
-// 5 rows in micro-batches of 2, 2 and 1. The loss is a mean over rows, so the parts add up to the whole in another order
-// of at most 5 additions: in f64 that is 5 epsilons of numbers of about 1, far below 1e-13.
+// 5 rows in micro-batches of 2, 2 and 1. The loss is a mean over rows, so the parts add up to the whole in another
+// order of at most 5 additions: in f64 that is 5 epsilons of numbers of about 1, far below 1e-13.
 TEST(VisionParts, MicroBatchesAddUpToTheBatch) {
   torch::manual_seed(1);
   torch::nn::Linear layer(4, 3);
