@@ -192,7 +192,9 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
 CUresult copy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   TUTTI_FAKE_ENTER("cuMemcpyAsync");
   const Lock lock(state->mutex);
-  return enqueue(stream_of(stream), [=] { std::memmove(address(to), address(from), bytes); });
+  return enqueue(stream_of(stream), [=] {
+    if (bytes > 0) std::memmove(address(to), address(from), bytes);  // the addresses of nothing may be null
+  });
 }
 
 CUresult fill_async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
