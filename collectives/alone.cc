@@ -28,7 +28,7 @@ Status AloneCommunicator::run(const Call& call) {
     to = static_cast<std::byte*>(call.recv) + call.recv_offsets[0] * element;
   }
   if (call.collective == Collective::barrier || count == 0) return {};
-  if (device::kind_of(from).on_device() || device::kind_of(to).on_device()) {
+  if (device::any_on_device(from, to)) {
     if (reduces(call.collective) && call.op == ReduceOp::premul_sum && call.factor != 1.0) {
       return unsupported(
           "rank 0 is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
@@ -68,7 +68,7 @@ Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
       return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
                                           name_of(s.type), r->count, name_of(r->type)));
     }
-    if (s.count > 0 && (device::kind_of(s.buffer).on_device() || device::kind_of(r->buffer).on_device())) {
+    if (s.count > 0 && device::any_on_device(s.buffer, r->buffer)) {
       TUTTI_TRY(copy_on_device(r->buffer, s.buffer, s.count * size_of(s.type), s.stream));
     } else if (s.count > 0) {
       std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));

@@ -62,7 +62,7 @@ bool grouped(const CommunicatorInterface& impl, const Transfer& transfer) {
 void run(const std::shared_ptr<CommunicatorInterface>& of, const Call& call) {
   CommunicatorInterface& impl = use(of);
   Group& g = group();
-  if (g.of == &impl && (device::kind_of(call.send).on_device() || device::kind_of(call.recv).on_device())) {
+  if (g.of == &impl && device::any_on_device(call.send, call.recv)) {
     g.calls.emplace_back(call, impl.size());
     return;
   }

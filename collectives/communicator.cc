@@ -207,7 +207,7 @@ Status TuttiCommunicator::usable() const {
 
 Status TuttiCommunicator::run(const Call& call) {
   TUTTI_TRY(usable());
-  if (far_ && (device::kind_of(call.send).on_device() || device::kind_of(call.recv).on_device())) [[unlikely]] {
+  if (far_ && device::any_on_device(call.send, call.recv)) [[unlikely]] {
     return run_staged(call);
   }
   wait_for_queue();
@@ -257,7 +257,7 @@ Status TuttiCommunicator::execute(const Call& call) {
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(call, rank_, size(), own_name_));
   int device = -1;
-  if (device::kind_of(call.send).on_device() || device::kind_of(call.recv).on_device()) [[unlikely]] {
+  if (device::any_on_device(call.send, call.recv)) [[unlikely]] {
     TUTTI_ASSIGN(device, device_of(call));
   }
   TUTTI_TRY(keep_in_sight());

@@ -19,7 +19,6 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kLine = 64;
 constexpr std::int64_t kAwakeNs = 100'000;       // of a wait for the stream, before the first nap
 constexpr std::int64_t kLongestNapNs = 500'000;  // a nap is a sixteenth of what has been waited
 
@@ -65,7 +64,7 @@ Status TuttiCommunicator::run_group_staged(std::span<const Transfer> transfers) 
   const Stream stream = transfers.front().stream;
   TUTTI_TRY(staging_->check(stream));
   std::size_t bytes = 0;
-  for (const Transfer& t : transfers) bytes += round_up(t.count * size_of(t.type), kLine);
+  for (const Transfer& t : transfers) bytes += round_up(t.count * size_of(t.type), transport::kCacheLine);
   if (options_.memory_limit != 0 && bytes > options_.memory_limit) {
     return Status(Code::memory_limit,
                   fmt::format("{} groups messages of {} bytes on device memory, which between hosts go "
@@ -79,7 +78,7 @@ Status TuttiCommunicator::run_group_staged(std::span<const Transfer> transfers) 
     const std::size_t size = t.count * size_of(t.type);
     (t.sending ? turn.in : turn.out).push_back({static_cast<std::byte*>(t.buffer), host, size});
     t.buffer = host;
-    host += round_up(size, kLine);
+    host += round_up(size, transport::kCacheLine);
   }
   const std::uint64_t number = staging_->begin(1);
   return start_turns(number, {&turn, 1}, stream, [this, number, on_host = std::move(on_host)] {

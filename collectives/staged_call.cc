@@ -5,12 +5,11 @@
 #include "base/even_share.h"
 #include "collectives/plan/layout.h"
 #include "collectives/validate.h"
+#include "transport/transport.h"
 
 namespace tutti {
 
 namespace {
-
-constexpr std::size_t kLine = 64;  // parts begin at whole lines
 
 std::byte* at(const void* buffer, std::size_t offset) {
   return static_cast<std::byte*>(const_cast<void*>(buffer)) + offset;
@@ -21,7 +20,7 @@ std::byte* at(const void* buffer, std::size_t offset) {
 StagedCall::StagedCall(const Call& call, int rank, int ranks, std::size_t slot_bytes)
     : copy_(call, ranks), rank_(rank), ranks_(static_cast<std::size_t>(ranks)), element_(size_of(call.type)) {
   const std::size_t bytes = slot_bytes / std::max(blocks(true), blocks(false));
-  part_ = std::max(bytes / kLine * kLine / element_, std::size_t{1});
+  part_ = std::max(bytes / transport::kCacheLine * transport::kCacheLine / element_, std::size_t{1});
 }
 
 std::size_t StagedCall::blocks(bool input) const {

@@ -38,6 +38,11 @@ inline MemoryKind kind_of(const void* pointer) {
   return internal::ask_kind_of(pointer);
 }
 
+/// Of a call's two buffers.
+inline bool any_on_device(const void* send, const void* recv) {
+  return kind_of(send).on_device() || kind_of(recv).on_device();
+}
+
 /// Ok where device memory can be used; else the reason: "this build has no CUDA", or what driver() says.
 Status available();
 

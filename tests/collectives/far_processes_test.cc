@@ -23,15 +23,6 @@ using Body = std::function<std::string(Communicator&)>;
 
 const Hosts kPlacements[] = {{"a", "b"}, {"a", "b", "a"}, {"a", "a", "b", "b"}, {"a", "b", "c", "a"}};
 
-/// Empty: there is a network.
-std::string no_network() {
-  const Hosts hosts{"a", "b"};
-  const auto outcomes = run_processes(
-      2, [](Communicator&) { return std::string(); }, {}, {}, hosts);
-  const std::string& error = outcomes[0].error;
-  return error.find("no network") == std::string::npos ? "" : error;
-}
-
 class Far : public ::testing::TestWithParam<Hosts> {
  protected:
   void SetUp() override {

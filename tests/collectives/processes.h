@@ -108,4 +108,21 @@ inline void expect_no_errors(const std::vector<Outcome>& outcomes) {
   for (std::size_t r = 0; r < outcomes.size(); ++r) EXPECT_EQ(outcomes[r].error, "") << "rank " << r;
 }
 
+/// Of all ranks but one: ended well, with these words.
+inline void expect_all_say(const std::vector<Outcome>& outcomes, const std::string& words, int but = -1) {
+  for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    if (r == but) continue;
+    EXPECT_EQ(outcome.error, "") << "rank " << r;
+    EXPECT_NE(outcome.said.find(words), std::string::npos) << "rank " << r << ": " << outcome.said;
+  }
+}
+
+/// Why ranks on two hosts do not find each other here; empty: they do.
+inline std::string no_network() {
+  const auto outcomes = run_processes(2, [](Communicator&) { return std::string(); }, {}, {}, {"a", "b"});
+  const std::string& error = outcomes[0].error;
+  return error.find("no network") == std::string::npos ? "" : error;
+}
+
 }  // namespace tutti::testing

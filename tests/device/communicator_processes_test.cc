@@ -159,15 +159,6 @@ std::vector<Outcome> with_a_bad_rank(bool one_gpu,
       environment);
 }
 
-void expect_all_say(const std::vector<Outcome>& outcomes, const std::string& words, int but = -1) {
-  for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
-    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    if (r == but) continue;
-    EXPECT_EQ(outcome.error, "") << "rank " << r;
-    EXPECT_NE(outcome.said.find(words), std::string::npos) << "rank " << r << ": " << outcome.said;
-  }
-}
-
 class DeviceFailures : public ::testing::TestWithParam<bool> {};
 
 TEST_P(DeviceFailures, AnotherCallIsNamed) {

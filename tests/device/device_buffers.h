@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "device/driver.h"
@@ -57,6 +58,19 @@ class DeviceBuffers {
               "cuMemcpyAsync");
     synchronize();
     return to;
+  }
+  /// That `count` values lie there, and which. Throws the first that is another.
+  template <class Value>
+  void must_hold(const std::byte* at, std::size_t count, const std::function<Value(std::size_t)>& expected) {
+    const std::vector<std::byte> bytes = read(at, sizeof(Value) * count);
+    for (std::size_t i = 0; i < count; ++i) {
+      Value got{};
+      std::memcpy(&got, bytes.data() + sizeof(Value) * i, sizeof(Value));
+      if (got != expected(i)) {
+        throw std::runtime_error("value " + std::to_string(i) + " is " + std::to_string(got) + "; expected " +
+                                 std::to_string(expected(i)));
+      }
+    }
   }
   void synchronize() { must_cuda(cuda_.StreamSynchronize(stream_), "cuStreamSynchronize"); }
 

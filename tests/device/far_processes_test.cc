@@ -23,13 +23,6 @@ const Hosts kPlacements[] = {{"a", "b"}, {"a", "a", "b"}, {"a", "b", "c", "a"}};
 // Slots of 512 KiB, so that calls of some size take several turns.
 const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
 
-/// Empty: there is a network.
-std::string no_network() {
-  const auto outcomes = run_processes(2, [](Communicator&) { return std::string(); }, {}, {}, {"a", "b"});
-  const std::string& error = outcomes[0].error;
-  return error.find("no network") == std::string::npos ? "" : error;
-}
-
 class FarDevice : public ::testing::TestWithParam<Hosts> {
  protected:
   void SetUp() override {
@@ -67,19 +60,6 @@ std::byte* filled(DeviceBuffers& memory, int rank, std::size_t count) {
   return made;
 }
 
-void must_be(DeviceBuffers& memory, const std::byte* at, std::size_t count,
-             const std::function<Value(std::size_t)>& expected) {
-  const std::vector<std::byte> bytes = memory.read(at, sizeof(Value) * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    Value got = 0;
-    std::memcpy(&got, bytes.data() + sizeof(Value) * i, sizeof(Value));
-    if (got != expected(i)) {
-      throw std::runtime_error("value " + std::to_string(i) + " is " + std::to_string(got) + "; expected " +
-                               std::to_string(expected(i)));
-    }
-  }
-}
-
 Value sum_of(int ranks, std::size_t i) {
   Value sum = 0;
   for (int r = 0; r < ranks; ++r) sum += number(r, i);
@@ -109,10 +89,10 @@ TEST_P(FarDevice, LargeCallsTakeTurns) {
         std::byte* mine = filled(memory, comm.rank(), kCount);
         std::byte* all = memory.allocate(sizeof(Value) * kCount * n);
         comm.all_gather(mine, all, kCount, DataType::u32, {.stream = memory.stream()});
-        must_be(memory, all, kCount * n,
-                [&](std::size_t i) { return number(static_cast<int>(i / kCount), i % kCount); });
+        memory.must_hold<Value>(all, kCount * n,
+                                [&](std::size_t i) { return number(static_cast<int>(i / kCount), i % kCount); });
         comm.all_reduce(mine, all, kCount, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
-        must_be(memory, all, kCount, [&](std::size_t i) { return sum_of(comm.size(), i); });
+        memory.must_hold<Value>(all, kCount, [&](std::size_t i) { return sum_of(comm.size(), i); });
         MUST(comm.memory().scratch >= std::size_t{4} << 20);
         return comm.explain_last_call().reason;
       },
@@ -146,7 +126,7 @@ TEST_P(FarDevice, InTheOrderOfTheStream) {
     Value factor = 1;
     for (int i = 1; i < 8; ++i) factor *= static_cast<Value>(comm.size());
     other.synchronize();
-    must_be(memory, data, kCount, [&](std::size_t i) { return sum_of(comm.size(), i) * factor; });
+    memory.must_hold<Value>(data, kCount, [&](std::size_t i) { return sum_of(comm.size(), i) * factor; });
     return std::string();
   }));
 }
@@ -163,8 +143,9 @@ TEST_P(FarDevice, GroupsAndCallsOnHostMemoryBetween) {
     comm.all_reduce(&ranks, &ranks, 1, DataType::i32);
     MUST(ranks == comm.size());
     comm.all_reduce_async(data, data, 100, DataType::u32, ReduceOp::max, {.stream = memory.stream()}).wait();
-    must_be(memory, data, 500,
-            [&](std::size_t i) { return sum_of(comm.size(), i) * static_cast<Value>(i < 100 ? comm.size() : 1); });
+    memory.must_hold<Value>(data, 500, [&](std::size_t i) {
+      return sum_of(comm.size(), i) * static_cast<Value>(i < 100 ? comm.size() : 1);
+    });
     return std::string();
   }));
 }
@@ -199,8 +180,8 @@ TEST_P(FarDevice, AllToAllv) {
             for (std::size_t r = 0; !none && r < n; ++r) {
               std::size_t begin = 0;  // of what r has for me
               for (std::size_t j = 0; j < me; ++j) begin += units(r, j);
-              must_be(memory, recv + sizeof(Value) * recv_offsets[r], recv_counts[r],
-                      [&](std::size_t i) { return number(static_cast<int>(r), begin + i); });
+              memory.must_hold<Value>(recv + sizeof(Value) * recv_offsets[r], recv_counts[r],
+                                      [&](std::size_t i) { return number(static_cast<int>(r), begin + i); });
             }
           }
           return std::string();
@@ -227,7 +208,7 @@ TEST_P(FarDevice, Messages) {
         comm.send(to, count, DataType::u32, next, 0, memory.stream());
         comm.recv(to, count, DataType::u32, previous, 0, nullptr, memory.stream());
         comm.group_end();
-        must_be(memory, to, count, [&](std::size_t i) { return number((comm.rank() + 2 * n - 2) % n, i); });
+        memory.must_hold<Value>(to, count, [&](std::size_t i) { return number((comm.rank() + 2 * n - 2) % n, i); });
       }
     }
     return std::string();
@@ -258,15 +239,6 @@ std::vector<Outcome> with_a_bad_rank(
     memory.synchronize();  // the stream goes on
     return told;
   });
-}
-
-void expect_all_say(const std::vector<Outcome>& outcomes, const std::string& words, int but = -1) {
-  for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
-    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    if (r == but) continue;
-    EXPECT_EQ(outcome.error, "") << "rank " << r;
-    EXPECT_NE(outcome.said.find(words), std::string::npos) << "rank " << r << ": " << outcome.said;
-  }
 }
 
 TEST_P(FarDevice, AnotherCallIsNamedAsTheCallerMadeIt) {
@@ -370,7 +342,8 @@ TEST_P(FarDevice, WhatCannotBeIsRefused) {
       });
     });
     add_up(comm, data, 16, memory.stream());  // and it goes on working
-    must_be(memory, data, 16, [&](std::size_t i) { return sum_of(comm.size(), i) * static_cast<Value>(comm.size()); });
+    memory.must_hold<Value>(data, 16,
+                            [&](std::size_t i) { return sum_of(comm.size(), i) * static_cast<Value>(comm.size()); });
     return std::string();
   }));
   const auto outcomes = run(

@@ -35,15 +35,7 @@ class Values {
   }
   /// That the first `count` of them are those.
   void must_be(const Value* at, std::size_t count, const std::function<Value(std::size_t)>& expected) {
-    const std::vector<std::byte> bytes = memory_.read(reinterpret_cast<const std::byte*>(at), sizeof(Value) * count);
-    for (std::size_t i = 0; i < count; ++i) {
-      Value got = 0;
-      std::memcpy(&got, bytes.data() + sizeof(Value) * i, sizeof(Value));
-      if (got != expected(i)) {
-        throw std::runtime_error("value " + std::to_string(i) + " is " + std::to_string(got) + "; expected " +
-                                 std::to_string(expected(i)));
-      }
-    }
+    memory_.must_hold(reinterpret_cast<const std::byte*>(at), count, expected);
   }
 
  private:
