@@ -281,25 +281,38 @@ TEST(DeviceProtocol, OneRankInPlaceMakesAllTakeTheOtherProgram) {
   });
 }
 
+// What the ranks of a failing call read and write. It outlives all of them: a rank whose call has ended early would
+// free what another one's still reads.
+struct Buffers {
+  Buffers(int ranks, std::size_t count) : in(static_cast<std::size_t>(ranks), std::vector<Number>(count)), out(in) {}
+
+  DeviceCallArguments of(const DeviceRank& rank) {
+    const auto r = static_cast<std::size_t>(rank.index());
+    return {.input = in[r].data(), .output = out[r].data()};
+  }
+
+  std::vector<std::vector<Number>> in;
+  std::vector<std::vector<Number>> out;
+};
+
 TEST(DeviceProtocol, AnotherCallIsFoundOut) {
   for (const std::size_t count : {10u, 3000u}) {  // by lines that carry data, and by signals
     constexpr int kRanks = 3;
     DeviceJob job(kRanks, window(kRanks));
+    Buffers buffers(kRanks, count);
     {
       Watch watch(job);
       job.run([&](DeviceRank& rank) {
         const auto mine = program(job, rank.index(), "one_shot", count, 1);
-        std::vector<Number> in(count);
-        std::vector<Number> out(count);
         const std::uint64_t other = rank.index() == 1 ? 1 : 0;
         bool well = true;
         // Two calls are as they should be. Whoever has all that it waits for before it hears of the other call may end
         // the third; nobody ends the fourth.
         for (int call = 0; call < 5 && well; ++call) {
-          well = rank.call(mine, {.input = in.data(),
-                                  .output = out.data(),
-                                  .fingerprint = 5 + (call == 2 ? other : 0),
-                                  .count = count + (call == 2 ? other : 0)});
+          DeviceCallArguments arguments = buffers.of(rank);
+          arguments.fingerprint = 5 + (call == 2 ? other : 0);
+          arguments.count = count + (call == 2 ? other : 0);
+          well = rank.call(mine, arguments);
           EXPECT_TRUE(call >= 2 || well);
           EXPECT_TRUE(call < 3 || !well);
         }
@@ -319,18 +332,19 @@ TEST(DeviceProtocol, AnotherCallIsFoundOut) {
 TEST(DeviceProtocol, AnotherCallInAGroupIsFoundOut) {
   constexpr int kRanks = 3;
   DeviceJob job(kRanks, window(kRanks));
+  Buffers buffers(kRanks, 700);
   {
     Watch watch(job);
     job.run([&](DeviceRank& rank) {
       const auto wide = program(job, rank.index(), "two_shot", 700, 4);
       const auto narrow = program(job, rank.index(), "one_shot", 10, 1);
-      std::vector<Number> in(700);
-      std::vector<Number> out(700);
       std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>> calls;
       for (std::uint64_t call = 0; call < 5; ++call) {
         const std::uint64_t other = call == 2 && rank.index() == 1 ? 1 : 0;
-        calls.push_back({call == 2 ? &narrow : &wide,
-                         {.input = in.data(), .output = out.data(), .fingerprint = 5 + other, .count = 10 + other}});
+        DeviceCallArguments arguments = buffers.of(rank);
+        arguments.fingerprint = 5 + other;
+        arguments.count = 10 + other;
+        calls.push_back({call == 2 ? &narrow : &wide, arguments});
       }
       EXPECT_FALSE(rank.call_together(calls));
       EXPECT_LE(rank.state().sequence, 3u) << "whoever had all that it waits for may have ended the third";
@@ -348,7 +362,7 @@ TEST(DeviceProtocol, AbortEndsAKernelThatWaits) {
   constexpr int kRanks = 2;
   for (const std::size_t count : {10u, 3000u}) {
     DeviceJob job(kRanks, window(kRanks));
-    std::atomic<bool> waits{false};
+    Buffers buffers(kRanks, count);
     job.run([&](DeviceRank& rank) {
       if (rank.index() == 1) {  // never calls; aborts when the other one waits
         while (std::atomic_ref<std::uint64_t>(job.rank(0).host().entered).load() == 0) std::this_thread::yield();
@@ -356,10 +370,8 @@ TEST(DeviceProtocol, AbortEndsAKernelThatWaits) {
         return;
       }
       const auto mine = program(job, 0, "one_shot", count, 2);
-      std::vector<Number> in(count);
-      std::vector<Number> out(count);
-      EXPECT_FALSE(rank.call(mine, {.input = in.data(), .output = out.data()}));
-      EXPECT_FALSE(rank.call(mine, {.input = in.data(), .output = out.data()})) << "no call is carried out any more";
+      EXPECT_FALSE(rank.call(mine, buffers.of(rank)));
+      EXPECT_FALSE(rank.call(mine, buffers.of(rank))) << "no call is carried out any more";
     });
     ASSERT_TRUE(tells(job, Failure::aborted));
     EXPECT_EQ(job.rank(0).state().sequence, 0u);
@@ -370,6 +382,7 @@ TEST(DeviceProtocol, ADeadlineNamesWhoHasNotCome) {
   constexpr int kRanks = 3;
   for (const std::size_t count : {10u, 3000u}) {
     DeviceJob job(kRanks, window(kRanks));
+    Buffers buffers(kRanks, count);
     job.use_fake_clock();
     Watch watch(job);
     std::thread clock([&] {
@@ -381,9 +394,7 @@ TEST(DeviceProtocol, ADeadlineNamesWhoHasNotCome) {
     job.run([&](DeviceRank& rank) {
       if (rank.index() == 2) return;
       const auto mine = program(job, rank.index(), "one_shot", count, 1);
-      std::vector<Number> in(count);
-      std::vector<Number> out(count);
-      EXPECT_FALSE(rank.call(mine, {.input = in.data(), .output = out.data()}));
+      EXPECT_FALSE(rank.call(mine, buffers.of(rank)));
     });
     clock.join();
     ASSERT_TRUE(tells(job, Failure::deadline));
@@ -399,12 +410,11 @@ TEST(DeviceProtocol, ADeadlineNamesWhoHasNotCome) {
 TEST(DeviceProtocol, AHandleThatIsNotMappedHereIsAnError) {
   constexpr int kRanks = 2;
   DeviceJob job(kRanks, window(kRanks));
+  Buffers buffers(kRanks, 700);
   Watch watch(job);
   job.run([&](DeviceRank& rank) {
     const auto mine = program(job, rank.index(), "two_shot", 700, 1);
-    std::vector<Number> in(700);
-    std::vector<Number> out(700);
-    auto arguments = rank.arguments(mine, {.input = in.data(), .output = out.data()});
+    auto arguments = rank.arguments(mine, buffers.of(rank));
     if (rank.index() == 1) arguments.calls[0].announcement.input = transport::device_handle(3, 64);
     EXPECT_FALSE(rank.launch(kernel_of(mine), blocks_of(mine), arguments) && rank.index() == 0);
   });
