@@ -15,9 +15,12 @@ Plan all_gather_one_shot(const PlanRequest& request) {
   Builder b(request.collective, "one_shot", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);
-    me.copy({me.published(r), me.output(r)}, me.input(r));
-    meet_all(me, n);
-    for (const int peer : others_from(r, n)) me.copy(me.output(peer), me.published(peer));
+    const std::vector<int> others = others_from(r, n);
+    me.copy(me.published(r), me.input(r));
+    for (const int peer : others) me.signal(peer);
+    me.copy(me.output(r), me.input(r));  // while the signals travel
+    for (const int peer : others) me.wait(peer);
+    for (const int peer : others) me.copy(me.output(peer), me.published(peer));
   }
   return b.finish();
 }

@@ -12,6 +12,7 @@ inline constexpr std::string_view kDefaultRules = R"(
 all_reduce     *     *        staged_two_shot
 all_reduce     *     *        two_shot
 all_reduce     *     0-8K     one_shot         plain
+all_reduce     *     *        published_two_shot staged
 all_reduce     2     *        one_shot         staged
 all_reduce     3-8   0-32K    one_shot         staged
 all_reduce     *     0-1K     one_shot

@@ -226,6 +226,10 @@ TEST(Bytes, DirectSumsTouchEveryInputOnce) {
       EXPECT_EQ(c.pieces_written, n - 1);
       EXPECT_EQ(c.pieces_put, 0);
     }
+    for (const Counts& c : counts_of(Collective::all_reduce, "published_two_shot", n)) {
+      EXPECT_EQ(c.pieces_read, 2 * (n - 1));
+      EXPECT_EQ(c.pieces_written + c.pieces_put, 0) << "of others' memory";
+    }
     for (const Counts& c : counts_of(Collective::all_reduce, "one_shot", n)) EXPECT_EQ(c.pieces_read, n - 1);
     for (const Counts& c : counts_of(Collective::reduce_scatter, "direct", n)) EXPECT_EQ(c.pieces_read, n - 1);
   }
