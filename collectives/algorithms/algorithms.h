@@ -54,6 +54,7 @@ plan::Plan reduce_hierarchical(const PlanRequest& request);
 
 plan::Plan all_to_all_direct(const PlanRequest& request);
 plan::Plan all_to_all_one_shot(const PlanRequest& request);
+plan::Plan all_to_all_staged_direct(const PlanRequest& request);
 plan::Plan all_to_all_pairwise(const PlanRequest& request);
 plan::Plan all_to_all_hierarchical(const PlanRequest& request);
 

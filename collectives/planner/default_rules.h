@@ -42,17 +42,15 @@ reduce         3-inf 512K-inf chain            staged
 reduce         3-inf 0-8K     one_shot
 reduce         *     0-4K     one_shot
 
-all_to_all     *     *        pairwise
+all_to_all     *     *        staged_direct
 all_to_all     *     *        direct
-all_to_all     3-8   0-256K   one_shot         staged
-all_to_all     3-inf 0-8K     one_shot
-all_to_all     2     0-1K     pairwise
+all_to_all     3-inf 0-8K     staged_direct
+all_to_all     2     0-1K     staged_direct
 
-all_to_allv    *     *        pairwise
+all_to_allv    *     *        staged_direct
 all_to_allv    *     *        direct
-all_to_allv    3-8   0-256K   one_shot         staged
-all_to_allv    3-inf 0-8K     one_shot
-all_to_allv    2     0-1K     pairwise
+all_to_allv    3-inf 0-8K     staged_direct
+all_to_allv    2     0-1K     staged_direct
 
 gather         *     *        linear
 gather         *     *        one_shot

@@ -118,7 +118,7 @@ TEST(Traffic, UnequalPartsMoveNoMoreThanTheirCounts) {
       recv_counts.push_back(part(r, rank));
     }
     std::vector<std::int32_t> out(150'000), in(150'000);
-    for (const char* algorithm : {"direct", "pairwise"}) {
+    for (const char* algorithm : {"direct", "pairwise", "staged_direct"}) {
       comm.barrier();
       const Traffic before = comm.traffic();
       comm.all_to_allv(out.data(), send_counts.data(), offsets.data(), in.data(), recv_counts.data(), offsets.data(),

@@ -237,7 +237,9 @@ TEST(Bytes, DirectSumsTouchEveryInputOnce) {
 
 TEST(Bytes, AllToAllGatherAndScatterMoveEachBlockOnce) {
   for (int n = 2; n <= 64; ++n) {
-    for (const Counts& c : counts_of(Collective::all_to_all, "pairwise", n)) EXPECT_EQ(c.pieces_put, n - 1);
+    for (const char* algorithm : {"pairwise", "staged_direct"}) {
+      for (const Counts& c : counts_of(Collective::all_to_all, algorithm, n)) EXPECT_EQ(c.pieces_put, n - 1);
+    }
     for (const Counts& c : counts_of(Collective::all_to_all, "direct", n)) EXPECT_EQ(c.pieces_read, n - 1);
     EXPECT_EQ(total(counts_of(Collective::gather, "linear", n)).pieces_put, n - 1);
     EXPECT_EQ(total(counts_of(Collective::scatter, "linear", n)).pieces_put, n - 1);
