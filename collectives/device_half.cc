@@ -49,7 +49,7 @@ class CudaHalf final : public DeviceHalf {
     }
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const Call& call = *requests[i].call;
-      executor::announce_launch(*meeting_.config().host->window(rank()).board, calls_ + i + 1,
+      executor::announce_launch(board(), calls_ + i + 1,
                                 {requests[i].identity, launches[i].fingerprint, ready[i]->algorithm,
                                  elements_of(call, size()) * size_of(call.type)});
     }
@@ -88,6 +88,10 @@ class CudaHalf final : public DeviceHalf {
  private:
   int rank() const { return meeting_.config().rank; }
   int size() const { return meeting_.config().size; }
+  transport::Board& board() const {
+    const Config& config = meeting_.config();
+    return *config.host->window(config.host_rank(rank())).board;
+  }
 
   Status start() {
     DeviceExecutor::Place place;

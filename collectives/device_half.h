@@ -28,18 +28,26 @@ class DeviceHalf {
   /// Everybody's words, rank after rank: a collective call among the ranks.
   using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
 
+  static constexpr int kGathers = 6;
+  static constexpr std::size_t kGatherWords = 6;  // at most, each time
+
   struct Config {
     int rank = 0;
     int size = 1;
     int device = -1;  // ordinal of this rank's GPU; -1: the calling thread's
     transport::Transport* host = nullptr;
+    std::vector<int> in_host;  // the number there of each rank; empty: the same
     executor::Health* health = nullptr;
     std::function<std::string(int)> name;  // "rank 2 (host alpha, pid 4711)"
     Gather gather;
     std::vector<int> hosts;  // by rank, as the planner wants them
     Options options;
+    bool waiting_only = false;  // where kernels cannot wait for each other: unsupported
+
+    int host_rank(int r) const { return in_host.empty() ? r : in_host[static_cast<std::size_t>(r)]; }
   };
-  /// A collective call of all ranks. Errors: unsupported (no CUDA in this build, no driver, no kernels), memory_limit.
+  /// A collective call of all ranks, which gathers kGathers times, or fewer when one of them fails. Errors: unsupported
+  /// (no CUDA in this build, no driver, no kernels), memory_limit.
   static Result<std::unique_ptr<DeviceHalf>> create(Config config);
   virtual ~DeviceHalf() = default;
 
@@ -52,6 +60,7 @@ class DeviceHalf {
     std::string_view wish;       // the communicator's: it holds where it can
     bool in_place = false;
     const executor::UnevenPieces* uneven = nullptr;  // of an all_to_allv; the call's count is its largest piece
+    std::size_t stride = 0;                          // as executor::Shape::stride
   };
   /// Calls on one stream, one after another, in as few launches as can be. Returns when they are in the stream.
   /// REQUIRES: one or more; an all_to_allv comes alone. Errors: invalid_argument, unsupported and memory_limit leave

@@ -39,20 +39,22 @@ std::uint64_t token_of_process() {
 }
 
 constexpr std::size_t kWords = sizeof(DeviceGreeting) / sizeof(std::uint64_t);
+static_assert(kWords <= DeviceHalf::kGatherWords);
 
 }  // namespace
 
 /// Which ranks live. A window is asked about for longer than its communicator lives: as long as peers may use it.
 class DeviceMeeting::Living {
  public:
-  Living(transport::Transport* host, const std::vector<Greeting>& all) : host_(host) {
+  Living(const DeviceHalf::Config& config, const std::vector<Greeting>& all)
+      : host_(config.host), in_host_(config.in_host) {
     for (const Greeting& one : all)
       pids_.push_back(one.process == token_of_process() ? 0 : static_cast<pid_t>(one.pid));
   }
   bool alive(int rank) const {
     {
       const std::lock_guard lock(mutex_);
-      if (host_ != nullptr) return host_->alive(rank);
+      if (host_ != nullptr) return host_->alive(in_host_.empty() ? rank : in_host_[static_cast<std::size_t>(rank)]);
     }
     const pid_t pid = pids_[static_cast<std::size_t>(rank)];
     return pid == 0 || ::kill(pid, 0) == 0 || errno == EPERM;  // 0: a thread of this process
@@ -66,6 +68,7 @@ class DeviceMeeting::Living {
  private:
   mutable std::mutex mutex_;
   transport::Transport* host_;  // guarded by mutex_
+  const std::vector<int> in_host_;
   std::vector<pid_t> pids_;
 };
 
@@ -148,6 +151,9 @@ Status DeviceMeeting::plan_blocks(const std::vector<Greeting>& all) {
   }
   shares_gpu_ = here > 1;
   blocks_ = std::numeric_limits<int>::max();  // another rank says
+  if (form_ == Form::cut && config_.waiting_only) {
+    return unsupported("processes of a host share a GPU, where kernels cannot wait for each other");
+  }
   if (form_ == Form::cut) {
     TUTTI_ASSIGN(const int capacity, BlockBudget::capacity(config_.device));
     blocks_ = std::max(1, capacity / 2);
@@ -188,10 +194,11 @@ CudaIpc::Config DeviceMeeting::links_config(const std::vector<Greeting>& all) {
   links.sizes = sizes_;
   for (int r = 0; r < config_.size; ++r) {
     links.notes.push_back(reinterpret_cast<transport::Notes*>(
-        r == config_.rank ? notes_.get() : config_.host->reach(r, all[static_cast<std::size_t>(r)].notes)));
+        r == config_.rank ? notes_.get()
+                          : config_.host->reach(config_.host_rank(r), all[static_cast<std::size_t>(r)].notes)));
   }
   links.keep = notes_;
-  living_ = std::make_shared<Living>(config_.host, all);
+  living_ = std::make_shared<Living>(config_, all);
   links.alive = [living = living_](int rank) { return living->alive(rank); };
   links.name = config_.name;
   links.exchange = [this](std::uint64_t mine) { return config_.gather({&mine, 1}); };

@@ -84,7 +84,8 @@ Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::ready(const
   const Call& call = *request.call;
   if (request.uneven != nullptr) return make_ready(request);  // serves these pieces only
   std::string wanted(request.algorithm.empty() ? request.wish : request.algorithm);
-  const Key key{call.collective, call.type, call.op, call.root, call.count, request.deterministic, std::move(wanted)};
+  const Key key{call.collective,       call.type,        call.op, call.root, call.count, request.stride,
+                request.deterministic, std::move(wanted)};
   const auto found = ready_.find(key);
   if (found != ready_.end()) return found->second;
   if (ready_.size() >= kMostReady) {
@@ -102,8 +103,9 @@ Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::make_ready(
   const std::size_t element = size_of(call.type);
   const plan::Placements placements = plan::placements_of(call.collective);
   const auto bytes_of = [&](plan::Placement placement) {
-    const std::size_t blocks = placement == plan::Placement::blocks ? static_cast<std::size_t>(size_) : 1;
-    return call.count * blocks * element;
+    if (placement != plan::Placement::blocks) return call.count * element;
+    const std::size_t stride = request.stride != 0 ? request.stride : call.count;
+    return (static_cast<std::size_t>(size_ - 1) * stride + call.count) * element;
   };
   ready->input_bytes = bytes_of(placements.input);
   ready->output_bytes = bytes_of(placements.output);
@@ -170,7 +172,7 @@ Result<DevicePrograms::Program> DevicePrograms::program_for(const DeviceHalf::Re
   const Call& call = *request.call;
   TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
   const auto plan = plans_.get(*choice.algorithm, call.collective, call.root);
-  const executor::Shape shape{call.collective, call.type, call.op, call.root, call.count};
+  const executor::Shape shape{call.collective, call.type, call.op, call.root, call.count, request.stride};
   const int strips = strips_for(*plan, demand.bytes);
   TUTTI_ASSIGN(const auto prepared, executor::cuda::prepare_for_device(
                                         plan, meeting_.config().rank, shape,

@@ -45,7 +45,7 @@ class DevicePrograms {
   void set_timeout(std::int64_t ns) { timeout_ns_.store(ns); }
 
  private:
-  using Key = std::tuple<Collective, DataType, ReduceOp, int, std::size_t, bool, std::string>;
+  using Key = std::tuple<Collective, DataType, ReduceOp, int, std::size_t, std::size_t, bool, std::string>;
 
   DevicePrograms(const DeviceMeeting& meeting, executor::cuda::DeviceExecutor& executor, planner::Selection selection);
   Result<std::shared_ptr<const Ready>> make_ready(const DeviceHalf::Request& request);

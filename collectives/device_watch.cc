@@ -40,7 +40,7 @@ DeviceWatch::DeviceWatch(const DeviceHalf::Config& config, DeviceExecutor& execu
       cut_(executor.place().form == Form::cut),
       name_(config.name),
       health_(*config.health),
-      board_(*config.host->window(config.rank).board),
+      board_(*config.host->window(config.host_rank(config.rank)).board),
       executor_(executor),
       timeout_ns_(std::chrono::nanoseconds(config.options.timeout).count()),
       thread_([this] { run(); }) {}

@@ -162,7 +162,7 @@ std::size_t Prepared::piece_elements(int piece) const {
 std::size_t Prepared::piece_begin(Placement placement, int piece) const {
   switch (placement) {
     case Placement::split: return begins[static_cast<std::size_t>(piece)];
-    case Placement::blocks: return static_cast<std::size_t>(piece) * shape.count;
+    case Placement::blocks: return static_cast<std::size_t>(piece) * (shape.stride != 0 ? shape.stride : shape.count);
     case Placement::own: return 0;
   }
   return 0;

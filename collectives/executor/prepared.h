@@ -25,7 +25,8 @@ struct Shape {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  std::size_t count = 0;  // all_to_allv: no piece has more
+  std::size_t count = 0;   // all_to_allv: no piece has more
+  std::size_t stride = 0;  // from a block to the next one in a buffer of blocks, in elements; 0: they touch
 };
 
 /// The executor's table of base addresses has a row for each plan::Space, and one more: what has come in the express

@@ -61,6 +61,25 @@ Plan renamed(const Plan& plan, const std::vector<int>& order) {
   return result;
 }
 
+Plan embedded(const Plan& plan, const std::vector<int>& members, int ranks) {
+  TUTTI_CHECK_EQ(members.size(), at(plan.ranks));
+  Plan result = plan;
+  result.ranks = ranks;
+  result.rank_order = false;
+  result.of_rank.assign(at(ranks), RankPlan{std::vector<Lane>(plan.of_rank.front().lanes.size())});
+  for (int p = 0; p < plan.ranks; ++p) {
+    RankPlan& rank = result.of_rank[at(members[at(p)])];
+    rank = plan.of_rank[at(p)];
+    for (Lane& lane : rank.lanes) {
+      for (Step& step : lane.steps) {
+        if (step.peer >= 0) step.peer = members[at(step.peer)];
+        for_ranges(step, [&](Range& range) { range.rank = members[at(range.rank)]; });
+      }
+    }
+  }
+  return result;
+}
+
 Plan side_by_side(const std::vector<Plan>& plans) {
   TUTTI_CHECK(!plans.empty());
   const Plan& first = plans.front();

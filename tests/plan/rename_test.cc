@@ -61,6 +61,43 @@ TEST(Renamed, SumsAreNotInRankOrderAnyMore) {
   EXPECT_FALSE(renamed(plan, {2, 1, 0}).rank_order);
 }
 
+TEST(Embedded, OnlyTheMembersDoWhatTheyDid) {
+  const std::vector<int> members = {5, 1, 4};
+  for (const algorithms::Algorithm& algorithm : algorithms::table()) {
+    const Plan before = algorithm.build(algorithms::sample_requests(algorithm, 3).front());
+    EXPECT_TRUE(embedded(before, {0, 1, 2}, 3).of_rank == before.of_rank);
+    const Plan after = embedded(before, members, 7);
+    EXPECT_EQ(after.ranks, 7);
+    EXPECT_EQ(after.pieces, before.pieces);
+    for (const int other : {0, 2, 3, 6}) {
+      const RankPlan& idle = after.of_rank[static_cast<std::size_t>(other)];
+      EXPECT_EQ(idle.lanes.size(), before.of_rank[0].lanes.size());
+      for (const Lane& lane : idle.lanes) EXPECT_TRUE(lane.steps.empty());
+      EXPECT_TRUE(peers_of(after, other).empty());
+    }
+    for (int p = 0; p < 3; ++p) {
+      const int member = members[static_cast<std::size_t>(p)];
+      std::vector<int> peers;
+      for (const int peer : peers_of(before, p)) peers.push_back(members[static_cast<std::size_t>(peer)]);
+      EXPECT_THAT(peers_of(after, member), ::testing::UnorderedElementsAreArray(peers));
+      const auto steps = [](const Plan& plan, int rank) -> const std::vector<Step>& {
+        return plan.of_rank[static_cast<std::size_t>(rank)].lanes[0].steps;
+      };
+      ASSERT_EQ(steps(after, member).size(), steps(before, p).size());
+      for (std::size_t i = 0; i < steps(before, p).size(); ++i) {
+        const Step& was = steps(before, p)[i];
+        const Step& now = steps(after, member)[i];
+        EXPECT_EQ(now.kind, was.kind);
+        EXPECT_EQ(now.peer, was.peer < 0 ? was.peer : members[static_cast<std::size_t>(was.peer)]);
+        for (std::size_t k = 0; k < was.sources.size(); ++k) {
+          EXPECT_EQ(now.sources[k].rank, members[static_cast<std::size_t>(was.sources[k].rank)]);
+          EXPECT_EQ(now.sources[k].first, was.sources[k].first);
+        }
+      }
+    }
+  }
+}
+
 TEST(SideBySide, IsProvenForAllWhoseMessageIsSplit) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
