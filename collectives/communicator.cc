@@ -394,13 +394,13 @@ executor::CallIdentity TuttiCommunicator::identity_of(const Call& call, bool det
   return identity;
 }
 
-Result<TuttiCommunicator::Ready*> TuttiCommunicator::ready(const Call& call) {
+Result<TuttiCommunicator::Ready*> TuttiCommunicator::ready(const Call& call, bool across) {
   const bool deterministic = call.deterministic || options_.deterministic;
   const std::string_view request = call.algorithm.empty() ? std::string_view(options_.algorithm) : call.algorithm;
   const auto matches = [&](const std::unique_ptr<Ready>& entry) {
     return entry != nullptr && entry->shape.count == call.count && entry->shape.collective == call.collective &&
            entry->shape.type == call.type && entry->shape.op == call.op && entry->shape.root == call.root &&
-           entry->deterministic == deterministic && entry->request == request;
+           entry->deterministic == deterministic && entry->across == across && entry->request == request;
   };
   const std::uint64_t words = static_cast<std::uint64_t>(call.collective) | static_cast<std::uint64_t>(call.type) << 8 |
                               static_cast<std::uint64_t>(call.op) << 16 | static_cast<std::uint64_t>(call.root) << 24;
@@ -409,7 +409,7 @@ Result<TuttiCommunicator::Ready*> TuttiCommunicator::ready(const Call& call) {
   const auto found = std::find_if(set.begin(), set.end(), matches);
   if (found == set.begin()) return found->get();
   if (found == set.end()) {
-    TUTTI_ASSIGN(set.back(), make_ready(call));
+    TUTTI_ASSIGN(set.back(), across ? make_ready_across(call) : make_ready(call));
   }
   const auto entry = found == set.end() ? std::prev(set.end()) : found;
   std::rotate(set.begin(), entry, std::next(entry));
@@ -520,7 +520,11 @@ Explanation TuttiCommunicator::explain_last_call() const {
   if (last_on_device_ && !device_half_->explanations().empty()) return device_half_->explanations().back();
   if (!last_) return {};
   Explanation explanation{last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
-  if (last_turns_ > 0) explanation.reason += fmt::format("; through pinned memory, in {} turn(s)", last_turns_);
+  if (last_turns_ > 0) {
+    explanation.reason += fmt::format("; through pinned memory, in {} turn(s){}", last_turns_, last_way_);
+    if (last_way_.empty() && !grid_refused_.empty())
+      explanation.reason += "; no kernels inside hosts: " + grid_refused_;
+  }
   return explanation;
 }
 
@@ -531,7 +535,7 @@ MemoryReport TuttiCommunicator::memory() const {
   if (device_half_) report.scratch += device_half_->memory();
   if (staging_) report.scratch += staging_->memory();
   report.messages = transfers_.unexpected_bytes();
-  report.plans = planner_->memory();
+  report.plans = planner_->memory() + (column_planner_ ? column_planner_->memory() : 0);
   for (const ReadySet& set : cache_) {
     for (const auto& entry : set) {
       if (entry == nullptr) continue;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 #include "collectives/executor/host/transfers.h"
 #include "collectives/executor/host/wait.h"
 #include "collectives/fabric.h"
+#include "collectives/grid_call.h"
+#include "collectives/host_grid.h"
 #include "collectives/planner/planner.h"
 #include "collectives/staged_call.h"
 #include "collectives/staging.h"
@@ -73,6 +76,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   struct Ready {
     executor::Shape shape;
     bool deterministic = false;
+    bool across = false;
     std::string request;  // an algorithm by name
     executor::Announcement announcement;
     bool handles = false;    // peers touch each other's buffers
@@ -125,10 +129,14 @@ class TuttiCommunicator final : public CommunicatorInterface {
   DeviceHalf::Request request_on_device(const Call& call) const;
   /// One or more, all on one stream. `uneven`: of an all_to_allv, which comes alone.
   Status execute_on_device(std::span<const Call> calls, int device, const executor::UnevenPieces* uneven = nullptr);
-  bool is_in_place(const Call& call) const;
+  bool is_in_place(const Call& call) const { return is_in_place(call, rank_, call.count); }
+  /// `stride`: from a block to the next one, in elements.
+  static bool is_in_place(const Call& call, int rank, std::size_t stride);
 
   // Device memory where there are several hosts (communicator_staged.cc).
   Status need_staging(int device);
+  /// By the queue: `one` for each turn, when the stream has come to it.
+  Status carry_out_turns(std::uint64_t first, std::size_t turns, const std::function<Status(std::size_t)>& one);
   /// The call, or the group, is in the stream when these return; its turns are the queue's.
   Status run_staged(const Call& call);
   Status run_group_staged(std::span<const Transfer> transfers);
@@ -139,11 +147,28 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status carry_out_turns(const StagedCall& call, std::uint64_t first);
   /// Of an all_to_allv, after exchange_counts(). `first`: 0 where this rank has no buffers.
   Status carry_out_uneven_turns(const StagedCall& call, std::uint64_t first);
-  Status carry_out_turn(const StagedCall& staged, std::size_t turn, std::uint64_t number);
+  /// `turn`: the call on the host, one of those that `whole` is cut into; `across`: see ready(). `cut`: what says how,
+  /// the same on all ranks.
+  Status carry_out_turn(const Call& whole, const Call& turn, bool across, std::size_t cut);
+  executor::CallIdentity identity_on_device(const Call& call, std::size_t cut) const;
+  Status turns_ended(std::uint64_t first, std::size_t turns, const Status& status);
   /// Until the stream has come to the turn. It may take its time, but not while the caller waits for the queue.
   Status await_stream(std::uint64_t turn);
   /// The same on all ranks, if memory_limit is. Errors: memory_limit.
   Result<std::size_t> slot_bytes() const;
+
+  // The same with kernels inside each host (communicator_grid.cc).
+  /// Whether it is worth that, and can be: the same on all ranks.
+  bool wants_grid(const Call& call) const;
+  /// All ranks together, at their first such call: kernels of this host's ranks come to reach each other. False: on
+  /// some host they cannot, and grid_refused_ says why.
+  Result<bool> open_grid(int device, const executor::CallIdentity& identity);
+  Result<std::unique_ptr<DeviceHalf>> make_row(int device, const executor::CallIdentity& identity, int& gathers);
+  /// Everybody's words, by a call that the others see as `identity`.
+  Result<Words> gather_as(const executor::CallIdentity& identity, std::span<const std::uint64_t> mine);
+  Status run_on_grid(const Call& call);
+  /// Puts kernels of this host's ranks into the stream.
+  Status run_row(std::span<const GridCall::NearCall> calls, const executor::CallIdentity& identity);
 
   // Sends and receives (communicator_transfers.cc).
   /// In the flight recorder; gives the group's number there.
@@ -153,9 +178,11 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// An operation of the queue: until all groups are done, and those that were offered meanwhile.
   AsyncQueue::Endings carry_out(StartedGroups& groups);
 
-  /// The cache's entry for this call; made when it is new. Valid until the next call.
-  Result<Ready*> ready(const Call& call);
+  /// The cache's entry for this call; made when it is new. Valid until the next call. `across`: among the ranks at this
+  /// one's place on all hosts (host_grid.h), by host.
+  Result<Ready*> ready(const Call& call, bool across = false);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
+  Result<std::unique_ptr<Ready>> make_ready_across(const Call& call);
   executor::Room room() const;
   Result<std::shared_ptr<const executor::Prepared>> plan_for(planner::Demand demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
@@ -218,7 +245,15 @@ class TuttiCommunicator final : public CommunicatorInterface {
   bool recorded_failure_ = false;  // the flight recorder has been printed
   bool last_on_device_ = false;    // the last call was on device memory
   int last_turns_ = 0;             // through pinned memory, in so many; 0: it was not
+  std::string last_way_;           // then: how else
   std::unique_ptr<DeviceHalf> device_half_;
+
+  // Where there are several hosts, and as many ranks on each.
+  enum class GridState { untried, open, refused };
+  GridState grid_state_ = GridState::untried;
+  std::string grid_refused_;                          // why
+  std::optional<HostGrid> grid_;                      // device_half_ is then of its row
+  std::unique_ptr<planner::Planner> column_planner_;  // for its column
 
   // Of the caller's thread, but for what it says itself.
   std::unique_ptr<Staging> staging_;

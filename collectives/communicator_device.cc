@@ -11,10 +11,10 @@
 
 namespace tutti {
 
-bool TuttiCommunicator::is_in_place(const Call& call) const {
+bool TuttiCommunicator::is_in_place(const Call& call, int rank, std::size_t stride) {
   const auto* send = static_cast<const std::byte*>(call.send);
   const auto* recv = static_cast<const std::byte*>(call.recv);
-  const std::size_t block = static_cast<std::size_t>(rank_) * call.count * size_of(call.type);
+  const std::size_t block = static_cast<std::size_t>(rank) * stride * size_of(call.type);
   switch (call.collective) {
     case Collective::all_gather:
     case Collective::gather: return recv != nullptr && send == recv + block;
@@ -120,7 +120,9 @@ Status TuttiCommunicator::need_device_half(int device) {
 
 Status TuttiCommunicator::open_device(int device) {
   TUTTI_TRY(usable());
-  if (far_) return {};  // a send may come first there
+  if (far_) {  // a send may come first there
+    return open_grid(device, identity_on_device({.collective = Collective::barrier}, 0)).status();
+  }
   queue_.wait_idle();
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());

@@ -44,6 +44,10 @@ Status TuttiCommunicator::run_staged(const Call& call) {
   TUTTI_ASSIGN(const int device, device_of(call));
   TUTTI_TRY(need_staging(device));
   TUTTI_TRY(staging_->check(call.stream));
+  if (wants_grid(call)) {
+    TUTTI_ASSIGN(const bool open, open_grid(device, identity_on_device(call, 0)));
+    if (open) return run_on_grid(call);
+  }
   TUTTI_ASSIGN(const std::size_t bytes, slot_bytes());
   const auto staged = std::make_shared<const StagedCall>(call, rank_, size(), bytes);
   if (call.count == 0 && !staged->uneven()) {
@@ -107,34 +111,54 @@ Status TuttiCommunicator::start_turns(std::uint64_t first, std::span<const Stagi
 }
 
 Status TuttiCommunicator::carry_out_turns(const StagedCall& call, std::uint64_t first) {
-  Status status;
-  if (call.uneven()) {
-    status = await_stream(first);
-    if (status.ok()) status = exchange_counts(call.whole(), executor::Parcel::kOnDevice);
-    if (status.ok()) status = carry_out_uneven_turns(call, first);
+  if (!call.uneven()) {
+    // Ranks that do not have the parts in common must hear of it.
+    const std::size_t cut = call.turns() > 1 ? call.part() : 0;
+    return carry_out_turns(first, call.turns(), [&](std::size_t turn) {
+      const std::uint64_t number = first + turn;
+      const Call on_host = call.call(turn, staging_->input(number), staging_->output(number));
+      return carry_out_turn(call.whole(), on_host, false, cut);
+    });
   }
-  for (std::size_t turn = 0; !call.uneven() && status.ok() && turn < call.turns(); ++turn) {
+  Status status = await_stream(first);
+  if (status.ok()) status = exchange_counts(call.whole(), executor::Parcel::kOnDevice);
+  if (status.ok()) status = carry_out_uneven_turns(call, first);
+  return turns_ended(first, call.turns(), status);
+}
+
+Status TuttiCommunicator::carry_out_turns(std::uint64_t first, std::size_t turns,
+                                          const std::function<Status(std::size_t)>& one) {
+  Status status;
+  for (std::size_t turn = 0; status.ok() && turn < turns; ++turn) {
     status = await_stream(first + turn);
-    if (status.ok()) status = carry_out_turn(call, turn, first + turn);
+    if (status.ok()) status = one(turn);
     if (status.ok()) staging_->end(first + turn);
   }
-  last_turns_ = static_cast<int>(call.turns());
-  staging_->end(first + call.turns() - 1);
+  return turns_ended(first, turns, status);
+}
+
+Status TuttiCommunicator::turns_ended(std::uint64_t first, std::size_t turns, const Status& status) {
+  last_turns_ = static_cast<int>(turns);
+  last_way_.clear();
+  staging_->end(first + turns - 1);
   // Nobody holds this call's outcome: whatever it is, it is the communicator's.
   return status.ok() || health_.failed() ? status : failed(status);
 }
 
-Status TuttiCommunicator::carry_out_turn(const StagedCall& staged, std::size_t turn, std::uint64_t number) {
+Status TuttiCommunicator::carry_out_turn(const Call& whole, const Call& turn, bool across, std::size_t cut) {
   TUTTI_TRY(keep_in_sight());
-  const Call call = staged.call(turn, staging_->input(number), staging_->output(number));
-  TUTTI_ASSIGN(const Ready* ready, this->ready(call));
+  TUTTI_ASSIGN(const Ready* ready, this->ready(turn, across));
   executor::Announcement announcement = ready->announcement;
-  announcement.identity = identity_of(staged.whole(), ready->deterministic);
-  announcement.identity.words.flags |= transport::kOnDevice;
-  // Ranks that do not have the parts in common must hear of it.
-  if (staged.turns() > 1) announcement.identity.algorithm_request ^= staged.part();
+  announcement.identity = identity_on_device(whole, cut);
   announcement.fingerprint = announcement.identity.fingerprint();
-  return carry_out(*ready, call, announcement);
+  return carry_out(*ready, turn, announcement);
+}
+
+executor::CallIdentity TuttiCommunicator::identity_on_device(const Call& call, std::size_t cut) const {
+  executor::CallIdentity identity = identity_of(call, call.deterministic || options_.deterministic);
+  identity.words.flags |= transport::kOnDevice;
+  identity.algorithm_request ^= cut;
+  return identity;
 }
 
 Status TuttiCommunicator::carry_out_uneven_turns(const StagedCall& staged, std::uint64_t first) {

@@ -61,10 +61,15 @@ class PinnedStaging final : public Staging {
     if (behind_ != nullptr) cuda_->EventDestroy(behind_);
     if (counters_ != nullptr) cuda_->MemFreeHost(counters_);
     for (const Block& block : blocks_) cuda_->MemFreeHost(block.memory);
+    if (on_device_ != 0) cuda_->MemFree(on_device_);
   }
 
   Status set_up() {
     TUTTI_ASSIGN(const device::Driver* cuda, device::driver());
+    if (device_ < 0) {
+      TUTTI_ASSIGN(const int current, device::current_device());
+      device_ = std::max(current, 0);
+    }
     where_ = device::name_of(device_);
     TUTTI_ASSIGN(const int can_wait, device::attribute(device_, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
     if (can_wait == 0) {
@@ -81,7 +86,7 @@ class PinnedStaging final : public Staging {
   void set_limit(std::int64_t ns) override { limit_ns_ = ns; }
   int device() const override { return device_; }
   std::size_t memory() const override {
-    std::size_t bytes = sizeof(Counters) + 2 * kSlots * slot_bytes_;
+    std::size_t bytes = sizeof(Counters) + 2 * kSlots * slot_bytes_ + (on_device_ != 0 ? slot_bytes_ : 0);
     for (const Block& block : blocks_) bytes += block.bytes;
     return bytes;
   }
@@ -98,6 +103,15 @@ class PinnedStaging final : public Staging {
       blocks_.push_back({memory, std::max(bytes, more)});
     }
     return blocks_.back().memory;
+  }
+
+  Result<std::byte*> on_device() override {
+    if (on_device_ == 0) {
+      TUTTI_ASSIGN(const auto context, device::enter(device_));
+      const device::UncapturedCalls uncaptured(*cuda_);
+      TUTTI_TRY(device::check(cuda_->MemAlloc(&on_device_, slot_bytes_), "cuMemAlloc", where_));
+    }
+    return reinterpret_cast<std::byte*>(on_device_);
   }
 
   Status check(Stream stream) override {
@@ -168,6 +182,7 @@ class PinnedStaging final : public Staging {
 
   // The copies are before the counter in the stream, and whoever sees the counter sees them.
   Status bring_in(std::uint64_t turn, const Turn& what, CUstream stream) {
+    if (what.before) TUTTI_TRY(what.before());
     for (const Piece& piece : what.in) TUTTI_TRY(copy(piece.host, piece.device, piece.bytes, stream));
     return device::check(
         cuda_->StreamWriteValue64(stream, address(&counters_->come), turn, CU_STREAM_WRITE_VALUE_DEFAULT),
@@ -178,7 +193,7 @@ class PinnedStaging final : public Staging {
     TUTTI_TRY(device::check(cuda_->StreamWaitValue64(stream, address(&counters_->done), turn, CU_STREAM_WAIT_VALUE_GEQ),
                             "cuStreamWaitValue64", where_));
     for (const Piece& piece : what.out) TUTTI_TRY(copy(piece.device, piece.host, piece.bytes, stream));
-    return {};
+    return what.after ? what.after() : Status();
   }
 
   Status copy(void* to, const void* from, std::size_t bytes, CUstream stream) {
@@ -186,12 +201,13 @@ class PinnedStaging final : public Staging {
     return device::check(cuda_->MemcpyAsync(address(to), address(from), bytes, stream), "cuMemcpyAsync", where_);
   }
 
-  const int device_;
+  int device_;
   const std::size_t slot_bytes_;
   const device::Driver* cuda_ = nullptr;
   std::string where_;             // "GPU 0 (NVIDIA H200)"
   Counters* counters_ = nullptr;  // pinned, and the slots behind them
   std::vector<Block> blocks_;
+  CUdeviceptr on_device_ = 0;
   std::uint64_t next_ = 1;
   CUevent behind_ = nullptr;  // the last turn that was put
   bool put_any_ = false;

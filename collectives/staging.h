@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,7 +30,7 @@ class Staging {
   /// Of a slot, in each direction, where all slots together may take `room` bytes. Errors: memory_limit.
   static Result<std::size_t> slot_bytes(std::size_t room);
 
-  /// For device memory of this GPU. Errors: unsupported (no CUDA in this build, no driver, a GPU whose streams cannot
+  /// For device memory of this GPU; -1: the calling thread's. Errors: unsupported (no CUDA in this build, no driver, a GPU whose streams cannot
   /// wait for values), and what the driver says.
   static Result<std::unique_ptr<Staging>> create(int device, std::size_t slot_bytes);
   /// Waits until the streams are through with it, for `limit` at most; what they could still use is never freed then.
@@ -38,7 +39,7 @@ class Staging {
   virtual void set_limit(std::int64_t ns) = 0;
 
   virtual int device() const = 0;
-  virtual std::size_t memory() const = 0;  // pinned, in bytes
+  virtual std::size_t memory() const = 0;  // pinned, and on_device(), in bytes
 
   /// Of turn `turn`.
   virtual std::byte* input(std::uint64_t turn) = 0;
@@ -46,6 +47,9 @@ class Staging {
   /// In place of slots, for a turn that needs more: so many bytes, until the next turn that asks for some. Errors: what
   /// the driver says.
   virtual Result<std::byte*> block(std::size_t bytes) = 0;
+  /// Device memory of a slot's size, the same every time; whoever uses it follows the order of the turns. Allocated at
+  /// the first time, so before kernels run that wait for other ranks. Errors: what the driver says.
+  virtual Result<std::byte*> on_device() = 0;
 
   /// That turns can be put into this stream. Errors: unsupported (it is captured: counters change with every call).
   virtual Status check(Stream stream) = 0;
@@ -59,6 +63,9 @@ class Staging {
   struct Turn {
     std::vector<Piece> in;   // before it, from device memory
     std::vector<Piece> out;  // after it, to device memory
+    // Put into the stream themselves, each if it is there: what goes before `in`, and what goes behind `out`.
+    std::function<Status()> before;
+    std::function<Status()> after;
   };
   /// Puts all copies and waits of these turns into the stream, behind those of the turns before; returns then. Errors:
   /// what the driver says; turns that are in the stream will still be waited for there.

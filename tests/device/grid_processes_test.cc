@@ -1,0 +1,426 @@
+// Device memory in jobs of several hosts whose ranks have GPUs of their own (TUTTI_HOST; each rank with a fake driver
+// of its own): kernels inside each host, shares between them. The results are those of the same calls on host memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "tests/collectives/conformance.h"
+#include "tests/collectives/must.h"
+#include "tests/collectives/processes.h"
+#include "tests/device/device_buffers.h"
+#include "tests/device/like_the_host.h"
+#include "tests/support/fake_walkers.h"
+
+namespace tutti::testing {
+namespace {
+
+using Hosts = std::vector<std::string>;
+
+// Slots of 512 KiB, so that calls of some size take several turns.
+const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
+
+void needs_network() {
+  static const std::string missing = no_network();
+  if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
+}
+
+/// Ranks on `hosts`, each on a GPU of its own unless `one_gpu`.
+std::vector<Outcome> run_on(const Hosts& hosts, const std::function<std::string(Communicator&, DeviceBuffers&)>& body,
+                            Environment environment = {}, bool one_gpu = false) {
+  // UCX's hooks would run at the end of each of a fake driver's threads, where ThreadSanitizer has left already.
+  environment["UCX_MEM_EVENTS"] = "n";
+  const int ranks = static_cast<int>(hosts.size());
+  return run_processes(
+      ranks,
+      [&](Communicator& comm) {
+        FakeDriver cuda({.devices = ranks});
+        add_walkers(cuda);
+        std::string said;
+        {
+          DeviceBuffers memory(one_gpu ? 0 : comm.rank());
+          said = body(comm, memory);
+        }
+        comm = {};
+        return said;
+      },
+      environment, {}, hosts);
+}
+
+/// A call on device memory, and the same on host memory; how the first one went.
+struct Step {
+  Collective collective = Collective::all_reduce;
+  std::size_t count = 1;
+  DataType type = DataType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  bool in_place = false;
+  double factor = 1.0;
+};
+
+std::string check_step(Communicator& comm, DeviceBuffers& memory, const Step& s, CUstream stream) {
+  const std::size_t element = size_of(s.type);
+  const auto me = static_cast<std::size_t>(comm.rank());
+  const std::size_t in_blocks = blocks(s.collective, comm.size(), true);
+  const std::size_t out_blocks = blocks(s.collective, comm.size(), false);
+  const std::size_t most = std::max(in_blocks, out_blocks);
+  std::vector<std::byte> input(in_blocks * s.count * element);
+  for (std::size_t i = 0; i < input.size() / element; ++i) {
+    write_element(s.type, input.data() + i * element, comm.rank(), i);
+  }
+  // Where the input lies in a buffer that is both, and the output.
+  const std::size_t block = s.count * element;
+  const std::size_t in_at = s.in_place && s.collective == Collective::all_gather ? me * block : 0;
+  const std::size_t out_at = s.in_place && s.collective == Collective::reduce_scatter ? me * block : 0;
+  const auto run = [&](std::byte* both, std::byte* send, std::byte* recv, CUstream on) {
+    CallOptions options;
+    options.factor = s.factor;
+    options.stream = on;
+    if (s.in_place) {
+      call(comm, s.collective, both + in_at, both + out_at, s.count, s.type, s.op, s.root, options);
+    } else {
+      call(comm, s.collective, send, recv, s.count, s.type, s.op, s.root, options);
+    }
+  };
+  const std::size_t out_bytes = out_blocks * block;
+  std::vector<std::byte> both(most * block, std::byte{9});
+  std::copy(input.begin(), input.end(), both.begin() + static_cast<std::ptrdiff_t>(in_at));
+  std::vector<std::byte> expected(out_bytes, std::byte{9});
+  std::byte* const send_there = memory.allocate(input.size());
+  std::byte* const recv_there = memory.allocate(out_bytes);
+  std::byte* const both_there = memory.allocate(both.size());
+  memory.write(send_there, input);
+  memory.write(recv_there, expected);
+  memory.write(both_there, both);
+  run(both_there, send_there, recv_there, stream);
+  const Explanation how = comm.explain_last_call();
+  must_cuda(memory.driver().StreamSynchronize(stream), "cuStreamSynchronize");
+  run(both.data(), input.data(), expected.data(), nullptr);
+  if (s.in_place) {
+    const auto from = both.begin() + static_cast<std::ptrdiff_t>(out_at);
+    expected.assign(from, from + static_cast<std::ptrdiff_t>(out_bytes));
+  }
+  const bool has_result = s.collective != Collective::reduce || comm.rank() == s.root;
+  const std::vector<std::byte> got = memory.read(s.in_place ? both_there + out_at : recv_there, out_bytes);
+  if (has_result && got != expected) {
+    const auto at = std::mismatch(got.begin(), got.end(), expected.begin()).first - got.begin();
+    throw std::runtime_error(std::string(name_of(s.collective)) + " of " + std::to_string(s.count) + " x " +
+                             name_of(s.type) + ", " + name_of(s.op) + ", root " + std::to_string(s.root) +
+                             (s.in_place ? ", in place" : "") + ": byte " + std::to_string(at) +
+                             " is not that of the host; " + how.algorithm + ": " + how.reason);
+  }
+  // Of a buffer that is not in place the input stays as it was.
+  MUST(s.in_place || memory.read(send_there, input.size()) == input);
+  return how.reason;
+}
+
+bool by_kernels(const std::string& reason) { return reason.find("kernels inside each host") != std::string::npos; }
+
+constexpr Collective kServed[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                  Collective::broadcast, Collective::reduce};
+
+class Grid : public ::testing::TestWithParam<Hosts> {
+ protected:
+  void SetUp() override { needs_network(); }
+};
+
+TEST_P(Grid, EachCollectiveOnceEveryWay) {
+  expect_no_errors(run_on(
+      GetParam(),
+      [](Communicator& comm, DeviceBuffers& memory) {
+        for (const Collective collective : kServed) {
+          for (const bool in_place : {false, true}) {
+            Step s{.collective = collective, .type = DataType::i32, .root = comm.size() - 1, .in_place = in_place};
+            s.count = (collective == Collective::reduce_scatter || collective == Collective::all_gather)
+                          ? 150'001
+                          : 500'001;  // with a rest that a host's ranks cannot share
+            MUST(by_kernels(check_step(comm, memory, s, memory.stream())));
+          }
+        }
+        return std::string();
+      },
+      kSmallSlots));
+}
+
+// Mixed sizes, types and operations on two streams, calls that take turns without kernels among those that take them
+// with kernels.
+TEST_P(Grid, RandomPrograms) {
+  for (const unsigned seed : {1u, 2u}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_no_errors(run_on(
+        GetParam(),
+        [seed](Communicator& comm, DeviceBuffers& memory) {
+          std::minstd_rand same(seed);
+          const auto draw = [&](std::size_t below) { return same() % below; };
+          DeviceBuffers others(comm.rank());
+          int kernels = 0;
+          for (int i = 0; i < 24; ++i) {
+            Step s;
+            s.collective = draw(6) == 0 ? Collective::all_to_all : kServed[draw(std::size(kServed))];
+            const bool of_blocks = blocks(s.collective, 2, true) + blocks(s.collective, 2, false) > 2;
+            s.count = draw(4) == 0 ? draw(1000) : draw(of_blocks ? 200'000 : 900'000);
+            const DataType types[] = {DataType::u8, DataType::i32, DataType::bf16, DataType::f32, DataType::f64};
+            s.type = types[draw(std::size(types))];
+            const ReduceOp ops[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::avg, ReduceOp::premul_sum};
+            const ReduceOp op = ops[draw(std::size(ops))];
+            if (reduces(s.collective) && applies(op, s.type)) s.op = op;
+            s.factor = s.op == ReduceOp::premul_sum ? static_cast<double>(1 + comm.rank() % 2) : 1.0;
+            s.root = has_root(s.collective) ? static_cast<int>(draw(static_cast<std::size_t>(comm.size()))) : 0;
+            s.in_place = draw(3) == 0 && s.collective != Collective::all_to_all;
+            const CUstream stream = draw(2) == 0 ? memory.stream() : others.stream();
+            kernels += by_kernels(check_step(comm, memory, s, stream)) ? 1 : 0;
+          }
+          MUST(kernels > 5);
+          return std::string();
+        },
+        kSmallSlots));
+  }
+}
+
+void add_up(Communicator& comm, std::byte* data, std::size_t count, CUstream stream) {
+  comm.all_reduce(data, data, count, DataType::u32, ReduceOp::sum, {.stream = stream});
+}
+
+constexpr std::size_t kLarge = 300'000;  // x u32: 1.2 MB, three slots
+
+std::byte* zeros(DeviceBuffers& memory, std::size_t count) {
+  std::byte* made = memory.allocate(4 * count);
+  memory.write(made, std::vector<std::byte>(4 * count));
+  return made;
+}
+
+// Calls follow each other on two streams, without the caller's waiting for any of them.
+TEST_P(Grid, InTheOrderOfTheStreams) {
+  expect_no_errors(run_on(
+      GetParam(),
+      [](Communicator& comm, DeviceBuffers& memory) {
+        DeviceBuffers others(comm.rank());
+        std::vector<std::uint32_t> ones(kLarge, 1);
+        std::byte* data = memory.allocate(4 * kLarge);
+        memory.write(data, std::as_bytes(std::span(ones)));
+        std::uint32_t expected = 1;
+        for (int i = 0; i < 6; ++i) {
+          add_up(comm, data, i == 3 ? 100 : kLarge, i % 2 == 0 ? memory.stream() : others.stream());
+          if (i != 3) expected *= static_cast<std::uint32_t>(comm.size());
+        }
+        others.synchronize();
+        memory.must_hold<std::uint32_t>(data, kLarge, [&](std::size_t i) {
+          return i < 100 ? expected * static_cast<std::uint32_t>(comm.size()) : expected;
+        });
+        return std::string();
+      },
+      kSmallSlots));
+}
+
+TEST_P(Grid, EveryOperation) {
+  expect_no_errors(run_on(
+      GetParam(),
+      [](Communicator& comm, DeviceBuffers& memory) {
+        for (int o = 0; o < kReduceOps; ++o) {
+          const auto op = static_cast<ReduceOp>(o);
+          const DataType type = applies(op, DataType::f32) ? DataType::f32 : DataType::u32;
+          const double factor = op == ReduceOp::premul_sum ? 1.0 + comm.rank() : 1.0;
+          for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
+            const std::size_t count = collective == Collective::reduce_scatter ? 60'000 : 200'003;
+            Step s{.collective = collective, .count = count, .type = type, .op = op, .root = 1, .factor = factor};
+            MUST(by_kernels(check_step(comm, memory, s, memory.stream())));
+          }
+        }
+        return std::string();
+      },
+      kSmallSlots));
+}
+
+// After open_device() a call returns though its stream has not come to it, the first one too.
+TEST_P(Grid, OnceOpenNoCallWaits) {
+  expect_no_errors(run_on(
+      GetParam(),
+      [](Communicator& comm, DeviceBuffers& memory) {
+        comm.open_device(comm.rank());
+        std::byte* gate = zeros(memory, 2);
+        std::byte* data = zeros(memory, kLarge);
+        {
+          const auto context = device::enter(comm.rank());
+          must_cuda(memory.driver().StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1,
+                                                      CU_STREAM_WAIT_VALUE_GEQ),
+                    "cuStreamWaitValue64");
+        }
+        for (const std::size_t count : {std::size_t{10}, kLarge, kLarge}) add_up(comm, data, count, memory.stream());
+        std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);
+        memory.must_hold<std::uint32_t>(data, kLarge, [](std::size_t) { return 0; });
+        MUST(by_kernels(comm.explain_last_call().reason));
+        return std::string();
+      },
+      kSmallSlots));
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, Grid,
+                         ::testing::Values(Hosts{"a", "a", "b", "b"}, Hosts{"a", "b", "a", "b"},
+                                           Hosts{"a", "a", "a", "b", "b", "b"}, Hosts{"a", "a", "b", "b", "c", "c"}));
+
+/// The reason that rank 0 gives for a call after it has been checked.
+std::string reason_of(const Hosts& hosts, bool one_gpu, const CallOptions& options = {}) {
+  const auto outcomes = run_on(
+      hosts,
+      [&](Communicator& comm, DeviceBuffers& memory) {
+        std::byte* data = zeros(memory, kLarge);
+        for (int i = 0; i < 2; ++i) {
+          CallOptions now = options;
+          now.stream = memory.stream();
+          comm.all_reduce(data, data, kLarge, DataType::u32, ReduceOp::sum, now);
+        }
+        memory.must_hold<std::uint32_t>(data, kLarge, [](std::size_t) { return 0; });
+        return comm.explain_last_call().reason;
+      },
+      kSmallSlots, one_gpu);
+  expect_no_errors(outcomes);
+  return outcomes[0].said;
+}
+
+TEST(NoGrid, WhereItCannotBe) {
+  needs_network();
+  const auto says = [](const std::string& reason, const char* why) {
+    EXPECT_NE(reason.find("through pinned memory"), std::string::npos) << reason;
+    EXPECT_NE(reason.find(why), std::string::npos) << reason;
+    EXPECT_FALSE(by_kernels(reason)) << reason;
+  };
+  says(reason_of({"a", "a", "b"}, false), "no kernels inside hosts: hosts have different numbers of ranks");
+  says(reason_of({"a", "b"}, false), "no kernels inside hosts: each host has one rank");
+  says(reason_of({"a", "b", "b", "a"}, false), "no kernels inside hosts: the hosts' ranks are not in one order");
+  says(reason_of({"a", "a", "b", "b"}, true), "no kernels inside hosts: processes of a host share a GPU");
+  says(reason_of({"a", "a", "b", "b"}, false, {.deterministic = true}), "turn(s)");
+  says(reason_of({"a", "a", "b", "b"}, false, {.algorithm = "ring"}), "turn(s)");
+}
+
+// One host's ranks share a GPU, the other's do not: all of them go without.
+TEST(NoGrid, WhereOneHostCannot) {
+  needs_network();
+  const auto outcomes = run_processes(4,
+                                      [](Communicator& comm) {
+                                        FakeDriver cuda({.devices = 2});
+                                        add_walkers(cuda);
+                                        std::string reason;
+                                        {
+                                          DeviceBuffers memory(comm.rank() == 1 ? 1 : 0);
+                                          std::byte* data = zeros(memory, kLarge);
+                                          add_up(comm, data, kLarge, memory.stream());
+                                          memory.synchronize();
+                                          reason = comm.explain_last_call().reason;
+                                        }
+                                        comm = {};
+                                        return reason;
+                                      },
+                                      {{"UCX_MEM_EVENTS", "n"}}, {}, {"a", "a", "b", "b"});
+  expect_all_say(outcomes, "no kernels inside hosts: ");
+}
+
+/// What every rank is told when `misbehave` is done by rank 1 in the third call.
+std::vector<Outcome> with_a_bad_rank(const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,
+                                     Environment environment = {}) {
+  environment.insert(kSmallSlots.begin(), kSmallSlots.end());
+  return run_on(
+      {"a", "a", "b", "b"},
+      [&](Communicator& comm, DeviceBuffers& memory) {
+        std::string told;
+        std::byte* data = zeros(memory, kLarge);
+        try {
+          for (int turn = 0; turn < 3; ++turn) {
+            if (turn == 2 && comm.rank() == 1) {
+              memory.synchronize();
+              misbehave(comm, data, memory.stream());
+            } else {
+              add_up(comm, data, kLarge, memory.stream());
+            }
+          }
+          while (comm.status(&told) == Code::ok) std::this_thread::yield();
+          add_up(comm, data, kLarge, memory.stream());
+        } catch (const Error& error) {
+          told = error.what();
+        }
+        memory.synchronize();  // the stream goes on, and kernels have ended
+        return told;
+      },
+      environment);
+}
+
+TEST(GridFailures, AnotherCallIsNamed) {
+  needs_network();
+  for (const std::size_t count : {kLarge - 1, std::size_t{100}}) {
+    const auto outcomes = with_a_bad_rank(
+        [count](Communicator& comm, std::byte* data, CUstream stream) { add_up(comm, data, count, stream); });
+    expect_all_say(outcomes, "called all_reduce(" + std::to_string(count) + " x u32, sum");
+    expect_all_say(outcomes, "called all_reduce(300000 x u32, sum");
+  }
+  const auto outcomes = with_a_bad_rank([](Communicator& comm, std::byte*, CUstream) {
+    std::vector<std::uint32_t> host(kLarge);
+    comm.all_reduce(host.data(), host.data(), host.size(), DataType::u32);
+  });
+  expect_all_say(outcomes, "called all_reduce(300000 x u32, sum, device memory)");
+  expect_all_say(outcomes, "called all_reduce(300000 x u32, sum)");
+}
+
+TEST(GridFailures, ARankThatDiesWhileKernelsWaitForIt) {
+  needs_network();
+  const auto outcomes =
+      with_a_bad_rank([](Communicator&, std::byte*, CUstream) { ::raise(SIGKILL); }, {{"TUTTI_TIMEOUT", "20s"}});
+  expect_all_say(outcomes, "died", 1);
+}
+
+TEST(GridFailures, ARankThatStaysAway) {
+  needs_network();
+  const auto outcomes = with_a_bad_rank(
+      [](Communicator& comm, std::byte*, CUstream) {
+        while (comm.status() == Code::ok) std::this_thread::yield();
+      },
+      {{"TUTTI_TIMEOUT", "2s"}});
+  expect_all_say(outcomes, "rank 1");
+  expect_all_say(outcomes, "waited");
+}
+
+TEST(GridFailures, ARankThatAborts) {
+  needs_network();
+  const auto outcomes = with_a_bad_rank([](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
+  expect_all_say(outcomes, "aborted the communicator: enough of it");
+}
+
+// The other host's streams have not come to the call, so rank 1 dies while its share is on the network.
+TEST(GridFailures, ARankThatDiesOnTheNetwork) {
+  needs_network();
+  const auto outcomes =
+      run_on({"a", "a", "b", "b"},
+             [](Communicator& comm, DeviceBuffers& memory) {
+               std::byte* data = zeros(memory, kLarge);
+               std::byte* gate = zeros(memory, 2);
+               add_up(comm, data, kLarge, memory.stream());
+               memory.synchronize();
+               if (comm.rank() == 3) {
+                 const auto context = device::enter(comm.rank());
+                 must_cuda(memory.driver().StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1,
+                                                             CU_STREAM_WAIT_VALUE_GEQ),
+                           "cuStreamWaitValue64");
+               }
+               std::string told;
+               try {
+                 add_up(comm, data, kLarge + 2, memory.stream());
+                 while (comm.rank() == 1) {
+                   if (comm.flight_recorder_text().find("300002 x u32, sum, device memory") != std::string::npos) {
+                     ::raise(SIGKILL);
+                   }
+                 }
+                 while (comm.status(&told) == Code::ok) std::this_thread::yield();
+               } catch (const Error& error) {
+                 told = error.what();
+               }
+               std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);
+               memory.synchronize();
+               return told;
+             },
+             {{"TUTTI_TIMEOUT", "20s"}});
+  expect_all_say(outcomes, "died", 1);
+}
+
+}  // namespace
+}  // namespace tutti::testing
