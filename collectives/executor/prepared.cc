@@ -153,19 +153,19 @@ std::optional<SlotSenders> express_senders(const Prepared& p, std::size_t piece_
 }  // namespace
 
 std::size_t Prepared::piece_elements(int piece) const {
-  if (placement_of(Space::input) == Placement::split) {
-    return begins[static_cast<std::size_t>(piece) + 1] - begins[static_cast<std::size_t>(piece)];
-  }
-  return shape.count;
+  const std::size_t part = part_of(piece);
+  return begins[part + 1] - begins[part];
 }
 
 std::size_t Prepared::piece_begin(Placement placement, int piece) const {
-  switch (placement) {
-    case Placement::split: return begins[static_cast<std::size_t>(piece)];
-    case Placement::blocks: return static_cast<std::size_t>(piece) * (shape.stride != 0 ? shape.stride : shape.count);
-    case Placement::own: return 0;
-  }
-  return 0;
+  const std::size_t from_block_to_block = shape.stride != 0 ? shape.stride : shape.count;
+  const bool behind_others = placement == Placement::blocks;
+  return begins[part_of(piece)] +
+         (behind_others ? static_cast<std::size_t>(plan::block_of(*plan, piece)) * from_block_to_block : 0);
+}
+
+std::size_t Prepared::part_of(int piece) const {
+  return static_cast<std::size_t>(placement_of(Space::input) == Placement::split ? piece : piece / ranks);
 }
 
 Placement Prepared::placement_of(Space space) const {
@@ -200,11 +200,9 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   p.peers = plan::peers_of(*plan, rank);
   p.opens = plan::opens_peers(*plan);
   p.id = next_id.fetch_add(1, std::memory_order_relaxed);
-  for (int piece = 0; piece <= plan->pieces; ++piece) {
-    const auto pieces = static_cast<std::size_t>(plan->pieces);
-    p.begins.push_back(piece == plan->pieces ? shape.count
-                                             : even_share(shape.count, pieces, static_cast<std::size_t>(piece)).offset);
-  }
+  const std::size_t parts = p.part_of(plan->pieces - 1) + 1;
+  for (std::size_t part = 0; part < parts; ++part) p.begins.push_back(even_share(shape.count, parts, part).offset);
+  p.begins.push_back(shape.count);
 
   // The largest piece is the first (even_share), or any block.
   const std::size_t piece_bytes = (shape.count == 0 ? 0 : p.piece_elements(0)) * p.element;
@@ -234,6 +232,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
     p.scratch = p.published = {};  // not used
   }
 
+  const bool one_behind_the_other = p.placement_of(Space::input) == Placement::split || parts == 1;
   const PieceFinder pieces(*plan);
   const auto add_ranges = [&](const std::vector<Range>& ranges) {
     const auto first = static_cast<std::uint32_t>(p.ranges.size());
@@ -272,10 +271,10 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
         s.pieces = moved.count;
         for (int i = 0; i < s.pieces; ++i) s.elements += p.piece_elements(s.piece + i);
         const auto in_user_memory = [](const Range& range) { return is_user(range.space); };
-        s.one_pass =
-            shape.collective != Collective::all_to_allv &&
-            (s.pieces == 1 || (std::all_of(step.sources.begin(), step.sources.end(), in_user_memory) &&
-                               std::all_of(step.destinations.begin(), step.destinations.end(), in_user_memory)));
+        s.one_pass = shape.collective != Collective::all_to_allv &&
+                     (s.pieces == 1 ||
+                      (one_behind_the_other && std::all_of(step.sources.begin(), step.sources.end(), in_user_memory) &&
+                       std::all_of(step.destinations.begin(), step.destinations.end(), in_user_memory)));
       }
       s.sources = add_ranges(step.sources);
       s.source_count = static_cast<std::uint32_t>(step.sources.size());

@@ -123,7 +123,10 @@ struct Prepared {
   plan::Placement placement_of(plan::Space space) const;
   const Slots& slots_of(plan::Space space) const { return space == plan::Space::scratch ? scratch : published; }
 
-  std::vector<std::size_t> begins;  // of the pieces under Placement::split, with the end behind the last
+  /// Which part of the message, or of its block, a piece is.
+  std::size_t part_of(int piece) const;
+
+  std::vector<std::size_t> begins;  // of these parts, with the end behind the last
 };
 
 /// `streaming_above`: bytes of the larger buffer. REQUIRES: the plan is for `rank`'s communicator size. Errors:

@@ -19,10 +19,10 @@ Placements placements_of(Collective collective) {
   return {Placement::split, Placement::split};
 }
 
-bool holds(Collective collective, int root, Space space, int rank, int piece) {
-  const bool at_root = rank == root;
+bool holds(const Plan& plan, Space space, int rank, int piece) {
+  const bool at_root = rank == plan.root;
   const bool input = space == Space::input;
-  switch (collective) {
+  switch (plan.collective) {
     case Collective::barrier: return false;
     case Collective::broadcast:
     case Collective::scatter:
@@ -34,8 +34,8 @@ bool holds(Collective collective, int root, Space space, int rank, int piece) {
       break;
     default: break;
   }
-  const Placements placements = placements_of(collective);
-  return (input ? placements.input : placements.output) != Placement::own || piece == rank;
+  const Placements placements = placements_of(plan.collective);
+  return (input ? placements.input : placements.output) != Placement::own || block_of(plan, piece) == rank;
 }
 
 }  // namespace tutti::plan

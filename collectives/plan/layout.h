@@ -9,7 +9,9 @@
 //   scatter          n         n blocks of `count` (root)     only the own piece, at 0
 //   all_to_all       n         n blocks: piece j goes to j    n blocks: piece i came from i
 //   barrier          1         nothing                        nothing
-// In place, piece p of the input and piece p of the output are the same bytes (where both exist).
+// Where there are n pieces there may be k times n, so that lanes have parts of their own (rename.h): then piece p is
+// the (p / n)-th even share of block p % n. In place, piece p of the input and piece p of the output are the same bytes
+// (where both exist).
 #pragma once
 
 #include <cstddef>
@@ -29,9 +31,12 @@ struct Placements {
 
 Placements placements_of(Collective collective);
 
+/// Whose block a piece is of, or a part of. Without meaning where the message is split.
+inline int block_of(const Plan& plan, int piece) { return piece % plan.ranks; }
+
 /// Whether `rank` has piece `piece` in its input or output (of rooted collectives some ranks have none, and a placement
-/// `own` has only the rank's own piece). REQUIRES: space is input or output.
-bool holds(Collective collective, int root, Space space, int rank, int piece);
+/// `own` has only what is of the rank's own block). REQUIRES: space is input or output.
+bool holds(const Plan& plan, Space space, int rank, int piece);
 
 /// The slice of a piece in round `round` of `rounds`, in elements from the piece's start.
 inline Share slice(std::size_t piece_size, int rounds, int round) {

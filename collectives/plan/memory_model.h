@@ -38,7 +38,7 @@ class CallMemory {
     for (const Space space : {Space::input, Space::output}) {
       for (int rank = 0; rank < plan.ranks; ++rank) {
         for (int piece = 0; piece < plan.pieces; ++piece) {
-          if (!holds(plan.collective, plan.root, space, rank, piece)) continue;
+          if (!holds(plan, space, rank, piece)) continue;
           const bool shared = in_place && space == Space::output && user_[user_index(Space::input, rank, piece)] >= 0;
           user_[user_index(space, rank, piece)] = shared ? user_[user_index(Space::input, rank, piece)] : next;
           if (!shared) next += rounds;

@@ -34,8 +34,7 @@ int pieces_of(const Step& step) { return step.sources.empty() ? 1 : step.sources
 
 Plan renamed(const Plan& plan, const std::vector<int>& order) {
   TUTTI_CHECK_EQ(order.size(), at(plan.ranks));
-  const Placements placements = placements_of(plan.collective);
-  const bool own_pieces = placements.input != Placement::split || placements.output != Placement::split;
+  const bool own_pieces = placements_of(plan.collective).input != Placement::split;
   Plan result = plan;
   result.root = has_root(plan.collective) ? order[at(plan.root)] : plan.root;
   result.rank_order = plan.rank_order && std::is_sorted(order.begin(), order.end());
@@ -52,7 +51,9 @@ Plan renamed(const Plan& plan, const std::vector<int>& order) {
           if (now.peer >= 0) now.peer = order[at(now.peer)];
           for_ranges(now, [&](Range& range) {
             range.rank = order[at(range.rank)];
-            if (own_pieces && is_user(range.space)) range.first = order[at(range.first)];
+            if (!own_pieces || !is_user(range.space)) return;
+            const int block = block_of(plan, range.first);
+            range.first += order[at(block)] - block;
           });
         }
       }
@@ -83,7 +84,7 @@ Plan embedded(const Plan& plan, const std::vector<int>& members, int ranks) {
 Plan side_by_side(const std::vector<Plan>& plans) {
   TUTTI_CHECK(!plans.empty());
   const Plan& first = plans.front();
-  TUTTI_CHECK(placements_of(first.collective).input == Placement::split);
+  TUTTI_CHECK(first.collective != Collective::all_to_allv);
   Plan result = first;
   result.pieces = result.slots = result.published = 0;
   for (RankPlan& rank : result.of_rank) rank.lanes.clear();

@@ -36,6 +36,11 @@ class ShapeCheck {
     const bool sane = plan_.ranks >= 1 && plan_.pieces >= 1 && plan_.slots >= 0 && plan_.published >= 0 &&
                       plan_.root >= 0 && plan_.root < plan_.ranks && options_.rounds >= 1;
     if (!sane) return invalid_argument("the plan's numbers of ranks, pieces, slots or its root are out of bounds");
+    const bool is_split = placements_of(plan_.collective).input == Placement::split;
+    if (!is_split && plan_.pieces % plan_.ranks != 0) {
+      return invalid_argument(
+          fmt::format("the plan has {} pieces; expected as many for each of its {} ranks", plan_.pieces, plan_.ranks));
+    }
     const std::int64_t places =
         (std::int64_t{plan_.pieces} + plan_.slots + plan_.published) * 2 * plan_.ranks * options_.rounds;
     if (places > kMostPlaces)
@@ -109,7 +114,7 @@ class ShapeCheck {
       return bad("inbound slots are read by their owner");
     if (!is_user(range.space)) return {};
     for (int piece = range.first; piece < range.first + count; ++piece) {
-      if (!holds(plan_.collective, plan_.root, range.space, range.rank, piece)) {
+      if (!holds(plan_, range.space, range.rank, piece)) {
         return bad(fmt::format("rank {} has no piece {} in its {}", range.rank, piece,
                                range.space == Space::input ? "input" : "output"));
       }

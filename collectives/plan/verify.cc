@@ -398,11 +398,14 @@ class Walk {
       case Collective::reduce_scatter:
         return values_.is_full_sum(value, call, piece, round) && (!plan.rank_order || values_.in_rank_order(value));
       case Collective::all_gather:
-      case Collective::gather: return value == values_.raw(call, piece, piece, round);
+      case Collective::gather: return value == values_.raw(call, block_of(plan, piece), piece, round);
       case Collective::broadcast:
       case Collective::scatter: return value == values_.raw(call, plan.root, piece, round);
       case Collective::all_to_all:
-      case Collective::all_to_allv: return value == values_.raw(call, piece, rank, round);
+      case Collective::all_to_allv: {
+        const int from = block_of(plan, piece);
+        return value == values_.raw(call, from, piece - from + rank, round);
+      }
       case Collective::barrier:
       case Collective::send_recv: break;
     }

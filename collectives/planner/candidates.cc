@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "collectives/plan/layout.h"
 #include "collectives/plan/rename.h"
 #include "topology/orders.h"
 
@@ -47,8 +46,9 @@ void for_each_way(const Demand& demand, const Graph& graph, int root, const Cost
   const bool many_hosts = rings[0].rail != topology::kAnyRail;
   if (many_hosts) here.load_store = here.buffers_open = false;
   const std::vector<int> ring_order = from_lowest(rings[0].order);
-  const bool is_split = plan::placements_of(here.collective).input == plan::Placement::split;
   const bool may_reorder = !(here.deterministic && reduces(here.collective));
+  const bool takes_lanes = many_hosts && here.lanes >= 2 && here.bytes >= kLeastForLanes &&
+                           here.collective != Collective::all_to_allv;  // whose blocks cannot be cut
   const auto rails = std::min(rings.size(), static_cast<std::size_t>(here.lanes));
 
   for (const Algorithm& algorithm : algorithms::table()) {
@@ -69,15 +69,12 @@ void for_each_way(const Demand& demand, const Graph& graph, int root, const Cost
     add("rank order", in_order(algorithm, here, root, graph, rank_order), false);
     if (algorithm.needs_load_store || !may_reorder) continue;
     if (ring_order != rank_order) add("ring order", in_order(algorithm, here, root, graph, ring_order), false);
-    if (!is_split || !many_hosts || here.lanes < 2 || here.bytes < kLeastForLanes) continue;
-    std::vector<Plan> plans;
-    if (rails < 2) {
-      // While one half of the message waits for another host, the other moves within this one.
-      plans.assign(2, in_order(algorithm, here, root, graph, ring_order));
-      add(ring_order == rank_order ? "rank order, two lanes" : "ring order, two lanes", plan::side_by_side(plans),
-          false);
-      continue;
-    }
+    if (!takes_lanes) continue;
+    // While one half of the message waits for another host, the other moves within this one.
+    std::vector<Plan> plans(2, in_order(algorithm, here, root, graph, ring_order));
+    add(ring_order == rank_order ? "rank order, two lanes" : "ring order, two lanes", plan::side_by_side(plans), false);
+    if (rails < 2) continue;
+    plans.clear();
     for (std::size_t rail = 0; rail < rails; ++rail) {
       plans.push_back(in_order(algorithm, here, root, graph, rings[rail].order));
     }

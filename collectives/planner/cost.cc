@@ -11,7 +11,6 @@
 
 #include "base/check.h"
 #include "base/even_share.h"
-#include "collectives/plan/layout.h"
 #include "topology/orders.h"
 
 namespace tutti::planner {
@@ -117,8 +116,8 @@ class Simulation {
   };
   struct Core {
     int ranks = 0;
-    int owner = -1;           // who has it until it waits; -1: nobody
-    int last = -1;            // who had it last
+    int owner = -1;           // the lane that has it until it waits, of all ranks' lanes; -1: none
+    int last = -1;            // the rank that had it last
     double free = 0;          // from when on
     std::deque<int> waiting;  // lanes of all ranks
   };
@@ -140,12 +139,14 @@ class Simulation {
     if (position.call == 0 && position.round == 0 && position.step == 0) now = std::max(now, constants_.call_us);
     Core* core = shared_core_of(rank);
     if (core != nullptr) {
-      if (core->owner >= 0 && core->owner != rank) {
+      if (core->owner >= 0 && core->owner != row) {
         core->waiting.push_back(row);
         return;
       }
-      if (core->last != rank) now = std::max(now, core->free + (core->last < 0 ? 0 : constants_.switch_us));
-      core->owner = core->last = rank;
+      const bool changes = core->last >= 0 && core->last != rank;
+      now = std::max(now, core->free + (changes ? constants_.switch_us : 0));
+      core->owner = row;
+      core->last = rank;
     }
     while (true) {
       if (position.step == steps.size()) {
@@ -215,7 +216,7 @@ class Simulation {
 
   Core* shared_core_of(int rank) {
     const int core = core_of_[at(rank)];
-    return core >= 0 && cores_[at(core)].ranks > 1 ? &cores_[at(core)] : nullptr;
+    return core >= 0 && (cores_[at(core)].ranks > 1 || lanes_ > 1) ? &cores_[at(core)] : nullptr;
   }
 
   /// Who has the core gives it to the next one.
@@ -305,15 +306,16 @@ class Simulation {
   }
 
   double transfer(const Route& way, double bytes, double now) {
+    double begin = now;
     double longest = 0;
-    for (const int resource : way.resources) now = std::max(now, free_[at(resource)]);
     for (const int resource : way.resources) {
       const double time = bytes / gb_per_s_[at(resource)] * kUsPerByteAtOneGb;
-      free_[at(resource)] = now + time;
+      begin = std::max(begin, free_[at(resource)]);
+      free_[at(resource)] = std::max(now, free_[at(resource)]) + time;
       busy_[at(resource)] += time;
       longest = std::max(longest, time);
     }
-    return now + longest;
+    return begin + longest;
   }
 
   const Route& route(int from, int to, int lane) const {
@@ -364,9 +366,7 @@ int rounds_of(const Plan& plan, double piece_bytes, const CostOptions& options) 
 
 Estimate price(const Plan& plan, const Graph& graph, const CostOptions& options) {
   TUTTI_CHECK_EQ(plan.ranks, graph.ranks());
-  const bool is_split = plan::placements_of(plan.collective).input == plan::Placement::split;
-  const int pieces = is_split ? plan.pieces : plan.ranks;
-  const double piece = static_cast<double>(options.bytes) / pieces;
+  const double piece = static_cast<double>(options.bytes) / plan.pieces;
   const int rounds = rounds_of(plan, piece, options);
   const double slice = piece / rounds;
   Estimate estimate = Simulation(plan, graph, options, std::min(rounds, kMostRounds), 1, slice).run();

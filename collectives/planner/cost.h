@@ -6,9 +6,8 @@
 //
 // The model
 //   a transfer   of b bytes takes every resource of its route (topology/graph.h) for b / (its bandwidth), beginning
-//   when
-//                all of them are free; it ends b / (the least bandwidth) later and has arrived after the route's
-//                latency
+//                when all of them are free, and ends b / (the least bandwidth) later; while it waits for one of them
+//                the others do something else. It has arrived after the route's latency
 //   a call       takes call_us before its first step
 //   a step       of a rank begins when the one before it in its lane is done, and takes step_us. Load and store (a
 //   copy,
@@ -24,7 +23,8 @@
 //                and written, since bandwidths are those of copying
 //   caches       what a core copies depends on how much it works on: where `copying` tells, all resources of a host are
 //                as much faster or slower as it is at twice the bytes of the call's largest buffer
-//   cores        ranks on the same core take turns: from one to another takes switch_us. Who waits gives the core away
+//   cores        ranks on the same core take turns: from one to another takes switch_us. So do the lanes of a rank on a
+//                core, which takes no time. Who waits gives the core away
 //   a signal     comes when what was put before it on that link has arrived
 //   rounds       are as many as the executor would take; of many rounds the first few are walked, the others take as
 //                long as the last of these

@@ -101,6 +101,13 @@ TEST(PlanQueries, PeersShareScratchOrSignals) {
 }
 
 TEST(Layout, WhoHoldsWhat) {
+  const auto holds = [](Collective collective, int root, Space space, int rank, int piece) {
+    Plan plan;
+    plan.collective = collective;
+    plan.ranks = 3;
+    plan.root = root;
+    return plan::holds(plan, space, rank, piece);
+  };
   EXPECT_TRUE(holds(Collective::all_reduce, 0, Space::input, 2, 1));
   EXPECT_FALSE(holds(Collective::all_gather, 0, Space::input, 2, 1));
   EXPECT_TRUE(holds(Collective::all_gather, 0, Space::input, 2, 2));
@@ -113,6 +120,9 @@ TEST(Layout, WhoHoldsWhat) {
   EXPECT_TRUE(holds(Collective::gather, 1, Space::output, 1, 0));
   EXPECT_FALSE(holds(Collective::scatter, 1, Space::input, 2, 2));
   EXPECT_FALSE(holds(Collective::barrier, 0, Space::input, 0, 0));
+  // The second parts of blocks.
+  EXPECT_TRUE(holds(Collective::all_gather, 0, Space::input, 2, 5));
+  EXPECT_FALSE(holds(Collective::reduce_scatter, 0, Space::output, 2, 4));
 }
 
 }  // namespace

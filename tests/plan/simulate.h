@@ -72,7 +72,7 @@ class Simulation {
     const int i = range.first + k;
     const bool scratch = range.space == Space::scratch || range.space == Space::published;
     Space space = range.space;
-    if (space == Space::output && in_place_ && holds(plan_.collective, plan_.root, Space::input, range.rank, i)) {
+    if (space == Space::output && in_place_ && holds(plan_, Space::input, range.rank, i)) {
       space = Space::input;
     }
     const Key key = {static_cast<int>(space), range.rank, i, scratch ? round % 2 : round};
@@ -149,7 +149,7 @@ class Simulation {
       return;
     }
     for (int piece = 0; piece < plan_.pieces; ++piece) {
-      if (!holds(plan_.collective, plan_.root, Space::output, rank, piece)) continue;
+      if (!holds(plan_, Space::output, rank, piece)) continue;
       for (int round = 0; round < rounds_; ++round) {
         if (at({Space::output, rank, piece, 1}, 0, round) != expected(rank, piece, round)) wrong_ = "wrong result";
       }
@@ -159,11 +159,14 @@ class Simulation {
   Number expected(int rank, int piece, int round) const {
     switch (plan_.collective) {
       case Collective::all_gather:
-      case Collective::gather: return raw(piece, piece, round);
+      case Collective::gather: return raw(block_of(plan_, piece), piece, round);
       case Collective::broadcast:
       case Collective::scatter: return raw(plan_.root, piece, round);
       case Collective::all_to_all:
-      case Collective::all_to_allv: return raw(piece, rank, round);
+      case Collective::all_to_allv: {
+        const int from = block_of(plan_, piece);
+        return raw(from, piece - from + rank, round);
+      }
       default: break;
     }
     Number sum = 0;

@@ -10,6 +10,7 @@
 
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"
+#include "collectives/plan/rename.h"
 #include "collectives/plan/verify.h"
 #include "collectives/planner/candidates.h"
 #include "topology/machines.h"
@@ -97,6 +98,34 @@ TEST(Cost, WhoSharesALinkWaits) {
   EXPECT_NEAR(took(0, 4, 4, 0), memory + narrow + graph.route(0, 4).latency_us, 1e-6);
   // Two GPUs of one PCI switch share its way up.
   EXPECT_NEAR(took(0, 1, 2, 3), 2 * narrow + graph.route(0, 2).latency_us, 1e-6);
+}
+
+TEST(Cost, WhoWaitsForALinkKeepsNoOtherOne) {
+  const Graph graph = graph_of("ethernet", {.hosts = 4});
+  // Rank 1 waits for rank 2's link until rank 0 has done with it; its own link can do the other message meanwhile.
+  const plan::Plan plan = plan_of(
+      "all_to_all test ranks 4 pieces 4 root 0 slots 2 published 0 rank_order no\n"
+      "rank 0 lane 0\n  put 2 input@0:2 -> scratch@2:0\n  signal 2 data\n"
+      "rank 1 lane 0\n  put 2 input@1:2 -> scratch@2:1\n  signal 2 data\n"
+      "  put 3 input@1:3 -> scratch@3:0\n  signal 3 data\n"
+      "rank 2 lane 0\n  wait 0 data\n  wait 1 data\n"
+      "rank 3 lane 0\n  wait 1 data\n");
+  CostOptions options;
+  options.constants = kFree;
+  options.bytes = std::size_t{4} * 100000;
+  EXPECT_NEAR(price(plan, graph, options).us, 2 * 100000 / 3.125e3 + graph.route(0, 2).latency_us, 1e-6);
+}
+
+TEST(Cost, LanesOfARankTakeTurns) {
+  const Graph graph = graph_of("ethernet", {.hosts = 2});
+  const plan::Plan one = algorithms::find(Collective::broadcast, "chain")->build({Collective::broadcast, 2, 0, {0, 1}});
+  CostOptions options;
+  options.constants = kFree;
+  options.constants.message_us = 4;
+  const double latency = graph.route(0, 1).latency_us;
+  EXPECT_NEAR(price(one, graph, options).us, 2 * 4 + latency, 1e-6);
+  // The second message leaves after the first has been made, and is taken after the first has been.
+  EXPECT_NEAR(price(plan::side_by_side({one, one}), graph, options).us, 3 * 4 + latency, 1e-6);
 }
 
 // A root that broadcasts again and again does not wait for the others: the link is what takes longest.

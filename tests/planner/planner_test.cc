@@ -60,6 +60,19 @@ TEST(Planner, GoesByTheCostModelAcrossHosts) {
   EXPECT_EQ(large.plan->of_rank[0].lanes.size(), 2U);
 }
 
+// While one waits for another host the other works within its own; also where each rank has a block of its own.
+TEST(Planner, LargeMessagesTakeTwoLanesAcrossHosts) {
+  Planner planner = planner_of(2, 2);
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all}) {
+    const Choice choice = planner.choose(demand_of(collective, 4, 4 << 20), 0).take();
+    EXPECT_STREQ(choice.algorithm->name, "hierarchical") << name_of(collective);
+    EXPECT_EQ(choice.plan->of_rank[0].lanes.size(), 2U) << name_of(collective);
+  }
+  // Nobody but its owner can cut a block of an all_to_allv.
+  EXPECT_EQ(planner.choose(demand_of(Collective::all_to_allv, 4, 4 << 20), 0).take().plan->of_rank[0].lanes.size(), 1U);
+}
+
 TEST(Planner, MakesOneChoiceForASizeClass) {
   Planner planner = planner_of(2, 1);
   const Choice first = planner.choose(demand_of(Collective::all_reduce, 2, 600 << 10), 0).take();
