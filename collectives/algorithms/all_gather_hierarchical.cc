@@ -26,16 +26,19 @@ void pass_on(RankBuilder& me, const HostMap& map, int host, int hop) {
   const int r = me.index();
   const int own_host = map.host_of[r];
   const std::vector<int> blocks = map.charges(r, host);
-  if (!blocks.empty()) {
-    if (hop == 1) {
-      for (const int block : blocks) me.recv(block, me.output(block));
-    } else {
-      me.recv(map.leader(own_host - 1, blocks.front()), outputs(me, blocks));
-    }
-    if (hop < map.hosts() - 1) me.send(map.leader(own_host + 1, blocks.front()), outputs(me, blocks));
-    for (const int peer : map.neighbours(r)) me.send(peer, outputs(me, blocks));
+  if (blocks.empty()) return;
+  if (hop == 1) {
+    for (const int block : blocks) me.recv(block, me.output(block));
+  } else {
+    me.recv(map.leader(own_host - 1, blocks.front()), outputs(me, blocks));
   }
-  for (const int peer : map.neighbours(r)) {
+  if (hop < map.hosts() - 1) me.send(map.leader(own_host + 1, blocks.front()), outputs(me, blocks));
+  for (const int peer : map.neighbours(r)) me.send(peer, outputs(me, blocks));
+}
+
+/// What our neighbours have of the blocks of `host` comes from them.
+void collect(RankBuilder& me, const HostMap& map, int host) {
+  for (const int peer : map.neighbours(me.index())) {
     const std::vector<int> theirs = map.charges(peer, host);
     if (!theirs.empty()) me.recv(peer, outputs(me, theirs));
   }
@@ -55,8 +58,12 @@ Plan all_gather_hierarchical(const PlanRequest& request) {
     if (h > 1) me.send(map.leader(own_host + 1, r), me.input(r));
     me.copy(me.output(r), me.input(r));
     for (const int peer : map.neighbours(r)) me.send(peer, me.input(r));
-    for (const int peer : map.neighbours(r)) me.recv(peer, me.output(peer));
-    for (int hop = 1; hop < h; ++hop) pass_on(me, map, modulo(own_host - hop, h), hop);
+    for (int hop = 1; hop < h; ++hop) {
+      pass_on(me, map, modulo(own_host - hop, h), hop);
+      // One behind, so that nobody waits for his neighbours at each hop.
+      collect(me, map, modulo(own_host - hop + 1, h));
+    }
+    collect(me, map, modulo(own_host + 1, h));
   }
   return b.finish();
 }

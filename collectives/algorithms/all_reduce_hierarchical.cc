@@ -1,7 +1,9 @@
-// Within the hosts, across the hosts, within the hosts. With m the number of ranks on the smallest host the data has m
-// shards. On each host the local rank s ("leader" of shard s) adds up shard s of its host; the leaders of a shard run a
-// ring all-reduce over the hosts; each leader hands its shard to its host. Each host sends 2(H-1)/H of the data to
-// other hosts, the least that H hosts need, whatever the numbers of ranks on them.
+// A ring all-reduce over the hosts, in which each host adds up its ranks' contributions and hands them the results,
+// piece by piece: while a piece is under way between hosts, the next one is summed, or the last one spread, within
+// them. With m the number of ranks on the smallest host the data has m shards of a piece for each host. The local rank
+// s ("leader" of shard s) runs the ring of its shard (Patarasuk and Yuan 2009, phases.h, with hosts in place of ranks).
+// Each host sends 2(H-1)/H of the data to other hosts, the least that H hosts need, whatever the numbers of ranks on
+// them.
 #include <algorithm>
 
 #include "collectives/algorithms/algorithms.h"
@@ -16,43 +18,61 @@ using plan::RankBuilder;
 
 namespace {
 
-/// Leaders of shard s, one per host; their pieces are those of the shard.
-Team leaders_of(const std::vector<std::vector<int>>& hosts, int s, int host) {
-  Team team;
-  for (const std::vector<int>& ranks : hosts) team.members.push_back(ranks[s]);
-  team.me = host;
-  team.first_piece = s * team.size();
-  return team;
-}
+/// Where a rank stands: on which host, at which place there. Of h hosts; with m shards.
+struct Stand {
+  const std::vector<std::vector<int>>& hosts;
+  int host;
+  int local;
+  int m;
 
-/// Local rank s gets the host's sum of shard s (h pieces) into its output. A host of one rank has nothing to do.
-void reduce_within(RankBuilder& me, const std::vector<int>& host, int local, int m, int h) {
-  const int g = static_cast<int>(host.size());
-  if (g == 1) return;
-  for (const int s : others_from(local, g)) {
-    if (s < m) me.send(host[s], me.input(s * h, h));
+  int h() const { return static_cast<int>(hosts.size()); }
+  bool leads() const { return local < m; }
+  /// Of the own shard, on the next host in the ring and on the one before.
+  int next() const { return hosts[modulo(host + 1, h())][local]; }
+  int prev() const { return hosts[modulo(host - 1, h())][local]; }
+  /// The others of the host, beginning after ourselves.
+  std::vector<int> others() const { return others_from(local, static_cast<int>(hosts[host].size())); }
+  /// The piece of a shard that begins its way around the ring, or ends it, `hop` hosts before ours.
+  int piece(int shard, int hop) const { return shard * h() + modulo(host - hop, h()); }
+};
+
+/// Hop `hop` of the ring: the host's contributions to a piece of every shard, with what comes from the host before, go
+/// on to the next one. The last hop ends at the host whose piece it is.
+void add_up(RankBuilder& me, const Stand& at, int hop) {
+  const std::vector<int>& host = at.hosts[at.host];
+  for (const int s : at.others()) {
+    if (s < at.m) me.send(host[s], me.input(at.piece(s, hop)));
   }
-  if (local >= m) return;
+  if (!at.leads()) return;
+  std::vector<int> givers;
+  if (hop > 1) givers.push_back(at.prev());
+  for (const int peer : at.others()) givers.push_back(host[peer]);
   std::vector<Range> contributions;
-  for (int peer = 0; peer < g; ++peer) {
-    contributions.push_back(peer == local ? me.input(local * h, h) : me.take(host[peer], h));
-  }
-  if (h == 1) {
-    me.reduce_last({me.output(local)}, contributions);
+  for (const int giver : givers) contributions.push_back(me.take(giver));
+  contributions.push_back(me.input(at.piece(at.local, hop)));
+  const Range sum = hop == at.h() ? me.output(at.piece(at.local, hop)) : contributions.front();
+  if (hop == at.h()) {
+    me.reduce_last({sum}, contributions);
   } else {
-    me.reduce({me.output(local * h, h)}, contributions);
+    if (!givers.empty()) me.reduce({sum}, contributions);
+    me.send(at.next(), sum);
   }
-  for (const int peer : others_from(local, g)) me.release(host[peer]);
+  for (const int giver : givers) me.release(giver);
 }
 
-/// Every shard goes from its leader to the rest of the host.
-void spread_within(RankBuilder& me, const std::vector<int>& host, int local, int m, int h) {
-  const std::vector<int> others = others_from(local, static_cast<int>(host.size()));
-  if (local < m) {
-    for (const int peer : others) me.send(host[peer], me.output(local * h, h));
-  }
-  for (const int s : others) {
-    if (s < m) me.recv(host[s], me.output(s * h, h));
+/// The own shard's sum of the piece that comes `hop` hosts far goes on to the next host, and to the rest of this one.
+void spread(RankBuilder& me, const Stand& at, int hop) {
+  if (!at.leads()) return;
+  const Range sum = me.output(at.piece(at.local, hop));
+  if (hop > 0) me.recv(at.prev(), sum);
+  if (hop < at.h() - 1) me.send(at.next(), sum);
+  for (const int peer : at.others()) me.send(at.hosts[at.host][peer], sum);
+}
+
+/// The other shards' sums of that piece come from their leaders.
+void collect(RankBuilder& me, const Stand& at, int hop) {
+  for (const int s : at.others()) {
+    if (s < at.m) me.recv(at.hosts[at.host][s], me.output(at.piece(s, hop)));
   }
 }
 
@@ -70,13 +90,14 @@ Plan all_reduce_hierarchical(const PlanRequest& request) {
   for (int host = 0; host < h; ++host) {
     for (int local = 0; local < static_cast<int>(hosts[host].size()); ++local) {
       RankBuilder me = b.rank(hosts[host][local]);
-      reduce_within(me, hosts[host], local, m, h);
-      if (local < m && h > 1) {
-        const Team leaders = leaders_of(hosts, local, host);
-        ring_reduce_scatter(me, leaders, /*from_output=*/hosts[host].size() > 1);
-        ring_all_gather(me, leaders);
+      const Stand at{hosts, host, local, m};
+      for (int hop = 1; hop <= h; ++hop) add_up(me, at, hop);
+      for (int hop = 0; hop < h; ++hop) {
+        spread(me, at, hop);
+        // One behind, so that nobody waits for his neighbours at each hop.
+        if (hop > 0) collect(me, at, hop - 1);
       }
-      spread_within(me, hosts[host], local, m, h);
+      collect(me, at, h - 1);
     }
   }
   return b.finish();
