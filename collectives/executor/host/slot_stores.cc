@@ -9,24 +9,45 @@ namespace tutti::executor {
 
 void SlotStores::copy(std::span<void* const> to, const void* from, std::size_t bytes) {
   if (bytes < kLeastBytes) return reduce::copy(to, from, bytes, false);
-  const auto copies = to.size() - static_cast<std::size_t>(std::count(to.begin(), to.end(), from));
-  const bool past_caches = next();
-  const std::int64_t begin = now_ns();
-  reduce::copy(to, from, bytes, past_caches);
-  if (copies == 0) return;
-  took(past_caches, static_cast<double>(now_ns() - begin) / static_cast<double>(bytes * copies));
+  for (std::size_t done = 0; done < bytes;) {
+    const Part part = next(bytes - done);
+    if (part.bytes == bytes && !part.timed) return reduce::copy(to, from, bytes, part.past_caches);
+    const std::int64_t begin = part.timed ? now_ns() : 0;
+    for (void* destination : to) {
+      void* at = static_cast<std::byte*>(destination) + done;
+      reduce::copy({&at, 1}, static_cast<const std::byte*>(from) + done, part.bytes, part.past_caches);
+    }
+    if (part.timed) took(part, now_ns() - begin);
+    done += part.bytes;
+  }
 }
 
-void SlotStores::took(bool past_caches, double time) {
-  double& known = times_[past_caches ? 1 : 0];
-  if (known == 0) {
-    known = time;
-  } else if (time < known) {
-    known = time + (known - time) / 4;
-  } else {
-    known += (std::min(time, 4 * known) - known) / 8;  // the thread may have lost its core in between
+SlotStores::Part SlotStores::next(std::size_t left) {
+  if (copied_ < kBetweenTrials) {
+    copied_ += left;
+    return {left, past_caches_, false};
   }
-  past_caches_ = times_[1] > 0 && times_[0] > 2 * times_[1];
+  // The other way first: if a part's place matters, it does against a change.
+  const Way& current = tried_[past_caches_ ? 1 : 0];
+  const Way& other = tried_[past_caches_ ? 0 : 1];
+  const bool turn_of_other = other.bytes <= current.bytes;
+  const std::size_t wanted = kTrialBytes - (turn_of_other ? other : current).bytes;
+  return {std::min(wanted, left), past_caches_ != turn_of_other, true};
+}
+
+void SlotStores::took(const Part& part, std::int64_t ns) {
+  Way& way = tried_[part.past_caches ? 1 : 0];
+  way.bytes += part.bytes;
+  way.ns += ns;
+  if (tried_[0].bytes < kTrialBytes || tried_[1].bytes < kTrialBytes) return;
+  const bool past_caches = tried_[0].ns > 2 * tried_[1].ns;
+  against_ = past_caches == past_caches_ ? 0 : against_ + 1;
+  if (against_ == 2) {  // one may be due to a thread that had lost its core
+    past_caches_ = past_caches;
+    against_ = 0;
+  }
+  tried_[0] = tried_[1] = {};
+  copied_ = 0;
 }
 
 }  // namespace tutti::executor

@@ -4,6 +4,9 @@
 // there. On virtual machines there are times, of seconds, when they do not; then each line costs a message between
 // the cores, and a store past the caches costs a sixth of that (perf/README.md, "Plain memory"). It costs the reader a
 // trip to memory, about as long as the store itself: so it pays where the other takes more than twice its time.
+//
+// So now and then a part of what is copied is stored one way and as much the other way, right after each other, and two
+// such trials that agree decide.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +20,35 @@ class SlotStores {
  public:
   /// Fewer bytes than these are not worth two looks at the clock.
   static constexpr std::size_t kLeastBytes = std::size_t{16} << 10;
-  /// One copy in so many is made the other way, to see what that takes by now.
-  static constexpr std::uint32_t kTrialEvery = 128;
+  /// So many are stored each way in a trial. Of fewer, stores past the caches are only begun when they return.
+  static constexpr std::size_t kTrialBytes = std::size_t{64} << 10;
+  /// So many lie between trials: if the other way takes ten times as long, trials take a twelfth of the time.
+  static constexpr std::size_t kBetweenTrials = std::size_t{8} << 20;
 
   /// `bytes` to every destination (one may be `from`, which is then left alone).
   void copy(std::span<void* const> to, const void* from, std::size_t bytes);
 
   /// What is better as far as is known.
   bool past_caches() const { return past_caches_; }
-  /// How the next copy is to be made, so that took() learns of both ways.
-  bool next() { return past_caches_ != (++copies_ % kTrialEvery == kFirstTrial); }
-  /// That it took so long, per byte or whatever unit, always the same.
-  void took(bool past_caches, double time);
+
+  struct Part {
+    std::size_t bytes;
+    bool past_caches;
+    bool timed;
+  };
+  /// How the next bytes of a copy are to be stored of which `left` are left.
+  Part next(std::size_t left);
+  /// That a timed part took so long.
+  void took(const Part& part, std::int64_t ns);
 
  private:
-  static constexpr std::uint32_t kFirstTrial = 8;  // the first copies find the pages
-  double times_[2] = {0, 0};                       // through the caches, past them; 0: not known
-  std::uint32_t copies_ = 0;
+  struct Way {
+    std::size_t bytes = 0;
+    std::int64_t ns = 0;
+  };
+  Way tried_[2];                                           // in this trial: through the caches, past them
+  std::size_t copied_ = kBetweenTrials - 4 * kLeastBytes;  // since the last trial; the first copies find the pages
+  int against_ = 0;                                        // trials in a row that were for the other way
   bool past_caches_ = false;
 };
 
