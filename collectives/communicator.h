@@ -133,7 +133,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// `stride`: from a block to the next one, in elements.
   static bool is_in_place(const Call& call, int rank, std::size_t stride);
 
-  // Device memory where there are several hosts (communicator_staged.cc).
+  // Device memory through the host's: where there are several hosts, and messages of ranks that have not opened their
+  // GPUs' memory to each other (communicator_staged.cc).
   Status need_staging(int device);
   /// By the queue: `one` for each turn, when the stream has come to it.
   Status carry_out_turns(std::uint64_t first, std::size_t turns, const std::function<Status(std::size_t)>& one);
@@ -247,6 +248,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   int last_turns_ = 0;             // through pinned memory, in so many; 0: it was not
   std::string last_way_;           // then: how else
   std::unique_ptr<DeviceHalf> device_half_;
+  std::atomic<bool> messages_staged_{false};  // some rank has sent or received on device memory before that was made
 
   // Where there are several hosts, and as many ranks on each.
   enum class GridState { untried, open, refused };

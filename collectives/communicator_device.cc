@@ -84,16 +84,13 @@ Result<int> TuttiCommunicator::check_on_device(std::span<const Transfer> transfe
 }
 
 Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfers) {
-  if (far_) return run_group_staged(transfers);
+  if (far_ || messages_staged_.load()) return run_group_staged(transfers);
   queue_.wait_idle();
-  TUTTI_ASSIGN(const int device, check_on_device(transfers));
   if (!device_half_) {
-    return invalid_argument(
-        fmt::format("{} called send or recv on memory of GPU {} before the first collective call on "
-                    "device memory; expected such a call of all ranks first, which opens their "
-                    "memory to each other",
-                    own_name_, device));
+    messages_staged_.store(true);
+    return run_group_staged(transfers);
   }
+  TUTTI_TRY(check_on_device(transfers).status());
   if (health_.failed()) return failed(health_.status());
   const Status status = device_half_->run_group(transfers);
   if (status.ok()) return {};
@@ -102,8 +99,12 @@ Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfer
   return harmless && !health_.failed() ? status : failed(status);
 }
 
+// A message that one rank has sent through the host before this must not be awaited from a kernel behind it: where any
+// rank has done so, all go on like that.
 Status TuttiCommunicator::need_device_half(int device) {
   if (device_half_) return {};
+  TUTTI_ASSIGN(const Words staged, gather_many(Words{messages_staged_.load() ? std::uint64_t{1} : 0}));
+  messages_staged_.store(std::count(staged.begin(), staged.end(), 1) > 0);
   DeviceHalf::Config config;
   config.rank = rank_;
   config.size = size();

@@ -1,5 +1,6 @@
-// The communicator's calls on device memory in a job of several hosts: what the caller's thread puts into the stream,
-// and what the communicator's own thread carries out meanwhile, on host memory (staging.h, staged_call.h).
+// The communicator's calls on device memory that go through the host's: of a job of several hosts, and messages of
+// ranks that have not opened their GPUs' memory to each other. What the caller's thread puts into the stream, and what
+// the communicator's own thread carries out meanwhile, on host memory (staging.h, staged_call.h).
 //
 // Each turn of a call is announced as the whole call, so that a rank which calls something else is told of what the
 // caller has called. A failure reaches the caller by status() and the next call, and lets the streams go on.
@@ -71,8 +72,8 @@ Status TuttiCommunicator::run_group_staged(std::span<const Transfer> transfers) 
   for (const Transfer& t : transfers) bytes += round_up(t.count * size_of(t.type), transport::kCacheLine);
   if (options_.memory_limit != 0 && bytes > options_.memory_limit) {
     return Status(Code::memory_limit,
-                  fmt::format("{} groups messages of {} bytes on device memory, which between hosts go "
-                              "through as much pinned memory; memory_limit is {}",
+                  fmt::format("{} groups messages of {} bytes on device memory, which go through as much "
+                              "pinned memory; memory_limit is {}",
                               own_name_, bytes, options_.memory_limit));
   }
   TUTTI_ASSIGN(std::byte * host, staging_->block(bytes));

@@ -15,9 +15,10 @@ Result<std::size_t> Staging::slot_bytes(std::size_t room) {
   std::size_t bytes = kSlotBytes;
   while (bytes > kLeastSlotBytes && 2 * kSlots * bytes > room) bytes /= 2;
   if (2 * kSlots * bytes <= room) return bytes;
-  return Status(Code::memory_limit, fmt::format("calls on device memory between hosts take at least {} bytes of pinned "
-                                                "memory; memory_limit leaves {}",
-                                                2 * kSlots * bytes, room));
+  return Status(Code::memory_limit,
+                fmt::format("calls on device memory that go through the host's take at least {} bytes "
+                            "of pinned memory; memory_limit leaves {}",
+                            2 * kSlots * bytes, room));
 }
 
 }  // namespace tutti
@@ -73,7 +74,7 @@ class PinnedStaging final : public Staging {
     where_ = device::name_of(device_);
     TUTTI_ASSIGN(const int can_wait, device::attribute(device_, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
     if (can_wait == 0) {
-      return unsupported(where_ + " has no streams that wait for values; expected host memory between hosts");
+      return unsupported(where_ + " has no streams that wait for values; expected host memory");
     }
     TUTTI_ASSIGN(const auto context, device::enter(device_));
     cuda_ = cuda;
@@ -120,10 +121,10 @@ class PinnedStaging final : public Staging {
     TUTTI_TRY(device::check(cuda_->StreamGetCaptureInfo(handle(stream), &capturing, nullptr, nullptr, nullptr, nullptr),
                             "cuStreamGetCaptureInfo", where_));
     if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return {};
-    return unsupported(
-        fmt::format("a call on memory of {} cannot be captured into a graph in a communicator of several "
-                    "hosts: the stream waits there for values that change with every call",
-                    where_));
+    return unsupported(fmt::format(
+        "a call on memory of {} cannot be captured into a graph where it goes through the host's: the stream "
+        "waits there for values that change with every call",
+        where_));
   }
 
   std::uint64_t begin(std::size_t count) override {

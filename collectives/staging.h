@@ -1,5 +1,5 @@
-// Device memory of ranks that no kernel reaches: in a job of several hosts a call's data goes through pinned memory of
-// the host, turn by turn. What the stream does and what the communicator's own thread does (the proxy) follow each
+// Device memory of ranks that no kernel reaches: in a job of several hosts, and before ranks have opened their memory to
+// each other, a call's data goes through pinned memory of the host, turn by turn. What the stream does and what the communicator's own thread does (the proxy) follow each
 // other by two counters in that memory, so neither the caller nor the proxy waits for the GPU by the driver:
 //
 //   stream   in 0, told | in 1, told | in 2, told | in 3, told | until 0 is done, out 0 | in 4, told | until 1 is ...

@@ -214,7 +214,8 @@ class TUTTI_API Communicator {
   /// Ranks that give the same colour form a new communicator, ordered by key, then rank. A negative colour gets none.
   Communicator split(int color, int key) const;
   /// Makes ready for device memory, which the ranks' first collective call on it does otherwise: they open their GPUs'
-  /// memory to each other. All ranks call it; then their first call on device memory may be a send or a receive.
+  /// memory to each other. All ranks call it. Where a send or a receive comes before either, messages on device memory
+  /// go through the host's from then on.
   /// `device`: this rank's GPU; -1: the calling thread's. Errors: unsupported, memory_limit; the communicator stays
   /// good.
   void open_device(int device = -1);

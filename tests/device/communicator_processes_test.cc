@@ -123,6 +123,70 @@ TEST_P(DeviceProcesses, AllOnOneGpu) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3));
 
+/// Each sends to the next one, around the ring; how many kernels that took.
+int pass_on(Communicator& comm, DeviceBuffers& memory, const FakeDriver& cuda) {
+  constexpr std::size_t kCount = 5000;
+  const int n = comm.size();
+  std::vector<Value> mine(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) mine[i] = number(0, comm.rank(), i);
+  std::byte* from = memory.allocate(4 * kCount);
+  std::byte* to = memory.allocate(4 * kCount);
+  memory.write(from, std::as_bytes(std::span(mine)));
+  const int before = cuda.calls("cuLaunchKernel");
+  comm.group_start();
+  comm.send(from, kCount, DataType::u32, (comm.rank() + 1) % n, 0, memory.stream());
+  comm.recv(to, kCount, DataType::u32, (comm.rank() + n - 1) % n, 0, nullptr, memory.stream());
+  comm.group_end();
+  memory.must_hold<Value>(to, kCount, [&](std::size_t i) { return number(0, (comm.rank() + n - 1) % n, i); });
+  return cuda.calls("cuLaunchKernel") - before;
+}
+
+// Rank 0 sends to rank 1, which receives before the first collective call or after it; rank 2 has nothing to do with
+// it.
+TEST(DeviceMessages, MayComeFirst) {
+  for (const bool receives_first : {true, false}) {
+    expect_no_errors(run_processes(3, [receives_first](Communicator& comm) {
+      FakeDriver cuda({.devices = 3});
+      add_walkers(cuda);
+      {
+        DeviceBuffers memory(comm.rank());
+        std::byte* data = memory.allocate(400);
+        memory.write(data, std::vector<std::byte>(400, std::byte(comm.rank() == 0 ? 7 : 0)));
+        std::byte* sum = memory.allocate(400);
+        memory.write(sum, std::vector<std::byte>(400, std::byte{1}));
+        const auto add_up = [&] {
+          comm.all_reduce(sum, sum, 400, DataType::u8, ReduceOp::sum, {.stream = memory.stream()});
+        };
+        const auto receive = [&] { comm.recv(data, 400, DataType::u8, 0, 0, nullptr, memory.stream()); };
+        if (comm.rank() == 0) comm.send(data, 400, DataType::u8, 1, 0, memory.stream());
+        if (comm.rank() == 1 && receives_first) receive();
+        add_up();
+        if (comm.rank() == 1 && !receives_first) receive();
+        memory.must_hold<std::uint8_t>(data, 400, [&](std::size_t) { return comm.rank() < 2 ? 7 : 0; });
+        memory.must_hold<std::uint8_t>(sum, 400, [&](std::size_t) { return 3; });
+        MUST(comm.explain_last_call().reason.find("kernel") != std::string::npos);
+        MUST(pass_on(comm, memory, cuda) == 0);
+      }
+      comm = {};
+      return std::string();
+    }));
+  }
+}
+
+TEST(DeviceMessages, GoByKernelsOnceTheMemoryIsOpen) {
+  expect_no_errors(run_processes(3, [](Communicator& comm) {
+    FakeDriver cuda({.devices = 3});
+    add_walkers(cuda);
+    {
+      DeviceBuffers memory(comm.rank());
+      comm.open_device(comm.rank());
+      MUST(pass_on(comm, memory, cuda) == 1);
+    }
+    comm = {};
+    return std::string();
+  }));
+}
+
 // What every rank is told when `misbehave` is done by rank 1 in the third call.
 std::vector<Outcome> with_a_bad_rank(bool one_gpu,
                                      const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,

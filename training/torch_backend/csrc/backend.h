@@ -50,7 +50,9 @@ class TuttiBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void setSequenceNumberForGroup() override {}  // every rank counts its calls from 0
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
-  void eagerConnectSingleDevice(at::Device device) override {}  // creation has connected all ranks
+  /// Creation has connected all ranks; this lets messages of a CUDA device go by kernels, where they would go through the
+  /// host's memory. Torch calls it on all ranks of a group that is made for one device (device_id).
+  void eagerConnectSingleDevice(at::Device device) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex index) override { return index < 0; }  // the host has no index
@@ -156,6 +158,7 @@ class TuttiBackend final : public c10d::Backend {
   static void keep(Job& job, FlatOutput& flat, const TensorList& outputs);
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
+  std::optional<c10::Device> bound_;  // the device that the group was made for
   const std::shared_ptr<Channel> collectives_;
   PointToPoint transfers_;
   SideStreams streams_;  // of collectives on devices that are not synchronous

@@ -41,8 +41,25 @@ c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c
     child_options->global_ranks_in_group = options->global_ranks_in_group;
   }
   const int size = collectives.size();
-  return c10::make_intrusive<TuttiBackend>(store, key, size, std::move(collectives), std::move(transfers),
-                                           std::move(child_options));
+  auto child = c10::make_intrusive<TuttiBackend>(store, key, size, std::move(collectives), std::move(transfers),
+                                                 std::move(child_options));
+  if (bound_) child->eagerConnectSingleDevice(*bound_);
+  return child;
+}
+
+void TuttiBackend::eagerConnectSingleDevice(at::Device device) {
+  if (!device.is_cuda() || !tutti::supports(tutti::Memory::device)) return;
+  bound_ = device;
+  translated([&] {
+    transfers_.channel().use([&](tutti::Communicator& c) {
+      try {
+        c.open_device(device.index());
+      } catch (const tutti::Error& error) {
+        // On all ranks alike: their messages go through the host.
+        if (error.code() != tutti::Code::unsupported && error.code() != tutti::Code::memory_limit) throw;
+      }
+    });
+  });
 }
 
 void TuttiBackend::setTimeout(std::chrono::milliseconds timeout) {

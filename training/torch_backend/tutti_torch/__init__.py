@@ -140,7 +140,16 @@ def _prepare_end() -> None:
     multiprocessing.util.Finalize(None, _C.end_process, args=(_LAST_CHANCE,), exitpriority=100)
 
 
+def _perform_nocolor_split(_backend: Backend, _device: torch.device) -> None:
+    """new_group() asks it of the ranks that are not in the group, where the default group is bound to a device.
+
+    Only NCCL's class has it in torch. A group of Tutti's needs nothing of other ranks.
+    """
+
+
 def _register() -> None:
+    if not hasattr(Backend, "perform_nocolor_split"):
+        setattr(Backend, "perform_nocolor_split", _perform_nocolor_split)  # noqa: B010  (mypy knows no such method)
     if not hasattr(dist.Backend, "TUTTI"):
         # Both devices: a group may be named for either, and a tensor on one that is not served is refused by name.
         dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])

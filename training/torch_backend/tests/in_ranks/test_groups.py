@@ -31,6 +31,16 @@ def test_name(world: World) -> None:
     assert pair.tutti._get_backend(torch.device("cpu")).name() == BACKEND
 
 
+def test_bound_to_a_device(world: World) -> None:
+    """What torch calls where the default group has a device_id, and new_group() is called then."""
+    pair = world.pair()
+    backend = pair.tutti._get_backend(torch.device("cpu"))
+    backend.eager_connect_single_device(torch.device("cpu"))  # nothing to connect
+    assert backend.supports_splitting
+    backend.perform_nocolor_split(torch.device("cpu"))
+    assert total(pair.tutti, world.rank) == sum(range(world.size))
+
+
 def test_every_subset(world: World) -> None:
     for mask in range(1, 1 << world.size):
         members = [rank for rank in range(world.size) if mask >> rank & 1]
