@@ -4,8 +4,8 @@
   perf/torch_compare.py --ranks 2 --json calls.json
   perf/torch_compare.py --ranks 4 --max 1M --rounds 3 --only all_reduce,broadcast
 
-The ranks hold a group of each backend at once, and for each size the backends take turns in each round: a slow minute
-of the machine hits all alike. A sample is the mean over enough calls to fill --time seconds, of the slowest rank; what
+The ranks hold a group of each backend at once, and a round goes through all collectives and sizes, the backends in turn
+for each: a slow minute of the machine hits all alike. A sample is the mean over enough calls to fill --time seconds, of the slowest rank; what
 is reported is the median over the rounds. f32, one thread per rank; sizes are those of nccl-tests: the whole message,
 of which a rank holds a part in all_gather_into_tensor (input), reduce_scatter_tensor (output).
 
@@ -118,19 +118,28 @@ class Bench:
             call(group)
         return (time.perf_counter() - begin) / calls
 
-    def measure(self, name, size, rounds):
-        """{backend: seconds per call, one of each round}"""
+    def prepare(self, name, size):
+        """(what calls a group once, {backend: calls in a sample})"""
         call = COLLECTIVES[name](self.dist, self.torch, size, self.ranks)
-        calls, times = {}, {backend: [] for backend in self.groups}
+        calls = {}
         for backend, group in self.groups.items():
             self.sample(call, group, 2)  # connections, first touch
             once = self.slowest(self.sample(call, group, 3))
             calls[backend] = max(CALLS_AT_LEAST, min(CALLS_AT_MOST, int(self.sample_seconds / once)))
+        return call, calls
+
+    def measure(self, subjects, rounds):
+        """{subject: {backend: seconds per call, one of each round}}. A round goes through all subjects, so that the
+        machine's phases, of seconds to minutes, spoil some rounds of each and not all of one."""
+        prepared = {subject: self.prepare(*subject) for subject in subjects}
+        times = {subject: {backend: [] for backend in self.groups} for subject in subjects}
         turn = list(self.groups)
         for number in range(rounds):
             first = number % len(turn)
-            for backend in turn[first:] + turn[:first]:
-                times[backend].append(self.slowest(self.sample(call, self.groups[backend], calls[backend])))
+            for subject, (call, calls) in prepared.items():
+                for backend in turn[first:] + turn[:first]:
+                    call(self.groups[backend])  # what lay in the caches was another subject's
+                    times[subject][backend].append(self.slowest(self.sample(call, self.groups[backend], calls[backend])))
         return times
 
     def cost_of_a_call(self, fake):
@@ -173,12 +182,11 @@ def run_rank(rank, arguments, ranks, meeting_place):
     missing = {}
     groups = make_groups(dist, arguments, missing)
     bench = Bench(dist, torch, groups, ranks, arguments.time)
-    results = []
-    for name in arguments.only or COLLECTIVES:
-        for size in sizes_of(arguments):
-            for backend, times in bench.measure(name, size, arguments.rounds).items():
-                results.append({"collective": name, "size": size, "backend": backend,
-                                "time_us": 1e6 * statistics.median(times), "rounds_us": [1e6 * t for t in times]})
+    subjects = [(name, size) for name in arguments.only or COLLECTIVES for size in sizes_of(arguments)]
+    results = [{"collective": name, "size": size, "backend": backend, "time_us": 1e6 * statistics.median(times),
+                "rounds_us": [1e6 * t for t in times]}
+               for (name, size), found in bench.measure(subjects, arguments.rounds).items()
+               for backend, times in found.items()]
     cost = None
     if "tutti" in groups and not arguments.no_cost:
         import torch.testing._internal.distributed.fake_pg  # noqa: F401  (registers "fake")
