@@ -193,11 +193,20 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status keep_in_sight();
   Status failed(Status status);
   /// Errors: peer_died (meanwhile; may be tried again), timeout.
-  Result<std::shared_ptr<CommunicatorInterface>> shrink_once(std::int64_t deadline_ns);
-  /// The ranks that are alive, as every one of them agrees; then everybody's value among them.
-  Result<std::vector<int>> agree_on_survivors(std::int64_t deadline_ns);
-  Result<std::vector<std::uint64_t>> meet_survivors(const std::vector<int>& survivors, std::uint64_t stage,
+  Result<std::shared_ptr<CommunicatorInterface>> shrink_once(int attempt, std::int64_t deadline_ns);
+  /// The ranks that are alive, as every one of them agrees; then everybody's words among them: on one host by their
+  /// boards, the first word only, else through the meeting place. `attempt`: of this shrink.
+  Result<std::vector<int>> agree_on_survivors(int attempt, std::int64_t deadline_ns);
+  Result<std::vector<int>> agree_on_boards(std::int64_t deadline_ns);
+  Result<Words> meet_survivors(const std::vector<int>& survivors, int attempt, std::uint64_t stage, const Words& mine,
+                               std::int64_t deadline_ns);
+  Result<std::vector<std::uint64_t>> meet_on_boards(const std::vector<int>& survivors, std::uint64_t stage,
                                                     std::uint64_t value, std::int64_t deadline_ns);
+  /// By rank; nothing of those that are gone.
+  Result<std::vector<Words>> regroup(int attempt, std::uint64_t stage, const Words& mine, std::int64_t deadline_ns);
+  bool has_departed(int rank) const {
+    return transport_->window(rank).board->pulse.departed.load(std::memory_order_acquire) != 0;
+  }
   /// The record of the call that ran last.
   executor::CallSnapshot last_call() const;
   /// Says what has been done, for TUTTI_EXPLAIN and TUTTI_TRACE.

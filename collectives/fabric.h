@@ -2,6 +2,7 @@
 // transport and hears of failures. One Fabric per rank of a job (InprocFabric, ProcessFabric).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,6 +55,16 @@ class Fabric {
   /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. True: this
   /// rank will hear too, through on_failure, which failure the meeting place was told of first. Never blocks.
   virtual bool tell(std::uint64_t scope, Code code, const std::string& message) = 0;
+
+  /// An exchange of those of `members` that are left, for communicators that span hosts: their words, by place in
+  /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by
+  /// place, who comes no more though its process lives; asked again and again. Errors, as the end of a sentence:
+  /// timeout (a member has not come), unsupported (the meeting place is gone).
+  virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
+                                             const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
+                                             std::chrono::milliseconds /*limit*/) {
+    return unsupported("all ranks are on one host");
+  }
 
   /// The host of each member of the job: numbers that are equal on the same host.
   virtual std::vector<int> host_of_member() const = 0;

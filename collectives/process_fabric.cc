@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "base/log.h"
@@ -225,6 +226,40 @@ int ProcessFabric::local_cpus() const {
 bool ProcessFabric::tell(std::uint64_t scope, Code code, const std::string& message) {
   // Of a death all hear from the meeting place; ranks of this host share the memory in which the failure was claimed.
   return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(scope, code, message).ok();
+}
+
+Result<std::vector<Words>> ProcessFabric::regroup(std::uint64_t name, std::span<const int> members,
+                                                  const std::function<std::vector<bool>()>& gone, const Words& mine,
+                                                  std::chrono::milliseconds limit) {
+  const auto among = [&] {
+    std::vector<bool> of_job(static_cast<std::size_t>(bootstrap_->size()));
+    const std::vector<bool> are_gone = gone();
+    for (std::size_t r = 0; r < members.size(); ++r) of_job[static_cast<std::size_t>(members[r])] = !are_gone[r];
+    return of_job;
+  };
+  const std::string_view bytes{reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(std::uint64_t)};
+  const Result<std::vector<std::string>> all = bootstrap_->regroup(name, among, bytes, limit);
+  if (!all.ok() && all.status().code() == Code::timeout) {
+    int late = -1;
+    const std::string& member = all.status().message();
+    std::from_chars(member.data(), member.data() + member.size(), late);
+    const auto found = std::find(members.begin(), members.end(), late);
+    if (found == members.end()) return all.status();  // the meeting place itself does not answer
+    return Status(Code::timeout,
+                  fmt::format("rank {} ({}), which is alive, has not within {:.1f} s", found - members.begin(),
+                              describe(late), std::chrono::duration<double>(limit).count()));
+  }
+  if (!all.ok()) {
+    return unsupported("the ranks of several hosts that are left meet at rank 0 of the job, which is gone: " +
+                       all.status().message());
+  }
+  std::vector<Words> words;
+  for (const int member : members) {
+    const std::string& blob = all.value()[static_cast<std::size_t>(member)];
+    Words& of_member = words.emplace_back(blob.empty() ? 0 : mine.size());
+    std::memcpy(of_member.data(), blob.data(), std::min(blob.size(), of_member.size() * sizeof(std::uint64_t)));
+  }
+  return words;
 }
 
 void ProcessFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) {

@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-/// Shared by the communicators of one rank. Thread-safe, but for connect().
+/// Shared by the communicators of one rank. Thread-safe, but for connect() and regroup().
 class ProcessFabric final : public Fabric {
  public:
   /// A collective call of all ranks of the job.
@@ -33,6 +33,9 @@ class ProcessFabric final : public Fabric {
   void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) override;
   void unsubscribe(std::uint64_t scope) override;
   bool tell(std::uint64_t scope, Code code, const std::string& message) override;
+  Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members,
+                                     const std::function<std::vector<bool>()>& gone, const Words& mine,
+                                     std::chrono::milliseconds limit) override;
   std::vector<int> host_of_member() const override { return acquaintance_.hosts; }
   int local_members() const override;
   int local_cpus() const override;

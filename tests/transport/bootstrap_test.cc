@@ -147,6 +147,69 @@ TEST(Bootstrap, ARankMissingFromAnExchangeIsNamedAndTheNextOneWorks) {
   leave_all(ranks);
 }
 
+std::vector<bool> all_of(int size) { return std::vector<bool>(static_cast<std::size_t>(size), true); }
+
+TEST(Regroup, ThoseWhoAreLeftGetTheSame) {
+  auto ranks = meet(5, 5s);
+  ranks[4].reset();  // dies
+  EXPECT_TRUE(ranks[3]->leave().ok());
+  for (std::uint64_t name = 1; name <= 3; ++name) {
+    on_threads({0, 1, 2}, [&](int rank) {
+      const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(
+          name, [] { return all_of(5); }, std::to_string(rank), 5s);
+      ASSERT_TRUE(all.ok()) << all.status().message();
+      EXPECT_EQ(all.value(), (std::vector<std::string>{"0", "1", "2", "", ""}));
+    });
+  }
+  ranks[3].reset();
+  leave_all(ranks);
+}
+
+// Who dies, or turns out to come no more, while the others wait for it.
+TEST(Regroup, NobodyWaitsForWhoIsGone) {
+  auto ranks = meet(4, 5s);
+  std::atomic<int> asked{0};
+  on_threads({0, 1, 2}, [&](int rank) {
+    const auto among = [&asked, rank] {
+      std::vector<bool> who = all_of(4);
+      who[3] = rank != 1 || asked.load() < 20;  // only one of them gets to know
+      ++asked;
+      return who;
+    };
+    const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(1, among, "x", 5s);
+    ASSERT_TRUE(all.ok()) << all.status().message();
+    EXPECT_EQ(all.value(), (std::vector<std::string>{"x", "x", "x", ""}));
+  });
+  on_threads({0, 1, 2}, [&](int rank) {
+    const auto among = [&asked, &ranks, rank] {
+      if (rank == 0 && ++asked == 60) ranks[3].reset();
+      return all_of(4);
+    };
+    const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(2, among, "y", 5s);
+    ASSERT_TRUE(all.ok()) << all.status().message();
+    EXPECT_EQ(all.value(), (std::vector<std::string>{"y", "y", "y", ""}));
+  });
+  leave_all(ranks);
+}
+
+TEST(Regroup, WhoDoesNotComeIsTold) {
+  auto ranks = meet(3, 5s);
+  on_threads({0, 2}, [&](int rank) {
+    const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(
+        1, [] { return all_of(3); }, "x", 200ms);
+    ASSERT_FALSE(all.ok());
+    EXPECT_EQ(all.status().code(), Code::timeout);
+    EXPECT_EQ(all.status().message(), "1");
+  });
+  EXPECT_EQ(ranks[1]
+                ->regroup(
+                    1, [] { return all_of(3); }, "late", 5s)
+                .status()
+                .code(),
+            Code::timeout);
+  leave_all(ranks);
+}
+
 TEST(Bootstrap, TooLargeAnExchangeFailsOnEveryRank) {
   auto ranks = meet(3);
   on_threads(all_ranks(3), [&](int rank) {

@@ -121,6 +121,24 @@ Result<std::vector<std::string>> Bootstrap::all_gather(std::string_view mine) {
   return local_->await(gather.sequence, LocalRank::Clock::now() + deadline_, deadline_);
 }
 
+Result<std::vector<std::string>> Bootstrap::regroup(std::uint64_t name, const std::function<std::vector<bool>()>& among,
+                                                    std::string_view mine, std::chrono::milliseconds limit) {
+  constexpr std::chrono::milliseconds kLookAgain{1};
+  TUTTI_CHECK(!mine.empty());
+  Regroup regroup;
+  regroup.sequence = name | Regroup::kName;
+  regroup.blob = mine;
+  for (const auto deadline = LocalRank::Clock::now() + limit;;) {
+    const std::vector<bool> now = among();
+    if (std::string bytes(now.begin(), now.end()); bytes != regroup.among) {
+      regroup.among = std::move(bytes);
+      TUTTI_TRY(local_->post(regroup));
+    }
+    if (auto outcome = local_->await_briefly(regroup.sequence, kLookAgain)) return std::move(*outcome);
+    if (LocalRank::Clock::now() >= deadline) return local_->await(regroup.sequence, deadline, limit);
+  }
+}
+
 Status Bootstrap::barrier() { return all_gather({}).status(); }
 
 void Bootstrap::watch(std::function<void(const Failure&)> on_failure) { local_->watch(std::move(on_failure)); }

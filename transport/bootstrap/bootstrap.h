@@ -65,6 +65,14 @@ class Bootstrap {
   Result<std::vector<std::string>> all_gather(std::string_view mine);
   Status barrier();
 
+  /// An exchange of those of some ranks that are left, whoever else has died or left the meeting: their blobs, by rank,
+  /// the same for all of them; nothing of the others. `name`: as all of them call it, once. `among`: by rank, who may
+  /// take part, this rank too; asked again and again, since one may turn out to come no more. `mine`: not empty.
+  /// Errors: timeout (the message is the number of a rank that has not come, the same on all that came), peer_died or
+  /// aborted (the meeting place is gone).
+  Result<std::vector<std::string>> regroup(std::uint64_t name, const std::function<std::vector<bool>()>& among,
+                                           std::string_view mine, std::chrono::milliseconds limit);
+
   /// Calls `on_failure` from this object's thread, once for each rank that dies and each failure that is announced,
   /// those before this call included. It must not call leave() or destroy this object.
   void watch(std::function<void(const Failure&)> on_failure);

@@ -54,6 +54,12 @@ struct Exchange {
   int contributed = 0;
 };
 
+/// Of those who are left.
+struct Regrouping {
+  std::string among;               // whom nobody takes for gone
+  std::vector<std::string> blobs;  // empty: has not come
+};
+
 class Hub {
  public:
   Hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret)
@@ -237,6 +243,10 @@ class Hub {
         TUTTI_ASSIGN(Gather gather, decode<Gather>(frame.payload));
         return on_gather(rank, std::move(gather));
       }
+      case MessageType::regroup: {
+        TUTTI_ASSIGN(Regroup regroup, decode<Regroup>(frame.payload));
+        return on_regroup(rank, std::move(regroup));
+      }
       case MessageType::impatient: {
         TUTTI_ASSIGN(const Impatient impatient, decode<Impatient>(frame.payload));
         on_impatient(rank, impatient);
@@ -256,10 +266,7 @@ class Hub {
 
   Status on_gather(int rank, Gather gather) {
     if (gather.sequence == 0) return invalid_argument("an exchange numbered 0");
-    if (const auto failed = failed_.find(gather.sequence); failed != failed_.end()) {
-      send(rank, {MessageType::gather_failed, encode(failed->second)});
-      return {};
-    }
+    if (answered_with_failure(rank, gather.sequence)) return {};
     if (exchanges_.size() >= kMaxExchanges) return invalid_argument("too many exchanges at once");
     Exchange& exchange = exchanges_[gather.sequence];
     exchange.blobs.resize(members_.size());
@@ -273,6 +280,64 @@ class Hub {
       fail_exchange(gather.sequence, gone_->code(), gone_->message());
     }
     return {};
+  }
+
+  bool answered_with_failure(int rank, std::uint64_t sequence) {
+    const auto failed = failed_.find(sequence);
+    if (failed == failed_.end()) return false;
+    send(rank, {MessageType::gather_failed, encode(failed->second)});
+    return true;
+  }
+
+  Status on_regroup(int rank, Regroup regroup) {
+    const auto own = static_cast<std::size_t>(rank);
+    if (regroup.among.size() != members_.size() || regroup.among[own] == 0 || regroup.blob.empty() ||
+        (regroup.sequence & Regroup::kName) == 0) {
+      return invalid_argument("a regrouping that is none");
+    }
+    if (answered_with_failure(rank, regroup.sequence)) return {};
+    if (regrouped_.count(regroup.sequence) != 0) return {};  // the outcome is on its way
+    if (regroupings_.size() >= kMaxExchanges) return invalid_argument("too many regroupings at once");
+    Regrouping& regrouping = regroupings_[regroup.sequence];
+    if (regrouping.blobs.empty()) regrouping = {regroup.among, std::vector<std::string>(members_.size())};
+    for (std::size_t r = 0; r < members_.size(); ++r) {
+      if (regroup.among[r] == 0) regrouping.among[r] = 0;
+    }
+    regrouping.blobs[own] = std::move(regroup.blob);
+    settle_regroupings();
+    return {};
+  }
+
+  /// Who is waited for, lowest first; -1: nobody.
+  int first_missing(const Regrouping& regrouping) const {
+    for (const int rank : ranks_that_are(Presence::here)) {
+      const auto r = static_cast<std::size_t>(rank);
+      if (regrouping.among[r] != 0 && regrouping.blobs[r].empty()) return rank;
+    }
+    return -1;
+  }
+
+  /// Tells the outcome of those for which everybody who is left has come: to them, all the same.
+  void settle_regroupings() {
+    for (auto at = regroupings_.begin(); at != regroupings_.end();) {
+      if (first_missing(at->second) >= 0) {
+        ++at;
+        continue;
+      }
+      Gathered gathered;
+      gathered.sequence = at->first;
+      gathered.blobs.resize(members_.size());
+      std::vector<int> there;
+      for (const int rank : ranks_that_are(Presence::here)) {
+        std::string& blob = at->second.blobs[static_cast<std::size_t>(rank)];
+        if (blob.empty()) continue;
+        gathered.blobs[static_cast<std::size_t>(rank)] = std::move(blob);
+        there.push_back(rank);
+      }
+      regrouped_.insert(at->first);
+      at = regroupings_.erase(at);
+      for (const int rank : there) send(rank, {MessageType::gathered, encode(gathered)});
+    }
   }
 
   void finish_exchange(std::uint64_t sequence, Exchange& exchange) {
@@ -310,6 +375,11 @@ class Hub {
                                absent.size() == 1 ? "has" : "have", limit, rank_list(ranks_that_are(Presence::here)),
                                ranks_that_are(Presence::here).size() == 1 ? "is" : "are", where_hub_waits()));
       return;
+    }
+    if (const auto regrouping = regroupings_.find(impatient.sequence); regrouping != regroupings_.end()) {
+      const int missing = first_missing(regrouping->second);
+      regroupings_.erase(regrouping);
+      return fail_exchange(impatient.sequence, Code::timeout, fmt::format("{}", missing));
     }
     const auto found = exchanges_.find(impatient.sequence);
     if (found == exchanges_.end()) return;  // the outcome is on its way to whoever asks
@@ -354,6 +424,7 @@ class Hub {
       broadcast(rank, {MessageType::left, encode(left)});
       const Identity& who = members_[static_cast<std::size_t>(rank)].who;
       set_gone(Status(Code::aborted, fmt::format("{} has left{}", name_of(rank, who), who_is_waited_for())));
+      settle_regroupings();
     }
   }
 
@@ -398,6 +469,7 @@ class Hub {
     note.text = text;
     broadcast(rank, {MessageType::failure, encode(note)});
     set_gone(Status(Code::peer_died, text));
+    settle_regroupings();
   }
 
   /// No exchange can complete from now on.
@@ -480,6 +552,8 @@ class Hub {
   std::vector<Member> members_;
   std::list<Pending> pending_;  // oldest first
   std::map<std::uint64_t, Exchange> exchanges_;
+  std::map<std::uint64_t, Regrouping> regroupings_;
+  std::set<std::uint64_t> regrouped_;  // which have ended well
   std::map<std::uint64_t, GatherFailed> failed_;
   std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
   std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet

@@ -70,7 +70,7 @@ std::string LocalRank::name_of_hub() const { return roster_.empty() ? "rank 0" :
 Result<std::vector<std::string>> LocalRank::await(std::uint64_t sequence, Clock::time_point deadline,
                                                   std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  const auto known = [&] { return outcomes_.count(sequence) != 0 || !broken_.ok(); };
+  const auto known = [&] { return knows(sequence); };
   if (!changed_.wait_until(lock, deadline, known)) {
     lock.unlock();
     // When posting fails the reason is in broken_, or there is no room, which the wait below ends.
@@ -80,6 +80,17 @@ Result<std::vector<std::string>> LocalRank::await(std::uint64_t sequence, Clock:
       return Status(Code::timeout, fmt::format("{} has not answered within {}", name_of_hub(), seconds_text(limit)));
     }
   }
+  return take_outcome(sequence);
+}
+
+std::optional<Result<std::vector<std::string>>> LocalRank::await_briefly(std::uint64_t sequence,
+                                                                         std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, most, [&] { return knows(sequence); })) return std::nullopt;
+  return take_outcome(sequence);
+}
+
+Result<std::vector<std::string>> LocalRank::take_outcome(std::uint64_t sequence) {
   const auto found = outcomes_.find(sequence);
   if (found == outcomes_.end()) return broken_;
   auto taken = outcomes_.extract(found);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ class LocalRank {
   /// waited.
   Result<std::vector<std::string>> await(std::uint64_t sequence, Clock::time_point deadline,
                                          std::chrono::milliseconds limit);
+  /// The same, for `most` and no longer: nothing while the outcome is not known.
+  std::optional<Result<std::vector<std::string>>> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
   void watch(std::function<void(const Failure&)> on_failure);
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
   std::vector<Identity> roster() const;
@@ -78,6 +81,8 @@ class LocalRank {
   Status post_frame(Frame frame);
   void wake();
   std::string name_of_hub() const;  // REQUIRES: mutex_ held
+  bool knows(std::uint64_t sequence) const { return outcomes_.count(sequence) != 0 || !broken_.ok(); }  // likewise
+  Result<std::vector<std::string>> take_outcome(std::uint64_t sequence);  // likewise, and knows(sequence)
 
   // Constant after construction.
   const int rank_;

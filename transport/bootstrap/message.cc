@@ -136,7 +136,7 @@ class Reader {
 const char* name_of(MessageType type) {
   constexpr const char* names[] = {"?",       "challenge", "introduction", "welcome",       "refusal",
                                    "roster",  "gather",    "gathered",     "gather_failed", "impatient",
-                                   "failure", "left",      "goodbye"};
+                                   "failure", "left",      "goodbye",      "regroup"};
   return names[static_cast<int>(type)];
 }
 
@@ -201,6 +201,7 @@ TUTTI_MESSAGE(Welcome)
 TUTTI_MESSAGE(Refusal)
 TUTTI_MESSAGE(Roster)
 TUTTI_MESSAGE(Gather)
+TUTTI_MESSAGE(Regroup)
 TUTTI_MESSAGE(Gathered)
 TUTTI_MESSAGE(GatherFailed)
 TUTTI_MESSAGE(Impatient)

@@ -8,7 +8,7 @@
 //   guest -> hub   introduction   who it is, a nonce of its own, and the proof that it knows the job's secret
 //   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
 //   hub -> guest   roster         everybody is here
-//   then, in any order: gather, gathered, gather_failed, impatient, failure, left, goodbye
+//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
 #pragma once
@@ -48,8 +48,9 @@ enum class MessageType : std::uint8_t {
   failure,
   left,
   goodbye,
+  regroup,
 };
-inline constexpr std::uint8_t kLastMessageType = 12;
+inline constexpr std::uint8_t kLastMessageType = 13;
 
 struct Frame {
   MessageType type{};
@@ -152,17 +153,32 @@ struct Gather {
   }
 };
 
+/// A rank's contribution to an exchange of those who are left, which has a name in place of a number. May be sent again
+/// with fewer ranks to wait for.
+struct Regroup {
+  static constexpr MessageType kType = MessageType::regroup;
+  static constexpr std::uint64_t kName = std::uint64_t{1} << 63;  // set in all names, and in no number
+  std::uint64_t sequence = 0;
+  std::string among;  // a byte for each rank: whether it may take part. Those that are dead or have left do not
+  std::string blob;   // not empty
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(sequence)(among, kMaxRanks)(blob, kMaxPayload);
+  }
+};
+
 struct Gathered {
   static constexpr MessageType kType = MessageType::gathered;
   std::uint64_t sequence = 0;
-  std::vector<std::string> blobs;  // one per rank
+  std::vector<std::string> blobs;  // one per rank; after a Regroup: empty of those that take no part
   template <class Archive>
   void fields(Archive& archive) {
     archive(sequence)(blobs);
   }
 };
 
-/// The exchange cannot happen any more. Sequence 0 is the meeting itself.
+/// The exchange cannot happen any more. Sequence 0 is the meeting itself. Of a Regroup that took too long, the text is
+/// the number of a rank that has not come.
 struct GatherFailed {
   static constexpr MessageType kType = MessageType::gather_failed;
   std::uint64_t sequence = 0;
