@@ -64,8 +64,10 @@ Plan renamed(const Plan& plan, const std::vector<int>& order) {
 
 Plan embedded(const Plan& plan, const std::vector<int>& members, int ranks) {
   TUTTI_CHECK_EQ(members.size(), at(plan.ranks));
+  const bool of_blocks = placements_of(plan.collective).input != Placement::split;
   Plan result = plan;
   result.ranks = ranks;
+  if (of_blocks) result.pieces = (plan.pieces + plan.ranks - 1) / plan.ranks * ranks;
   result.rank_order = false;
   result.of_rank.assign(at(ranks), RankPlan{std::vector<Lane>(plan.of_rank.front().lanes.size())});
   for (int p = 0; p < plan.ranks; ++p) {
@@ -74,7 +76,10 @@ Plan embedded(const Plan& plan, const std::vector<int>& members, int ranks) {
     for (Lane& lane : rank.lanes) {
       for (Step& step : lane.steps) {
         if (step.peer >= 0) step.peer = members[at(step.peer)];
-        for_ranges(step, [&](Range& range) { range.rank = members[at(range.rank)]; });
+        for_ranges(step, [&](Range& range) {
+          range.rank = members[at(range.rank)];
+          if (of_blocks && is_user(range.space)) range.first += range.first / plan.ranks * (ranks - plan.ranks);
+        });
       }
     }
   }

@@ -14,9 +14,9 @@ namespace tutti::plan {
 /// every rank once.
 Plan renamed(const Plan& plan, const std::vector<int>& order);
 
-/// The plan among some of `ranks` ranks: members[p] does what rank p did, the others do nothing. Pieces and root stay
-/// as they were, so each of the members runs it as a call of `plan.ranks` ranks; verify() is for `plan`. REQUIRES:
-/// `members` are different.
+/// The plan among some of `ranks` ranks: members[p] does what rank p did, the others do nothing. Blocks and root stay
+/// as they were (block p is that of members[p]), so each of the members runs it as a call of `plan.ranks` ranks;
+/// verify() is for `plan`. REQUIRES: `members` are different.
 Plan embedded(const Plan& plan, const std::vector<int>& members, int ranks);
 
 /// Plan k works on the k-th even share of the message, or of each block, in the lanes behind those of plan k - 1.
