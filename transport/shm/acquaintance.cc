@@ -63,16 +63,21 @@ std::shared_ptr<const ShmProcess> own_process(ShmProcess process) {
           }};
 }
 
+Status died(const Bootstrap& bootstrap, int rank) {
+  return {Code::peer_died, bootstrap::name_of(rank, bootstrap.roster()[static_cast<std::size_t>(rank)]) +
+                               " died while the communicator was made"};
+}
+
 /// Whether a rank of the job is gone, which ends the making: who died, or else who has left.
 Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& processes) {
   Status left;
   for (int r = 0; r < bootstrap.size(); ++r) {
     const bool ended = has_ended(processes[static_cast<std::size_t>(r)]);
     if (!ended && !bootstrap.has_left(r)) continue;
-    const std::string name = bootstrap::name_of(r, bootstrap.roster()[static_cast<std::size_t>(r)]);
     // Who left in order did so because it saw somebody die, or for a reason of its own.
-    if (!bootstrap.has_left(r)) return {Code::peer_died, name + " died while the communicator was made"};
-    left = {Code::aborted, name + " gave up while the communicator was made"};
+    if (!bootstrap.has_left(r)) return died(bootstrap, r);
+    left = {Code::aborted, bootstrap::name_of(r, bootstrap.roster()[static_cast<std::size_t>(r)]) +
+                               " gave up while the communicator was made"};
   }
   return left;
 }
@@ -168,18 +173,20 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
       }
     }
   } const closer{processes};
+  std::vector<int> vanished;  // before there was a link to them
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (!near(r)) continue;
     processes[r].pid = static_cast<pid_t>(cards[r].pid);
     if (processes[r].pid == getpid()) continue;
     // The link by which a dead process is noticed even where the meeting place is gone too.
     processes[r].pidfd = static_cast<int>(syscall(SYS_pidfd_open, processes[r].pid, 0));
-    if (processes[r].pidfd < 0 && errno == ESRCH) {
-      TUTTI_TRY(who_is_gone(bootstrap, processes));
-      return Status(Code::peer_died, bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]) +
-                                         " died while the communicator was made");
-    }
+    if (processes[r].pidfd < 0 && errno == ESRCH) vanished.push_back(static_cast<int>(r));
   }
+  // All of them are looked at before one is named: who has left in order may have done so because another one died.
+  for (const int r : vanished) {
+    if (!bootstrap.has_left(r)) return died(bootstrap, r);
+  }
+  if (!vanished.empty()) TUTTI_TRY(who_is_gone(bootstrap, processes));
   for (int r = 0; r < bootstrap.size(); ++r) {
     if (r == rank || !near(static_cast<std::size_t>(r))) continue;
     const Card& card = cards[static_cast<std::size_t>(r)];
