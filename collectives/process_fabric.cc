@@ -256,8 +256,10 @@ Result<std::vector<Words>> ProcessFabric::regroup(std::uint64_t name, std::span<
   std::vector<Words> words;
   for (const int member : members) {
     const std::string& blob = all.value()[static_cast<std::size_t>(member)];
-    Words& of_member = words.emplace_back(blob.empty() ? 0 : mine.size());
-    std::memcpy(of_member.data(), blob.data(), std::min(blob.size(), of_member.size() * sizeof(std::uint64_t)));
+    Words& of_member = words.emplace_back();
+    if (blob.empty()) continue;
+    of_member.resize(mine.size());
+    std::memcpy(of_member.data(), blob.data(), std::min(blob.size(), bytes.size()));
   }
   return words;
 }
