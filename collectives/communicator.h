@@ -215,6 +215,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   // Everybody's words, by an all_gather of this communicator (split.cc): as one of the calls in progress, and as a call
   // of its own.
   Result<Words> gather_many(std::span<const std::uint64_t> mine);
+  /// The call that does it.
+  Call gathering(std::span<const std::uint64_t> mine, Words& all) const;
   Result<Words> gather_words(const Words& mine);
 
   // Constant after construction.

@@ -34,13 +34,8 @@ bool TuttiCommunicator::wants_grid(const Call& call) const {
 Result<Words> TuttiCommunicator::gather_as(const executor::CallIdentity& identity,
                                            std::span<const std::uint64_t> mine) {
   if (health_.failed()) return failed(health_.status());
-  Words all(mine.size() * static_cast<std::size_t>(size()));
-  Call call;
-  call.collective = Collective::all_gather;
-  call.send = mine.data();
-  call.recv = all.data();
-  call.count = mine.size();
-  call.type = DataType::u64;
+  Words all;
+  const Call call = gathering(mine, all);
   TUTTI_TRY(keep_in_sight());
   TUTTI_ASSIGN(const Ready* ready, this->ready(call));
   executor::Announcement announcement = ready->announcement;

@@ -9,15 +9,20 @@
 
 namespace tutti {
 
-Result<Words> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {
-  Words all(mine.size() * static_cast<std::size_t>(size()));
+Call TuttiCommunicator::gathering(std::span<const std::uint64_t> mine, Words& all) const {
+  all.resize(mine.size() * static_cast<std::size_t>(size()));
   Call call;
   call.collective = Collective::all_gather;
   call.send = mine.data();
   call.recv = all.data();
   call.count = mine.size();
   call.type = DataType::u64;
-  TUTTI_TRY(execute(call));
+  return call;
+}
+
+Result<Words> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {
+  Words all;
+  TUTTI_TRY(execute(gathering(mine, all)));
   return all;
 }
 

@@ -25,10 +25,7 @@ const Hosts kPlacements[] = {{"a", "b"}, {"a", "b", "a"}, {"a", "a", "b", "b"}, 
 
 class Far : public ::testing::TestWithParam<Hosts> {
  protected:
-  void SetUp() override {
-    static const std::string missing = no_network();
-    if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
-  }
+  void SetUp() override { NEEDS_NETWORK(); }
   static std::vector<Outcome> run(const Body& body, const Environment& environment = {}) {
     return run_processes(static_cast<int>(GetParam().size()), body, environment, {}, GetParam());
   }
@@ -252,7 +249,7 @@ TEST_P(Far, AMemoryLimitIsKept) {
 
 /// Rank 0 hosts the meeting place; the others go on without it, and without it hear of each other's failures.
 TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
-  if (const std::string missing = no_network(); !missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
+  NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
     std::vector<int> pids(static_cast<std::size_t>(comm.size()));
     const int own = ::getpid();

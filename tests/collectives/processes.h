@@ -119,10 +119,16 @@ inline void expect_all_say(const std::vector<Outcome>& outcomes, const std::stri
 }
 
 /// Why ranks on two hosts do not find each other here; empty: they do.
-inline std::string no_network() {
-  const auto outcomes = run_processes(2, [](Communicator&) { return std::string(); }, {}, {}, {"a", "b"});
-  const std::string& error = outcomes[0].error;
-  return error.find("no network") == std::string::npos ? "" : error;
+inline const std::string& no_network() {
+  static const std::string missing = [] {
+    const auto outcomes = run_processes(2, [](Communicator&) { return std::string(); }, {}, {}, {"a", "b"});
+    const std::string& error = outcomes[0].error;
+    return error.find("no network") == std::string::npos ? "" : error;
+  }();
+  return missing;
 }
+/// In a test or its SetUp() itself: of a function that these call it ends that function alone.
+#define NEEDS_NETWORK() \
+  if (!no_network().empty()) GTEST_SKIP() << "tutti-test: not run: " << no_network()
 
 }  // namespace tutti::testing

@@ -1,6 +1,8 @@
 // Device memory, a stream and graphs for tests, straight by the driver.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -25,6 +27,7 @@ class DeviceBuffers {
     must_cuda(cuda_.StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
   }
   ~DeviceBuffers() {
+    let_go();
     const auto context = device::enter(device_);
     cuda_.StreamSynchronize(stream_);
     for (const CUdeviceptr memory : memory_) cuda_.MemFree(memory);
@@ -72,12 +75,24 @@ class DeviceBuffers {
       }
     }
   }
+  /// What comes later in the stream waits for let_go(). Once. For the fake driver, whose device memory is the host's.
+  void hold() {
+    gate_ = reinterpret_cast<std::uint64_t*>(allocate(sizeof(std::uint64_t)));
+    write(reinterpret_cast<std::byte*>(gate_), std::vector<std::byte>(sizeof(std::uint64_t)));
+    const auto context = device::enter(device_);
+    must_cuda(cuda_.StreamWaitValue64(stream_, reinterpret_cast<CUdeviceptr>(gate_), 1, CU_STREAM_WAIT_VALUE_GEQ),
+              "cuStreamWaitValue64");
+  }
+  void let_go() {
+    if (gate_ != nullptr) std::atomic_ref<std::uint64_t>(*gate_).store(1);
+  }
   void synchronize() { must_cuda(cuda_.StreamSynchronize(stream_), "cuStreamSynchronize"); }
 
  private:
   const device::Driver& cuda_;
   const int device_;
   CUstream stream_ = nullptr;
+  std::uint64_t* gate_ = nullptr;
   std::vector<CUdeviceptr> memory_;
 };
 

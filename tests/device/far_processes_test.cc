@@ -3,7 +3,6 @@
 // stream.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -25,10 +24,7 @@ const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH",
 
 class FarDevice : public ::testing::TestWithParam<Hosts> {
  protected:
-  void SetUp() override {
-    static const std::string missing = no_network();
-    if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
-  }
+  void SetUp() override { NEEDS_NETWORK(); }
   /// `body` with a GPU, a stream and a communicator.
   static std::vector<Outcome> run(const std::function<std::string(Communicator&, DeviceBuffers&)>& body,
                                   Environment environment = {}, const FakeMachine& machine = {.devices = 2}) {
@@ -105,24 +101,19 @@ TEST_P(FarDevice, LargeCallsTakeTurns) {
 TEST_P(FarDevice, InTheOrderOfTheStream) {
   expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
     DeviceBuffers other(0);
-    std::byte* gate = memory.allocate(8);
-    memory.write(gate, std::vector<std::byte>(8));
     constexpr std::size_t kCount = 3000;
     std::byte* from = filled(memory, comm.rank(), kCount);
     std::byte* data = memory.allocate(sizeof(Value) * kCount);
-    const device::Driver& cuda = memory.driver();
+    memory.hold();
     {
       const auto context = device::enter(0);
-      must_cuda(
-          cuda.StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1, CU_STREAM_WAIT_VALUE_GEQ),
-          "cuStreamWaitValue64");
-      must_cuda(cuda.MemcpyAsync(reinterpret_cast<CUdeviceptr>(data), reinterpret_cast<CUdeviceptr>(from),
-                                 sizeof(Value) * kCount, memory.stream()),
+      must_cuda(memory.driver().MemcpyAsync(reinterpret_cast<CUdeviceptr>(data), reinterpret_cast<CUdeviceptr>(from),
+                                            sizeof(Value) * kCount, memory.stream()),
                 "cuMemcpyAsync");
     }
     for (int i = 0; i < 8; ++i) add_up(comm, data, kCount, i % 2 == 0 ? memory.stream() : other.stream());
     MUST(comm.status() == Code::ok);
-    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);  // device memory is the host's
+    memory.let_go();
     Value factor = 1;
     for (int i = 1; i < 8; ++i) factor *= static_cast<Value>(comm.size());
     other.synchronize();
@@ -286,15 +277,8 @@ TEST_P(FarDevice, ARankThatAborts) {
 TEST_P(FarDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
   const auto outcomes = run(
       [](Communicator& comm, DeviceBuffers& memory) {
-        std::byte* gate = memory.allocate(8);
-        memory.write(gate, std::vector<std::byte>(8));
         std::byte* data = filled(memory, comm.rank(), 10);
-        {
-          const auto context = device::enter(0);
-          must_cuda(memory.driver().StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1,
-                                                      CU_STREAM_WAIT_VALUE_GEQ),
-                    "cuStreamWaitValue64");
-        }
+        memory.hold();
         std::string told = "nothing";
         try {
           add_up(comm, data, 10, memory.stream());
@@ -302,7 +286,7 @@ TEST_P(FarDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
         } catch (const Error& error) {
           told = error.what();
         }
-        std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);
+        memory.let_go();
         memory.synchronize();
         return told;
       },

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <random>
 #include <thread>
@@ -22,11 +21,6 @@ using Hosts = std::vector<std::string>;
 
 // Slots of 512 KiB, so that calls of some size take several turns.
 const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
-
-void needs_network() {
-  static const std::string missing = no_network();
-  if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
-}
 
 /// Ranks on `hosts`, each on a GPU of its own unless `one_gpu`.
 std::vector<Outcome> run_on(const Hosts& hosts, const std::function<std::string(Communicator&, DeviceBuffers&)>& body,
@@ -124,7 +118,7 @@ constexpr Collective kServed[] = {Collective::all_reduce, Collective::reduce_sca
 
 class Grid : public ::testing::TestWithParam<Hosts> {
  protected:
-  void SetUp() override { needs_network(); }
+  void SetUp() override { NEEDS_NETWORK(); }
 };
 
 TEST_P(Grid, EachCollectiveOnceEveryWay) {
@@ -240,16 +234,10 @@ TEST_P(Grid, OnceOpenNoCallWaits) {
       GetParam(),
       [](Communicator& comm, DeviceBuffers& memory) {
         comm.open_device(comm.rank());
-        std::byte* gate = zeros(memory, 2);
         std::byte* data = zeros(memory, kLarge);
-        {
-          const auto context = device::enter(comm.rank());
-          must_cuda(memory.driver().StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1,
-                                                      CU_STREAM_WAIT_VALUE_GEQ),
-                    "cuStreamWaitValue64");
-        }
+        memory.hold();
         for (const std::size_t count : {std::size_t{10}, kLarge, kLarge}) add_up(comm, data, count, memory.stream());
-        std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);
+        memory.let_go();
         memory.must_hold<std::uint32_t>(data, kLarge, [](std::size_t) { return 0; });
         MUST(by_kernels(comm.explain_last_call().reason));
         return std::string();
@@ -281,7 +269,7 @@ std::string reason_of(const Hosts& hosts, bool one_gpu, const CallOptions& optio
 }
 
 TEST(NoGrid, WhereItCannotBe) {
-  needs_network();
+  NEEDS_NETWORK();
   const auto says = [](const std::string& reason, const char* why) {
     EXPECT_NE(reason.find("through pinned memory"), std::string::npos) << reason;
     EXPECT_NE(reason.find(why), std::string::npos) << reason;
@@ -297,7 +285,7 @@ TEST(NoGrid, WhereItCannotBe) {
 
 // One host's ranks share a GPU, the other's do not: all of them go without.
 TEST(NoGrid, WhereOneHostCannot) {
-  needs_network();
+  NEEDS_NETWORK();
   const auto outcomes = run_processes(4,
                                       [](Communicator& comm) {
                                         FakeDriver cuda({.devices = 2});
@@ -347,7 +335,7 @@ std::vector<Outcome> with_a_bad_rank(const std::function<void(Communicator&, std
 }
 
 TEST(GridFailures, AnotherCallIsNamed) {
-  needs_network();
+  NEEDS_NETWORK();
   for (const std::size_t count : {kLarge - 1, std::size_t{100}}) {
     const auto outcomes = with_a_bad_rank(
         [count](Communicator& comm, std::byte* data, CUstream stream) { add_up(comm, data, count, stream); });
@@ -363,14 +351,14 @@ TEST(GridFailures, AnotherCallIsNamed) {
 }
 
 TEST(GridFailures, ARankThatDiesWhileKernelsWaitForIt) {
-  needs_network();
+  NEEDS_NETWORK();
   const auto outcomes =
       with_a_bad_rank([](Communicator&, std::byte*, CUstream) { ::raise(SIGKILL); }, {{"TUTTI_TIMEOUT", "20s"}});
   expect_all_say(outcomes, "died", 1);
 }
 
 TEST(GridFailures, ARankThatStaysAway) {
-  needs_network();
+  NEEDS_NETWORK();
   const auto outcomes = with_a_bad_rank(
       [](Communicator& comm, std::byte*, CUstream) {
         while (comm.status() == Code::ok) std::this_thread::yield();
@@ -381,27 +369,21 @@ TEST(GridFailures, ARankThatStaysAway) {
 }
 
 TEST(GridFailures, ARankThatAborts) {
-  needs_network();
+  NEEDS_NETWORK();
   const auto outcomes = with_a_bad_rank([](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
   expect_all_say(outcomes, "aborted the communicator: enough of it");
 }
 
 // The other host's streams have not come to the call, so rank 1 dies while its share is on the network.
 TEST(GridFailures, ARankThatDiesOnTheNetwork) {
-  needs_network();
+  NEEDS_NETWORK();
   const auto outcomes =
       run_on({"a", "a", "b", "b"},
              [](Communicator& comm, DeviceBuffers& memory) {
                std::byte* data = zeros(memory, kLarge);
-               std::byte* gate = zeros(memory, 2);
                add_up(comm, data, kLarge, memory.stream());
                memory.synchronize();
-               if (comm.rank() == 3) {
-                 const auto context = device::enter(comm.rank());
-                 must_cuda(memory.driver().StreamWaitValue64(memory.stream(), reinterpret_cast<CUdeviceptr>(gate), 1,
-                                                             CU_STREAM_WAIT_VALUE_GEQ),
-                           "cuStreamWaitValue64");
-               }
+               if (comm.rank() == 3) memory.hold();
                std::string told;
                try {
                  add_up(comm, data, kLarge + 2, memory.stream());
@@ -414,7 +396,7 @@ TEST(GridFailures, ARankThatDiesOnTheNetwork) {
                } catch (const Error& error) {
                  told = error.what();
                }
-               std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(gate)).store(1);
+               memory.let_go();
                memory.synchronize();
                return told;
              },

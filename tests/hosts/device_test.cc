@@ -1,12 +1,11 @@
 // Device memory between hosts, each rank with a fake driver of its own: it goes through pinned memory. Where ranks have
 // GPUs of their own, each host sends its share alone: counted by the kernel at each host's link.
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
-#include "tests/hosts/job.h"
+#include "tests/hosts/traffic.h"
 #include "tests/support/fake_walkers.h"
 
 namespace tutti::testing {
@@ -66,22 +65,7 @@ TEST_P(Device, AHostThatDiesIsToldAndStreamsGoOn) {
   EXPECT_TRUE(job.finish(60s, job.ranks_of(1)));
 }
 
-double sent() {
-  std::ifstream file("/sys/class/net/eth0/statistics/tx_bytes");
-  double bytes = 0;
-  file >> bytes;
-  return bytes;
-}
-
-/// Bytes that each host may send in a call, of a message of one: the textbook's. Where `only_first`, the other hosts
-/// have none to send.
-struct Expected {
-  Collective collective;
-  double bytes;
-  bool only_first = false;
-};
-
-void count_bytes(int count, int each, const Expected& expected) {
+void count_bytes(int count, int each, const Traffic& expected) {
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   SCOPED_TRACE(std::string(name_of(expected.collective)) + ", " + std::to_string(count) + " hosts x " +
@@ -110,37 +94,21 @@ void count_bytes(int count, int each, const Expected& expected) {
       if (comm.explain_last_call().reason.find("kernels inside each host") == std::string::npos) {
         place.give_up(comm.explain_last_call().reason);
       }
-      // Whoever has left a barrier has no bytes of the calls before it to send; those of the barrier are few.
-      comm.barrier();
-      const double before = sent();
-      comm.barrier();
-      for (int i = 0; i < kCalls; ++i) once();
-      comm.barrier();
-      place.note(std::to_string(sent() - before));
-      comm.barrier();
+      count_sent(place, comm, kCalls, once);
     }
     comm = {};
   });
   ASSERT_TRUE(job.finish(120s));
-  // Frames and their headers (one in 22 bytes of a full one), acknowledgements of what comes, and what a call says
-  // besides its data.
-  constexpr double kOverhead = 1.10;
-  for (int host = 0; host < count; ++host) {
-    const double messages = std::stod(job.note(host * each)) / kCalls / kBytes;
-    const double most = expected.only_first && host != 0 ? 0.0 : expected.bytes;
-    EXPECT_LE(messages, most * kOverhead + 0.01) << Hosts::name(host);
-    if (most == 0) continue;
-    EXPECT_GE(messages, most * 0.98) << Hosts::name(host) << ": what was counted cannot be all";
-  }
+  expect_sent(job, count, each, expected, kCalls, kBytes);
 }
 
 TEST(DeviceTraffic, OnlyTheHostsShare) {
-  count_bytes(2, 2, {Collective::all_reduce, 2.0 / 2});
-  count_bytes(2, 3, {Collective::all_reduce, 2.0 / 2});
-  count_bytes(3, 2, {Collective::all_reduce, 2.0 * 2 / 3});
-  count_bytes(3, 2, {Collective::reduce_scatter, 2.0 / 3});
-  count_bytes(3, 2, {Collective::all_gather, 2.0 / 3});
-  count_bytes(2, 2, {Collective::broadcast, 1.0, true});
+  count_bytes(2, 2, {Collective::all_reduce, 1.0, 1.0});
+  count_bytes(2, 3, {Collective::all_reduce, 1.0, 1.0});
+  count_bytes(3, 2, {Collective::all_reduce, 4.0 / 3, 4.0 / 3});
+  count_bytes(3, 2, {Collective::reduce_scatter, 2.0 / 3, 2.0 / 3});
+  count_bytes(3, 2, {Collective::all_gather, 2.0 / 3, 2.0 / 3});
+  count_bytes(2, 2, {Collective::broadcast, 1.0, 0.0});
 }
 
 INSTANTIATE_TEST_SUITE_P(RanksOfEachHost, Device, ::testing::Values(1, 2));

@@ -1,32 +1,13 @@
 // Bytes on the wire, counted by the kernel at each host's link: an all-reduce takes the textbook's 2 (h - 1) / h of the
 // message each way, whatever the number of ranks on a host; broadcast, all_gather and reduce_scatter theirs.
-#include <fstream>
-
-#include "tests/hosts/job.h"
+#include "tests/hosts/traffic.h"
 
 namespace tutti::testing {
 namespace {
 
-/// What the host has sent so far. Called on the host.
-double sent() {
-  std::ifstream file("/sys/class/net/eth0/statistics/tx_bytes");
-  double bytes = 0;
-  file >> bytes;
-  return bytes;
-}
-
-struct Expected {
-  Collective collective;
-  double first;   // bytes that the first host sends, of a message of one
-  double others;  // at most, any other host
-};
-
-/// Frames and their headers (one in 22 bytes of a full one), acknowledgements of what comes, and what a call says
-/// besides its data.
-constexpr double kOverhead = 1.10;
 constexpr std::size_t kCount = 4 << 20;
 
-void count_bytes(int count, int each, const Expected& expected) {
+void count_bytes(int count, int each, const Traffic& expected) {
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   SCOPED_TRACE(std::string(name_of(expected.collective)) + ", " + std::to_string(count) + " hosts x " +
@@ -52,25 +33,11 @@ void count_bytes(int count, int each, const Expected& expected) {
       }
     };
     call();
-    // Whoever has left a barrier has no bytes of the calls before it to send; those of the barrier are few.
-    comm.barrier();
-    const double before = sent();
-    comm.barrier();
-    for (int i = 0; i < kCalls; ++i) call();
-    comm.barrier();
-    place.note(std::to_string(sent() - before));
-    comm.barrier();
+    count_sent(place, comm, kCalls, call);
     if (gathers && recv[kCount / 2] != 1.0F) place.give_up("wrong data");
   });
   ASSERT_TRUE(job.finish());
-  for (int host = 0; host < count; ++host) {
-    const double messages = std::stod(job.note(host * each)) / kCalls / (kCount * sizeof(float));
-    const double most = host == 0 ? expected.first : expected.others;
-    EXPECT_LE(messages, most * kOverhead + 0.01) << Hosts::name(host);
-    if (host == 0) {
-      EXPECT_GE(messages, most * 0.98) << Hosts::name(host) << ": what was counted cannot be all";
-    }
-  }
+  expect_sent(job, count, each, expected, kCalls, kCount * sizeof(float));
 }
 
 TEST(Traffic, AllReduce) {

@@ -1,0 +1,55 @@
+// Bytes on the wire, counted by the kernel at each host's link.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "tests/hosts/job.h"
+
+namespace tutti::testing {
+
+/// What hosts send in a call, of a message of one.
+struct Traffic {
+  Collective collective;
+  double first;   // the first host
+  double others;  // any other host
+};
+
+/// What this host has sent so far.
+inline double sent() {
+  std::ifstream file("/sys/class/net/eth0/statistics/tx_bytes");
+  double bytes = 0;
+  file >> bytes;
+  return bytes;
+}
+
+/// By all ranks: notes what the own host sends in `calls` calls.
+inline void count_sent(const Place& place, Communicator& comm, int calls, const std::function<void()>& call) {
+  // Whoever has left a barrier has no bytes of the calls before it to send; those of the barrier are few.
+  comm.barrier();
+  const double before = sent();
+  comm.barrier();
+  for (int i = 0; i < calls; ++i) call();
+  comm.barrier();
+  place.note(std::to_string(sent() - before));
+  comm.barrier();
+}
+
+/// That they have sent so much in `calls` calls with messages of `bytes`.
+inline void expect_sent(const Job& job, int hosts, int each, const Traffic& expected, int calls, double bytes) {
+  // Frames and their headers (one in 22 bytes of a full one), acknowledgements of what comes, and what a call says
+  // besides its data.
+  constexpr double kOverhead = 1.10;
+  for (int host = 0; host < hosts; ++host) {
+    const double messages = std::stod(job.note(host * each)) / calls / bytes;
+    const double most = host == 0 ? expected.first : expected.others;
+    EXPECT_LE(messages, most * kOverhead + 0.01) << Hosts::name(host);
+    if (most == 0) continue;
+    EXPECT_GE(messages, most * 0.98) << Hosts::name(host) << ": what was counted cannot be all";
+  }
+}
+
+}  // namespace tutti::testing
