@@ -43,8 +43,9 @@ enum class Option : int {
   host,
   verbs_devices,
   tuning,
+  shared_gpu,
 };
-inline constexpr int kOptions = 25;
+inline constexpr int kOptions = 26;
 
 namespace options {
 

@@ -114,6 +114,7 @@ Status TuttiCommunicator::need_device_half(int device) {
   config.name = [this](int rank) { return who(rank); };
   config.gather = [this](std::span<const std::uint64_t> mine) { return gather_many(mine); };
   config.hosts = planner_->hosts();
+  config.processes_of_gpu = fabric_->local_processes();
   config.options = options_;
   TUTTI_ASSIGN(device_half_, DeviceHalf::create(std::move(config)));
   return {};

@@ -70,6 +70,7 @@ Result<std::unique_ptr<DeviceHalf>> TuttiCommunicator::make_row(int device, cons
     return chosen;
   };
   config.hosts.assign(row.size(), 0);
+  config.processes_of_gpu = fabric_->local_processes();
   config.options = options_;
   if (options_.memory_limit != 0) config.options.memory_limit -= slot;  // for on_device()
   config.waiting_only = true;

@@ -29,7 +29,7 @@ class DeviceHalf {
   using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
 
   static constexpr int kGathers = 6;
-  static constexpr std::size_t kGatherWords = 6;  // at most, each time
+  static constexpr std::size_t kGatherWords = 7;  // at most, each time
 
   struct Config {
     int rank = 0;
@@ -40,7 +40,8 @@ class DeviceHalf {
     executor::Health* health = nullptr;
     std::function<std::string(int)> name;  // "rank 2 (host alpha, pid 4711)"
     Gather gather;
-    std::vector<int> hosts;  // by rank, as the planner wants them
+    std::vector<int> hosts;    // by rank, as the planner wants them
+    int processes_of_gpu = 1;  // of the job, at most: those of this host
     Options options;
     bool waiting_only = false;  // where kernels cannot wait for each other: unsupported
 

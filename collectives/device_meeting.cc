@@ -13,6 +13,7 @@
 #include <mutex>
 #include <random>
 
+#include "base/options.h"
 #include "device/driver.h"
 #include "transport/shm/arena.h"
 
@@ -97,6 +98,9 @@ Status DeviceMeeting::look() {
   TUTTI_ASSIGN(const CUuuid uuid, device::uuid_of(config_.device));
   static_assert(sizeof(uuid.bytes) == sizeof(greeting_.gpu));
   std::memcpy(greeting_.gpu, uuid.bytes, sizeof(greeting_.gpu));
+  const std::string& shared = options::text(Option::shared_gpu);
+  const bool side_by_side = shared == "kernels" || (shared == "auto" && device::under_mps(config_.device));
+  greeting_.side_by_side = side_by_side ? 1 : 0;
   TUTTI_ASSIGN(transport::Arena* const arena, transport::Arena::process());
   TUTTI_ASSIGN(std::byte* const memory, arena->allocate(sizeof(transport::Notes)));
   notes_ = std::shared_ptr<std::byte>(memory, [](std::byte* p) { transport::Arena::deallocate(p); });
@@ -142,7 +146,8 @@ Status DeviceMeeting::plan_blocks(const std::vector<Greeting>& all) {
   for (int r = 0; r < config_.size; ++r) {
     const Greeting& one = all[static_cast<std::size_t>(r)];
     for (const Greeting& other : all) {
-      if (same_gpu(one, other) && one.process != other.process) form_ = Form::cut;
+      const bool shared = same_gpu(one, other) && one.process != other.process;
+      if (shared && (one.side_by_side & other.side_by_side) == 0) form_ = Form::cut;
       all_open_ = all_open_ && same_gpu(one, other) && one.process == other.process;
     }
     if (!same_gpu(one, greeting_) || one.process != greeting_.process) continue;
@@ -158,7 +163,9 @@ Status DeviceMeeting::plan_blocks(const std::vector<Greeting>& all) {
     TUTTI_ASSIGN(const int capacity, BlockBudget::capacity(config_.device));
     blocks_ = std::max(1, capacity / 2);
   } else if (leader == config_.rank) {
-    TUTTI_ASSIGN(budget_, BlockBudget::reserve(config_.device, here));
+    // Kernels of the job's other processes may be beside these, of communicators that this rank knows nothing of.
+    const int processes = greeting_.side_by_side != 0 ? config_.processes_of_gpu : 1;
+    TUTTI_ASSIGN(budget_, BlockBudget::reserve(config_.device, here, processes));
     blocks_ = budget_.blocks_of_each();
   }
   return {};

@@ -18,6 +18,7 @@ struct DeviceGreeting {
   std::uint64_t gpu[2] = {};
   std::uint64_t notes = 0;
   std::uint64_t pid = 0;
+  std::uint64_t side_by_side = 0;  // kernels of other processes run beside its own on its GPU
 };
 
 class DeviceMeeting {

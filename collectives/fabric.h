@@ -79,6 +79,8 @@ class Fabric {
   /// Ranks of this job on this host, and CPUs that they have between them: more ranks than CPUs wait differently.
   virtual int local_members() const = 0;
   virtual int local_cpus() const = 0;
+  /// Processes of this job on this host.
+  virtual int local_processes() const = 0;
 };
 
 }  // namespace tutti

@@ -29,6 +29,7 @@ class InprocFabric final : public Fabric {
   std::vector<int> host_of_member() const override;  // all on this one
   int local_members() const override { return members_; }
   int local_cpus() const override;
+  int local_processes() const override { return 1; }
 
  private:
   const int members_;

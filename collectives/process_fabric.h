@@ -39,6 +39,7 @@ class ProcessFabric final : public Fabric {
   std::vector<int> host_of_member() const override { return acquaintance_.hosts; }
   int local_members() const override;
   int local_cpus() const override;
+  int local_processes() const override { return local_members(); }
   const topology::Topology* topology() const override { return wire_ ? &topology_ : nullptr; }
   const planner::Table* table() const override { return table_ ? &*table_ : nullptr; }
   const transport::WireInfo* wire_info() const override { return wire_ ? &wire_->info() : nullptr; }

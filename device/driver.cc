@@ -169,6 +169,11 @@ Result<int> attribute(int device, CUdevice_attribute which) {
   return value;
 }
 
+bool under_mps(int device) {
+  const Result<int> enabled = attribute(device, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+  return enabled.ok() && enabled.value() != 0;
+}
+
 Result<CUuuid> uuid_of(int device) {
   TUTTI_ASSIGN(const Driver* cuda, driver());
   TUTTI_ASSIGN(const CUdevice handle, device_of(*cuda, device));

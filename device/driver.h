@@ -143,6 +143,9 @@ Status check(CUresult result, const char* call, const std::string& where = {});
 Result<int> device_count();
 /// Errors: invalid_argument when there is no such device.
 Result<int> attribute(int device, CUdevice_attribute which);
+/// Kernels of several processes run on it side by side, by NVIDIA's MPS: the driver says so (an attribute; a driver
+/// that does not know it says no).
+bool under_mps(int device);
 /// 16 bytes that are the device's own on every process and host.
 Result<CUuuid> uuid_of(int device);
 std::string name_of(int device);  // "GPU 0 (NVIDIA H200)"; what cannot be found out is left out

@@ -121,6 +121,32 @@ TEST_P(DeviceProcesses, AllOnOneGpu) {
   EXPECT_NE(outcomes[0].said.find("cut at their waits"), std::string::npos) << outcomes[0].said;
 }
 
+// Side by side by MPS: kernels wait for each other, and those of all processes together find room on the GPU.
+TEST_P(DeviceProcesses, AllOnOneGpuUnderMps) {
+  const auto on_one = [](const Environment& environment, bool mps) {
+    return run_processes(
+        GetParam(),
+        [mps](Communicator& comm) {
+          FakeDriver cuda({.mps = mps});
+          add_walkers(cuda);
+          const std::string how = sums(comm, 0);
+          MUST(how.find("cut at their waits") != std::string::npos || comm.size() * cuda.resident_most(0) <= 32);
+          comm = {};
+          return how;
+        },
+        environment);
+  };
+  auto outcomes = on_one({}, true);
+  expect_no_errors(outcomes);
+  EXPECT_NE(outcomes[0].said.find("one kernel"), std::string::npos) << outcomes[0].said;
+  outcomes = on_one({{"TUTTI_SHARED_GPU", "streams"}}, true);
+  expect_no_errors(outcomes);
+  EXPECT_NE(outcomes[0].said.find("cut at their waits"), std::string::npos) << outcomes[0].said;
+  outcomes = on_one({{"TUTTI_SHARED_GPU", "kernels"}}, false);
+  expect_no_errors(outcomes);
+  EXPECT_NE(outcomes[0].said.find("one kernel"), std::string::npos) << outcomes[0].said;
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3));
 
 /// Each sends to the next one, around the ring; how many kernels that took.

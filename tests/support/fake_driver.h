@@ -46,6 +46,7 @@ struct FakeMachine {
   bool peer_access = true;                    // between any two devices
   bool ipc = true;                            // legacy memory handles; else they are not supported
   bool wait_values = true;                    // what the device's attribute says
+  bool mps = false;                           // likewise
   int driver_version = 13000;
 };
 

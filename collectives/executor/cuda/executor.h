@@ -40,7 +40,8 @@ enum class Form { waiting, cut };
 class Kernels;
 
 /// How many blocks of kernels that wait for each other may be on a GPU at a time: never more, over all communicators of
-/// this process, than it holds. Of what is free, a communicator gets three quarters, so that others find room later.
+/// this process, than it holds, or than this process's share of it where kernels of others run beside them. Of what is
+/// free, a communicator gets three quarters, so that others find room later.
 class BlockBudget {
  public:
   BlockBudget() = default;
@@ -48,8 +49,9 @@ class BlockBudget {
   BlockBudget& operator=(BlockBudget&& other) noexcept;
   ~BlockBudget() { release(); }
 
-  /// For `ranks` ranks that share `device`. Errors: of the driver; unsupported when nothing is left for one block each.
-  static Result<BlockBudget> reserve(int device, int ranks);
+  /// For `ranks` ranks of this process that share `device` with so many processes, this one included. Errors: of the
+  /// driver; unsupported when nothing is left for one block each.
+  static Result<BlockBudget> reserve(int device, int ranks, int processes = 1);
   int blocks_of_each() const { return of_each_; }
   /// Gives back what is more than this many for each.
   void keep(int blocks_of_each);

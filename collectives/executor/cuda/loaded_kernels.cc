@@ -81,8 +81,9 @@ Result<int> BlockBudget::capacity(int device) {
   return kernels->capacity();
 }
 
-Result<BlockBudget> BlockBudget::reserve(int device, int ranks) {
-  TUTTI_ASSIGN(const int capacity, BlockBudget::capacity(device));
+Result<BlockBudget> BlockBudget::reserve(int device, int ranks, int processes) {
+  TUTTI_ASSIGN(const int whole, BlockBudget::capacity(device));
+  const int capacity = whole / processes;
   TUTTI_ASSIGN(const CUuuid uuid, device::uuid_of(device));
   BlockBudget budget;
   budget.gpu_.assign(uuid.bytes, sizeof(uuid.bytes));
@@ -94,8 +95,9 @@ Result<BlockBudget> BlockBudget::reserve(int device, int ranks) {
   if (budget.of_each_ == 0) {
     return unsupported(
         fmt::format("{} has no room for the kernels of one more communicator of {} ranks on it: it holds "
-                    "{} blocks, and {} of them are taken by communicators that exist",
-                    device::name_of(device), ranks, capacity, all.blocks[budget.gpu_]));
+                    "{} blocks{}, and {} of them are taken by communicators that exist",
+                    device::name_of(device), ranks, capacity,
+                    processes > 1 ? fmt::format(" for each of {} processes", processes) : "", all.blocks[budget.gpu_]));
   }
   all.blocks[budget.gpu_] += budget.of_each_ * ranks;
   return budget;
