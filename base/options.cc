@@ -73,15 +73,13 @@ constexpr std::array<Definition, kOptions> kTable{{
      "one."},
     {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
      "RDMA devices that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1'; empty: those that lead to "
-     "the "
-     "other hosts."},
+     "the other hosts."},
     {Option::tuning, "TUTTI_TUNING", Type::text, "", "",
      "File of measured costs, as 'tutti tune' writes it, on the host of rank 0; off: none; empty: that of this kind of "
      "host or network in the user's caches."},
     {Option::shared_gpu, "TUTTI_SHARED_GPU", Type::choice, "auto", "auto|kernels|streams",
-     "What waits for the peers where processes share a GPU: kernels, which must find room on it side by side, or "
-     "streams "
-     "between them; auto: kernels under MPS."},
+     "Who waits for the peers where processes share a GPU: kernels, which must find room on it side by side, or the "
+     "streams between them; auto: kernels under MPS."},
 }};
 
 constexpr bool table_is_in_order() {
