@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "collectives/plan/rename.h"
 #include "topology/orders.h"
@@ -15,17 +16,17 @@ using topology::Graph;
 namespace {
 
 constexpr std::size_t kLeastForLanes = std::size_t{64} << 10;  // more messages cost more than they hide below that
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr const char* kRankOrder = "rank order";
+constexpr const char* kRingOrder = "ring order";
 
-/// The plan in which rank order[p] stands at position p.
-Plan in_order(const Algorithm& algorithm, const Demand& demand, int root, const Graph& graph,
-              const std::vector<int>& order) {
-  algorithms::PlanRequest request{demand.collective, demand.ranks, 0, {}};
-  if (has_root(demand.collective)) {
-    request.root = static_cast<int>(std::find(order.begin(), order.end(), root) - order.begin());
-  }
-  for (const int rank : order) request.host_of_rank.push_back(graph.host_of(rank));
-  const bool is_rank_order = std::is_sorted(order.begin(), order.end());
-  return is_rank_order ? algorithm.build(request) : plan::renamed(algorithm.build(request), order);
+/// Of equal ones the simpler comes first: the earlier row of the table, in fewer lanes, in rank order.
+bool is_better(const Candidate& x, const Candidate& y) {
+  const auto simplicity = [](const Candidate& one) {
+    return std::tuple(one.estimate.us, one.algorithm, one.options.copies, one.options.lanes_are_rails,
+                      one.order != kRankOrder);
+  };
+  return simplicity(x) < simplicity(y);
 }
 
 /// The same ring, beginning with its lowest rank.
@@ -34,79 +35,174 @@ std::vector<int> from_lowest(std::vector<int> order) {
   return order;
 }
 
-/// Calls use() with every way, not yet priced, in a fixed order; simple ones first.
-template <class Use>
-void for_each_way(const Demand& demand, const Graph& graph, int root, const CostOptions& options, const Algorithm* only,
-                  const Use& use) {
-  Demand here = demand;
-  here.ranks = graph.ranks();
-  std::vector<int> rank_order(static_cast<std::size_t>(here.ranks));
-  std::iota(rank_order.begin(), rank_order.end(), 0);
-  const std::vector<topology::Ring> rings = topology::rings(graph);
-  const bool many_hosts = rings[0].rail != topology::kAnyRail;
-  if (many_hosts) here.load_store = here.buffers_open = false;
-  const std::vector<int> ring_order = from_lowest(rings[0].order);
-  const bool may_reorder = !(here.deterministic && reduces(here.collective));
-  const bool takes_lanes = many_hosts && here.lanes >= 2 && here.bytes >= kLeastForLanes &&
-                           here.collective != Collective::all_to_allv;  // whose blocks cannot be cut
-  const auto rails = std::min(rings.size(), static_cast<std::size_t>(here.lanes));
-
-  for (const Algorithm& algorithm : algorithms::table()) {
-    if (algorithm.collective != here.collective || (only != nullptr && &algorithm != only)) continue;
-    Candidate candidate{&algorithm, "rank order", why_not(algorithm, here), options, {}, nullptr};
-    candidate.options.bytes = here.bytes;
-    if (!candidate.why_not.empty()) {
-      use(std::move(candidate));
-      continue;
-    }
-    const auto add = [&](const std::string& order, Plan plan, bool lanes_are_rails) {
-      Candidate one = candidate;
-      one.order = order;
-      one.options.lanes_are_rails = lanes_are_rails;
-      one.plan = std::make_shared<const Plan>(std::move(plan));
-      use(std::move(one));
-    };
-    add("rank order", in_order(algorithm, here, root, graph, rank_order), false);
-    if (algorithm.needs_load_store || !may_reorder) continue;
-    if (ring_order != rank_order) add("ring order", in_order(algorithm, here, root, graph, ring_order), false);
-    if (!takes_lanes) continue;
-    // While one half of the message waits for another host, the other moves within this one.
-    std::vector<Plan> plans(2, in_order(algorithm, here, root, graph, ring_order));
-    add(ring_order == rank_order ? "rank order, two lanes" : "ring order, two lanes", plan::side_by_side(plans), false);
-    if (rails < 2) continue;
-    plans.clear();
-    for (std::size_t rail = 0; rail < rails; ++rail) {
-      plans.push_back(in_order(algorithm, here, root, graph, rings[rail].order));
-    }
-    add("an order for each rail", plan::side_by_side(plans), true);
+/// What all ways to serve a call have in common.
+struct Question {
+  Question(const Demand& demand, const Graph& graph, int root, const CostOptions& options)
+      : here(demand), graph(graph), root(root), options(options), rings(topology::rings(graph)) {
+    here.ranks = graph.ranks();
+    this->options.bytes = here.bytes;
+    rank_order.resize(static_cast<std::size_t>(here.ranks));
+    std::iota(rank_order.begin(), rank_order.end(), 0);
+    ring_order = from_lowest(rings[0].order);
+    const bool many_hosts = rings[0].rail != topology::kAnyRail;
+    if (many_hosts) here.load_store = here.buffers_open = false;
+    may_reorder = !(here.deterministic && reduces(here.collective));
+    takes_lanes = many_hosts && may_reorder && here.lanes >= 2 && here.bytes >= kLeastForLanes &&
+                  here.collective != Collective::all_to_allv;  // whose blocks cannot be cut
+    rails = std::min(rings.size(), static_cast<std::size_t>(here.lanes));
   }
+
+  algorithms::PlanRequest request(const std::vector<int>& order) const {
+    algorithms::PlanRequest request{here.collective, here.ranks, 0, {}};
+    if (has_root(here.collective)) {
+      request.root = static_cast<int>(std::find(order.begin(), order.end(), root) - order.begin());
+    }
+    for (const int rank : order) request.host_of_rank.push_back(graph.host_of(rank));
+    return request;
+  }
+
+  /// The plan in which rank order[p] stands at position p.
+  Plan in_order(const Algorithm& algorithm, const std::vector<int>& order) const {
+    Plan plan = algorithm.build(request(order));
+    return order == rank_order ? plan : plan::renamed(plan, order);
+  }
+
+  Plan one_for_each_rail(const Algorithm& algorithm) const {
+    std::vector<Plan> plans;
+    for (std::size_t rail = 0; rail < rails; ++rail) plans.push_back(in_order(algorithm, rings[rail].order));
+    return plan::side_by_side(plans);
+  }
+
+  Demand here;
+  const Graph& graph;
+  int root;
+  CostOptions options;
+  std::vector<topology::Ring> rings;
+  std::vector<int> rank_order, ring_order;
+  bool may_reorder = true;
+  bool takes_lanes = false;
+  std::size_t rails = 1;  // that a plan may go by at once
+};
+
+Plan plan_of(const Question& q, const Candidate& candidate) {
+  if (candidate.options.lanes_are_rails) return q.one_for_each_rail(*candidate.algorithm);
+  const bool in_rank_order = candidate.order == kRankOrder;
+  Plan plan = q.in_order(*candidate.algorithm, in_rank_order ? q.rank_order : q.ring_order);
+  if (candidate.options.copies == 1) return plan;
+  return plan::side_by_side(std::vector<Plan>(static_cast<std::size_t>(candidate.options.copies), std::move(plan)));
 }
+
+/// Goes through the ways to serve a call, and calls use() with each that has a price.
+template <class Use>
+class Search {
+ public:
+  /// `all`: each is priced to its end.
+  Search(const Question& question, bool all, const Use& use) : q_(question), all_(all), use_(use) {}
+
+  void run(const Algorithm* only) {
+    // Later rows are those for many hosts: what is good comes early.
+    for (auto algorithm = algorithms::table().rbegin(); algorithm != algorithms::table().rend(); ++algorithm) {
+      const bool asked = algorithm->collective == q_.here.collective && (only == nullptr || &*algorithm == only);
+      if (asked && why_not(*algorithm, q_.here).empty()) in_one_lane(*algorithm);
+    }
+    if (!q_.takes_lanes) return;
+    for (const Hopeful& hopeful : hopefuls_) {
+      if (is_hopeful(hopeful.in_one_lane)) in_lanes(hopeful);
+    }
+  }
+
+ private:
+  // Who is good in one lane may be the best in several.
+  struct Hopeful {
+    const Algorithm* algorithm = nullptr;
+    Estimate in_one_lane;
+    std::unique_ptr<const FlatPlan> flat;
+  };
+  double most_gain() const { return q_.takes_lanes ? static_cast<double>(std::max<std::size_t>(q_.rails, 2)) : 1; }
+  bool is_hopeful(const Estimate& in_one_lane) const { return all_ || in_one_lane.us < most_gain() * best_us_; }
+
+  void in_one_lane(const Algorithm& algorithm) {
+    const bool has_ring = !algorithm.needs_load_store && q_.may_reorder && q_.ring_order != q_.rank_order;
+    algorithms::PlanRequest request = q_.request(q_.rank_order);
+    Plan plan = algorithm.build(request);
+    auto flat = std::make_unique<const FlatPlan>(plan, q_.graph, std::vector<int>(), false);
+    Candidate one{&algorithm, kRankOrder, {}, q_.options, {}, nullptr};
+    add(one, *flat);
+    if (has_ring) {
+      const algorithms::PlanRequest again = q_.request(q_.ring_order);
+      const bool same = again.root == request.root && again.host_of_rank == request.host_of_rank;
+      if (!same) plan = algorithm.build(again);
+      flat = std::make_unique<const FlatPlan>(plan, q_.graph, q_.ring_order, false);
+      one.order = kRingOrder;
+      add(one, *flat);
+    }
+    if (!q_.takes_lanes || algorithm.needs_load_store) return;
+    hopefuls_.push_back({&algorithm, one.estimate, std::move(flat)});
+    std::erase_if(hopefuls_, [&](const Hopeful& hopeful) { return !is_hopeful(hopeful.in_one_lane); });
+  }
+
+  void in_lanes(const Hopeful& hopeful) {
+    // While one half of the message waits for another host, the other moves within this one.
+    Candidate one{
+        hopeful.algorithm, q_.ring_order == q_.rank_order ? kRankOrder : kRingOrder, {}, q_.options, {}, nullptr};
+    one.order += ", two lanes";
+    one.options.copies = 2;
+    // Both halves go by the same links as the whole.
+    if (all_ || hopeful.in_one_lane.bottleneck_us < best_us_) add(one, *hopeful.flat);
+    if (q_.rails < 2) return;
+    one.order = "an order for each rail";
+    one.options.copies = 1;
+    one.options.lanes_are_rails = true;
+    add(one, FlatPlan(q_.one_for_each_rail(*hopeful.algorithm), q_.graph, {}, true));
+  }
+
+  void add(Candidate& one, const FlatPlan& flat) {
+    const bool in_one_lane = one.options.copies == 1 && !one.options.lanes_are_rails;
+    if (!all_) one.options.give_up_us = best_us_ * (in_one_lane ? most_gain() : 1);
+    one.estimate = price(flat, q_.graph, one.options);
+    best_us_ = std::min(best_us_, one.estimate.us);
+    use_(one);
+  }
+
+  const Question& q_;
+  const bool all_;
+  const Use& use_;
+  double best_us_ = kNever;
+  std::vector<Hopeful> hopefuls_;
+};
 
 }  // namespace
 
 std::vector<Candidate> candidates(const Demand& demand, const Graph& graph, int root, const CostOptions& options) {
+  const Question question(demand, graph, root, options);
   std::vector<Candidate> all;
-  for_each_way(demand, graph, root, options, nullptr, [&](Candidate one) {
-    if (one.plan != nullptr) one.estimate = price(*one.plan, graph, one.options);
-    all.push_back(std::move(one));
-  });
-  std::stable_sort(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
-    if (x.why_not.empty() != y.why_not.empty()) return x.why_not.empty();
-    return x.estimate.us < y.estimate.us;
-  });
+  const auto keep = [&](const Candidate& one) { all.push_back(one); };
+  Search(question, true, keep).run(nullptr);
+  std::stable_sort(all.begin(), all.end(), is_better);
+  for (const Algorithm& algorithm : algorithms::table()) {
+    if (algorithm.collective != demand.collective) continue;
+    const std::string why = why_not(algorithm, question.here);
+    if (!why.empty()) all.push_back({&algorithm, kRankOrder, why, question.options, {}, nullptr});
+  }
   return all;
 }
 
 Candidate cheapest(const Demand& demand, const Graph& graph, int root, const CostOptions& options,
                    const Algorithm* only) {
+  const Question question(demand, graph, root, options);
   Candidate best;
-  for_each_way(demand, graph, root, options, only, [&](Candidate one) {
-    if (one.plan == nullptr) return;
-    if (best.algorithm != nullptr) one.options.give_up_us = best.estimate.us;
-    one.estimate = price(*one.plan, graph, one.options);
-    if (best.algorithm == nullptr || one.estimate.us < best.estimate.us) best = std::move(one);
-  });
+  const auto keep_best = [&](const Candidate& one) {
+    if (best.algorithm == nullptr || is_better(one, best)) best = one;
+  };
+  Search(question, false, keep_best).run(only);
+  if (best.algorithm == nullptr) return best;
+  best.plan = std::make_shared<const Plan>(plan_of(question, best));
+  best.options.copies = 1;
   return best;
+}
+
+std::shared_ptr<const Plan> plan_of(const Candidate& candidate, const Demand& demand, const Graph& graph, int root) {
+  return std::make_shared<const Plan>(plan_of(Question(demand, graph, root, candidate.options), candidate));
 }
 
 }  // namespace tutti::planner

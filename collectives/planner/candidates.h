@@ -19,7 +19,7 @@ struct Candidate {
   std::string why_not;  // not empty: it cannot serve, and has no price
   CostOptions options;
   Estimate estimate;
-  std::shared_ptr<const plan::Plan> plan;
+  std::shared_ptr<const plan::Plan> plan;  // cheapest() gives it
 };
 
 /// The cheapest first, then those that cannot serve. Of equal ones the simpler order comes first. `demand.ranks` is the
@@ -29,8 +29,12 @@ std::vector<Candidate> candidates(const Demand& demand, const topology::Graph& g
                                   const CostOptions& options = {});
 
 /// The first of these alone, in less time: what turns out to be dearer than another is not priced to its end. `only`:
-/// of this algorithm. Where none can serve, the algorithm is null.
+/// of this algorithm. Where none can serve, the algorithm is null. With the plan, for which `options` are.
 Candidate cheapest(const Demand& demand, const topology::Graph& graph, int root, const CostOptions& options,
                    const algorithms::Algorithm* only = nullptr);
+
+/// REQUIRES: it is one of candidates() for the same.
+std::shared_ptr<const plan::Plan> plan_of(const Candidate& candidate, const Demand& demand,
+                                          const topology::Graph& graph, int root = 0);
 
 }  // namespace tutti::planner

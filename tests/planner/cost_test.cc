@@ -217,6 +217,26 @@ TEST(Cost, RanksOfACoreTakeTurns) {
   EXPECT_NEAR(took(), 2 * moved + 2 * 5, 1e-6);
 }
 
+// What cannot be better is not walked: what the busiest link alone takes is too long.
+TEST(Cost, GivesUpWithALowerBound) {
+  const Graph graph = graph_of("ethernet", {.hosts = 4});
+  const plan::Plan plan =
+      algorithms::find(Collective::all_reduce, "ring")->build({Collective::all_reduce, 4, 0, {0, 1, 2, 3}});
+  for (const std::size_t bytes : {std::size_t{4} << 10, std::size_t{64} << 20}) {
+    CostOptions options;
+    options.bytes = bytes;
+    const double whole = price(plan, graph, options).us;
+    for (const double part : {0.1, 0.5, 0.9}) {
+      options.give_up_us = part * whole;
+      const Estimate given_up = price(plan, graph, options);
+      EXPECT_GT(given_up.us, options.give_up_us);
+      EXPECT_LE(given_up.us, whole * 1.0001);
+    }
+    options.give_up_us = 1.001 * whole;
+    EXPECT_EQ(price(plan, graph, options).us, whole);
+  }
+}
+
 TEST(Cost, OfARingComesNearItsBound) {
   for (const int hosts : {2, 4, 8}) {
     const Graph graph = graph_of("ethernet", {.hosts = hosts});
@@ -254,11 +274,17 @@ TEST(Cost, IsNeverLessThanTheBusiestResourceTakes) {
       for (const Candidate& one : candidates(demand, graph)) {
         if (!one.why_not.empty()) continue;
         EXPECT_GE(one.estimate.us * 1.0001, one.estimate.bottleneck_us) << one.algorithm->name;
-        ASSERT_TRUE(plan::verify(*one.plan).ok())
-            << one.algorithm->name << ", " << one.order << ": " << plan::verify(*one.plan).message();
+        const std::shared_ptr<const plan::Plan> plan = plan_of(one, demand, graph);
+        ASSERT_TRUE(plan::verify(*plan).ok())
+            << one.algorithm->name << ", " << one.order << ": " << plan::verify(*plan).message();
+        // It was priced without being made in that order or twice.
+        CostOptions options = one.options;
+        options.copies = 1;
+        EXPECT_NEAR(price(*plan, graph, options).us, one.estimate.us, 1e-6 * one.estimate.us)
+            << one.algorithm->name << ", " << one.order;
         // What goes to other hosts is what the plan says, whatever the rounds.
-        const plan::Counts counts = plan::total(plan::count(*one.plan, topology::host_of_rank(graph.topology())));
-        const double piece = static_cast<double>(demand.bytes) / (one.plan->pieces == 1 ? 1 : one.plan->pieces);
+        const plan::Counts counts = plan::total(plan::count(*plan, topology::host_of_rank(graph.topology())));
+        const double piece = static_cast<double>(demand.bytes) / (plan->pieces);
         EXPECT_NEAR(one.estimate.bytes_across, static_cast<double>(counts.pieces_put_away) * piece,
                     1e-6 * (1 + one.estimate.bytes_across))
             << one.algorithm->name << ", " << one.order;
