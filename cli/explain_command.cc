@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/names.h"
 #include "cli/topology_command.h"
+#include "collectives/fabric.h"
 #include "collectives/planner/candidates.h"
 #include "collectives/planner/table.h"
 #include "topology/graph.h"
@@ -15,7 +16,7 @@
 namespace tutti::cli {
 namespace {
 
-constexpr int kMostRanks = 512;
+constexpr int kMostRanks = 1024;
 
 struct Settings {
   TopologySource source;
@@ -41,6 +42,10 @@ void print_candidates(const topology::Graph& graph, const std::vector<planner::C
       continue;
     }
     const planner::Estimate& estimate = one.estimate;
+    if (one.is_bound()) {
+      fmt::print("    {:<20} {:<22} at least some {:.0f} us\n", one.algorithm->name, one.order, estimate.us);
+      continue;
+    }
     const std::string busiest = estimate.bottleneck < 0
                                     ? std::string("nothing moves")
                                     : fmt::format("{} ({:.0f} %)", graph.name_of_resource(estimate.bottleneck),
@@ -98,6 +103,7 @@ int show(const Settings& settings) {
   demand.bytes = bytes.value();
   demand.deterministic = settings.deterministic;
   demand.in_place = settings.in_place;
+  demand.lanes = kLanes;
   cost.scratch_half = options::bytes(Option::scratch) / 2;
   const std::vector<planner::Candidate> all =
       planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0, cost);

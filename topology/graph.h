@@ -74,6 +74,7 @@ class Graph {
   static Result<Graph> of(const Topology& topology, const Assumed& assumed = {});
 
   const Topology& topology() const { return topology_; }
+  const Assumed& assumed() const { return assumed_; }
   const std::vector<Vertex>& vertices() const { return vertices_; }
   const std::vector<Edge>& edges() const { return edges_; }
   int ranks() const { return static_cast<int>(topology_.ranks.size()); }

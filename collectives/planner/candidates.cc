@@ -1,10 +1,12 @@
 #include "collectives/planner/candidates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <tuple>
 
 #include "collectives/plan/rename.h"
+#include "topology/job.h"
 #include "topology/orders.h"
 
 namespace tutti::planner {
@@ -16,9 +18,14 @@ using topology::Graph;
 namespace {
 
 constexpr std::size_t kLeastForLanes = std::size_t{64} << 10;  // more messages cost more than they hide below that
+constexpr int kMostRanksInFull = 64;                           // on which everything is priced
+constexpr int kLeastHostsOfPart = 4;
+constexpr double kFewSteps = 3e5;       // a plan that is made and priced in no time
+constexpr double kLeastOfGuess = 0.75;  // of it: what lanes may gain, and what it may be wrong by
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr const char* kRankOrder = "rank order";
 constexpr const char* kRingOrder = "ring order";
+constexpr const char* kGuessed = "guessed";
 
 /// Of equal ones the simpler comes first: the earlier row of the table, in fewer lanes, in rank order.
 bool is_better(const Candidate& x, const Candidate& y) {
@@ -92,6 +99,13 @@ Plan plan_of(const Question& q, const Candidate& candidate) {
   return plan::side_by_side(std::vector<Plan>(static_cast<std::size_t>(candidate.options.copies), std::move(plan)));
 }
 
+/// An algorithm that can serve.
+struct Server {
+  const Algorithm* algorithm = nullptr;
+  double guess_us = 0;  // what it will take, rather too little
+  double steps = 0;     // of all ranks together
+};
+
 /// Goes through the ways to serve a call, and calls use() with each that has a price.
 template <class Use>
 class Search {
@@ -99,11 +113,9 @@ class Search {
   /// `all`: each is priced to its end.
   Search(const Question& question, bool all, const Use& use) : q_(question), all_(all), use_(use) {}
 
-  void run(const Algorithm* only) {
-    // Later rows are those for many hosts: what is good comes early.
-    for (auto algorithm = algorithms::table().rbegin(); algorithm != algorithms::table().rend(); ++algorithm) {
-      const bool asked = algorithm->collective == q_.here.collective && (only == nullptr || &*algorithm == only);
-      if (asked && why_not(*algorithm, q_.here).empty()) in_one_lane(*algorithm);
+  void run(const std::vector<Server>& servers) {
+    for (const Server& server : servers) {
+      if (server.guess_us < best_us_) in_one_lane(*server.algorithm);
     }
     if (!q_.takes_lanes) return;
     for (const Hopeful& hopeful : hopefuls_) {
@@ -171,14 +183,83 @@ class Search {
   std::vector<Hopeful> hopefuls_;
 };
 
+/// Those of the table. Later rows are those for many hosts, and stand first: what is good should come early.
+std::vector<Server> servers(const Question& q, const Algorithm* only) {
+  std::vector<Server> all;
+  for (auto row = algorithms::table().rbegin(); row != algorithms::table().rend(); ++row) {
+    const bool asked = row->collective == q.here.collective && (only == nullptr || &*row == only);
+    if (asked && why_not(*row, q.here).empty()) all.push_back({.algorithm = &*row});
+  }
+  return all;
+}
+
+/// Fills in what the algorithms would take in one lane on so many of the hosts, beginning with the root's.
+void price_on_part(const Question& q, int hosts, std::vector<Server>& servers) {
+  const topology::Topology& whole = q.graph.topology();
+  const int all = static_cast<int>(whole.hosts.size());
+  std::vector<int> members;
+  for (int rank = 0; rank < q.here.ranks; ++rank) {
+    if ((q.graph.host_of(rank) - q.graph.host_of(q.root) + all) % all < hosts) members.push_back(rank);
+  }
+  const int root = static_cast<int>(std::find(members.begin(), members.end(), q.root) - members.begin());
+  const Graph graph = Graph::of(topology::of_members(whole, members), q.graph.assumed()).take();
+  const Question part(q.here, graph, root, q.options);
+  for (Server& server : servers) {
+    const FlatPlan flat(server.algorithm->build(part.request(part.ring_order)), graph, part.ring_order, false);
+    server.guess_us = price(flat, graph, part.options).us;
+    server.steps = static_cast<double>(flat.steps.size());
+  }
+}
+
+/// How many of the hosts tell what is good, by halves of all of them. 0: there are few ranks, or few hosts.
+int hosts_of_part(const Question& q) {
+  const int all = static_cast<int>(q.graph.topology().hosts.size());
+  int hosts = all;
+  while (hosts >= 2 * kLeastHostsOfPart && q.here.ranks / all * hosts > kMostRanksInFull) hosts /= 2;
+  return q.here.ranks > kMostRanksInFull && hosts < all ? hosts : 0;
+}
+
+/// Where there are many ranks: what the algorithms take on two parts of the hosts tells what they will take on all, and
+/// small plans come first. So a large one is made only if it may be the best.
+void guess(const Question& q, std::vector<Server>& servers) {
+  const int many = hosts_of_part(q);
+  if (many == 0 || servers.size() == 1) return;
+  const int few = std::max(many / 4, 2);
+  std::vector<Server> on_few = servers;
+  price_on_part(q, few, on_few);
+  price_on_part(q, many, servers);
+  const double more =
+      std::log(static_cast<double>(q.graph.topology().hosts.size()) / many) / std::log(static_cast<double>(many) / few);
+  const auto onwards = [&](double on_few_hosts, double on_many) {
+    return on_many * std::pow(on_many / on_few_hosts, more);
+  };
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    Server& server = servers[i];
+    server.guess_us = kLeastOfGuess * onwards(on_few[i].guess_us, server.guess_us);
+    server.steps = onwards(on_few[i].steps, server.steps);
+    if (server.steps < kFewSteps) server.guess_us = 0;
+  }
+  std::sort(servers.begin(), servers.end(), [](const Server& x, const Server& y) { return x.steps < y.steps; });
+}
+
 }  // namespace
 
 std::vector<Candidate> candidates(const Demand& demand, const Graph& graph, int root, const CostOptions& options) {
   const Question question(demand, graph, root, options);
   std::vector<Candidate> all;
   const auto keep = [&](const Candidate& one) { all.push_back(one); };
-  Search(question, true, keep).run(nullptr);
-  std::stable_sort(all.begin(), all.end(), is_better);
+  std::vector<Server> able = servers(question, nullptr);
+  guess(question, able);
+  Search(question, hosts_of_part(question) == 0, keep).run(able);
+  for (const Server& server : able) {
+    const auto is_it = [&](const Candidate& one) { return one.algorithm == server.algorithm; };
+    if (std::none_of(all.begin(), all.end(), is_it)) {
+      all.push_back({server.algorithm, kGuessed, {}, question.options, {.us = server.guess_us}, nullptr});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Candidate& x, const Candidate& y) {
+    return x.is_bound() != y.is_bound() ? y.is_bound() : is_better(x, y);
+  });
   for (const Algorithm& algorithm : algorithms::table()) {
     if (algorithm.collective != demand.collective) continue;
     const std::string why = why_not(algorithm, question.here);
@@ -194,7 +275,9 @@ Candidate cheapest(const Demand& demand, const Graph& graph, int root, const Cos
   const auto keep_best = [&](const Candidate& one) {
     if (best.algorithm == nullptr || is_better(one, best)) best = one;
   };
-  Search(question, false, keep_best).run(only);
+  std::vector<Server> able = servers(question, only);
+  guess(question, able);
+  Search(question, false, keep_best).run(able);
   if (best.algorithm == nullptr) return best;
   best.plan = std::make_shared<const Plan>(plan_of(question, best));
   best.options.copies = 1;

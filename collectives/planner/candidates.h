@@ -15,16 +15,21 @@ namespace tutti::planner {
 
 struct Candidate {
   const algorithms::Algorithm* algorithm = nullptr;
-  std::string order;    // "rank order", "ring order", the same with ", two lanes", or "an order for each rail"
+  std::string order;    // "rank order", "ring order", the same with ", two lanes", "an order for each rail",
+                        // or "guessed": the time alone, by what it takes on fewer hosts
   std::string why_not;  // not empty: it cannot serve, and has no price
   CostOptions options;
   Estimate estimate;
   std::shared_ptr<const plan::Plan> plan;  // cheapest() gives it
+  bool is_guessed() const { return order == "guessed"; }
+  /// It takes about that, or more.
+  bool is_bound() const { return is_guessed() || estimate.us > options.give_up_us; }
 };
 
-/// The cheapest first, then those that cannot serve. Of equal ones the simpler order comes first. `demand.ranks` is the
-/// graph's; `demand.load_store` and `demand.buffers_open` hold inside a host and are taken as no where there are
-/// several. `root`: of rooted collectives.
+/// The cheapest first, then those that cannot serve. Of equal ones the simpler order comes first. On more than 64 ranks
+/// of many hosts all algorithms are priced on parts of these, and what cannot be the best on all of them by that is
+/// only guessed, or not priced to its end. `demand.ranks` is the graph's; `demand.load_store` and `demand.buffers_open`
+/// hold inside a host and are taken as no where there are several. `root`: of rooted collectives.
 std::vector<Candidate> candidates(const Demand& demand, const topology::Graph& graph, int root = 0,
                                   const CostOptions& options = {});
 

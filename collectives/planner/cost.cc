@@ -18,6 +18,8 @@ using topology::Graph;
 namespace {
 
 constexpr int kMostRounds = 6;
+constexpr std::size_t kManySteps = 500000;  // of hundreds of ranks: a round takes a tenth of a second
+constexpr int kMostRoundsOfMany = 4;
 constexpr int kFewCalls = 3;  // of those in a row
 constexpr int kManyCalls = 7;
 constexpr double kUsPerByteAtOneGb = 1e-3;  // 1 byte at 1 GB/s takes 1 ns
@@ -371,7 +373,7 @@ Estimate price(const FlatPlan& plan, const Graph& graph, const CostOptions& opti
   }
   least.us = least.bottleneck_us;
   if (least.us > options.give_up_us) return least;
-  const int walked = std::min(rounds, kMostRounds);
+  const int walked = std::min(rounds, plan.steps.size() < kManySteps ? kMostRounds : kMostRoundsOfMany);
   const double others_us = least.us * (rounds - walked) / rounds;
   const auto simulated = [&](int some_rounds, int calls) {
     return Simulation(plan, machine, options, some_rounds, calls, slice, options.give_up_us - others_us).run();

@@ -127,5 +127,23 @@ TEST(Cheapest, IsTheFirstOfTheCandidates) {
   }
 }
 
+// On hundreds of ranks large plans are made only where fewer hosts say that they may be the best.
+TEST(Cheapest, OnManyRanksIsAsGoodAsAnyPlanWouldBe) {
+  const topology::Graph graph =
+      topology::Graph::of(topology::machine("ethernet", {.hosts = 16, .ranks = 8}).take()).take();
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 20}) {
+    const Demand demand = demand_of(Collective::all_reduce, 128, bytes);
+    const Candidate best = cheapest(demand, graph, 0, {});
+    const std::vector<Candidate> all = candidates(demand, graph);
+    EXPECT_EQ(all.front().algorithm, best.algorithm);
+    EXPECT_EQ(all.front().estimate.us, best.estimate.us);
+    EXPECT_TRUE(plan::verify(*best.plan).ok());
+    for (const algorithms::Algorithm& algorithm : algorithms::table()) {
+      if (algorithm.collective != demand.collective || algorithm.needs_load_store) continue;
+      EXPECT_GE(cheapest(demand, graph, 0, {}, &algorithm).estimate.us, best.estimate.us) << algorithm.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti::planner
