@@ -66,11 +66,14 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Folder of the baselines' plug-ins; empty: ../lib beside the program."},
     {Option::topology, "TUTTI_TOPOLOGY", Type::text, "", "",
      "File that describes hosts, links and where ranks are, the same on all ranks; empty: what is found."},
-    {Option::network, "TUTTI_NETWORK", Type::choice, "auto", "auto|ucx|verbs",
-     "What goes between hosts; auto: the first that can be had."},
+    {Option::network, "TUTTI_NETWORK", Type::choice, "auto", "auto|verbs|tcp|ucx",
+     "What goes between hosts; auto: verbs where there is an RDMA device, else tcp."},
     {Option::host, "TUTTI_HOST", Type::text, "", "",
      "Ranks with different words here go by the network even where they could share memory; to try several hosts on "
      "one."},
+    {Option::tcp_ports, "TUTTI_TCP_PORTS", Type::text, "", "",
+     "Ports at which TUTTI_NETWORK=tcp listens, such as '29500-29600', one for each process of a host; empty: the kernel "
+     "chooses."},
     {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
      "RDMA devices that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1'; empty: those that lead to "
      "the other hosts."},

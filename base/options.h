@@ -41,11 +41,12 @@ enum class Option : int {
   topology,
   network,
   host,
+  tcp_ports,
   verbs_devices,
   tuning,
   shared_gpu,
 };
-inline constexpr int kOptions = 26;
+inline constexpr int kOptions = 27;
 
 namespace options {
 

@@ -14,5 +14,5 @@ function(tutti_network room module without)
   endif()
 endfunction()
 
-tutti_network(ucx ucx>=1.12 "hosts are not joined by UCX")
-tutti_network(verbs libibverbs>=1.11 "InfiniBand and RoCE are left to UCX")
+tutti_network(ucx ucx>=1.12 "TUTTI_NETWORK=ucx is refused")
+tutti_network(verbs libibverbs>=1.11 "InfiniBand and RoCE are left to UCX, if TUTTI_NETWORK=ucx")

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/options.h"
+#include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 #include "transport/verbs/verbs.h"
 
@@ -21,8 +22,9 @@ struct Row {
   Result<std::unique_ptr<Wire>> (*open)(const WireJob& job);
 };
 
-constexpr std::array<Row, 2> kTable{{
+constexpr std::array<Row, 3> kTable{{
     {"verbs", [](const WireJob& job) { return transport::VerbsWire::open(job); }},
+    {"tcp", [](const WireJob& job) { return transport::TcpWire::open(job); }},
     {"ucx", [](const WireJob& job) { return transport::UcxWire::open(job); }},
 }};
 

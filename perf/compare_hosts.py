@@ -1,5 +1,5 @@
-"""Hosts that are network namespaces (scripts/hosts.py): Tutti over UCX beside Open MPI, MPICH and Gloo over TCP, by the
-same programs, with links as fast as the machine makes them and with links of 1 Gbit/s."""
+"""Hosts that are network namespaces (scripts/hosts.py): Tutti beside Open MPI, MPICH and Gloo, all over TCP, by the same
+programs, with links as fast as the machine makes them and with links of 1 Gbit/s."""
 import json
 import os
 import pathlib
@@ -35,7 +35,7 @@ CROWDED_BYTES = "1M"  # MPICH's largest where ranks are more than cores: perf/RE
 COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # who starts MPI's launcher so takes it along when killed
 VARIABLES = {
-    TUTTI: {"TUTTI_NETWORK": "ucx"},
+    TUTTI: {"TUTTI_NETWORK": os.environ.get("TUTTI_NETWORK", "tcp")},
     "gloo": {},
     # By default these are chosen here, too; so that another build of it measures the same.
     "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,vader,self"},
@@ -306,7 +306,7 @@ def tcp_table(found):
 
 def table(found):
     lines = ["## Hosts: network namespaces on this machine", "",
-             "Tutti over UCX; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes that a host must send by the "
+             f"Tutti over {VARIABLES[TUTTI]['TUTTI_NETWORK']}; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes that a host must send by the "
              "textbook, at the best rate of TCP alone (the table below). Medians of interleaved rounds.", ""]
     lines += tcp_table(found)
     for hosts, each in shapes_of(found):

@@ -1,6 +1,6 @@
 // What a wire gives between two processes: half a round trip of a put and its signal, and the bandwidth of many.
 //
-//   wire_bench [--wire ucx] [--sizes 8,4096,65536,...] [--plain] [--doze] [-J FILE]
+//   wire_bench [--wire tcp] [--sizes 8,4096,65536,...] [--plain] [--doze] [-J FILE]
 //   wire_bench --rank 0 --address 10.0.0.1:5000        on one host, and with --rank 1 on the other
 //
 // Without --rank both processes are started here and joined by loopback. Latency: each put (8 B: a put of 8 B) is
@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/transport.h"
+#include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 #include "transport/verbs/verbs.h"
 
@@ -45,7 +46,7 @@ constexpr std::int64_t kPatienceNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kDozeMost{10};
 
 struct Options {
-  std::string wire = "ucx";
+  std::string wire = "tcp";
   std::vector<std::size_t> sizes{8, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20};
   int rank = -1;
   double effort = 1;  // factor of the rounds
@@ -64,6 +65,7 @@ struct Row {
 };
 
 Result<std::unique_ptr<Wire>> open_wire(const std::string& name, const WireJob& job) {
+  if (name == "tcp") return transport::TcpWire::open(job);
   if (name == "ucx") return transport::UcxWire::open(job);
   if (name == "verbs") return transport::VerbsWire::open(job);
   return invalid_argument(fmt::format("there is no wire '{}'", name));
@@ -271,7 +273,7 @@ int run_both(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Latency and bandwidth of a wire between two processes");
-  app.add_option("--wire", options.wire, "ucx or verbs")->capture_default_str();
+  app.add_option("--wire", options.wire, "tcp, ucx or verbs")->capture_default_str();
   app.add_option("--sizes", options.sizes, "bytes of a put, separated by commas")->delimiter(',');
   app.add_option("--effort", options.effort, "factor of the number of rounds")->capture_default_str();
   app.add_option("--rank", options.rank, "of this process, where each is started by itself")->check(CLI::Range(0, 1));

@@ -1,7 +1,7 @@
 // The contract between the transport of a job on several hosts (transport/hosts) and what a network offers: one-sided
-// writes into memory that its owner has exposed, and signals behind them. UCX and verbs implement it.
+// writes into memory that its owner has exposed, and signals behind them. TCP, verbs and UCX implement it.
 //
-//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, UcxWire::open(job));
+//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, TcpWire::open(job));
 //   ... everybody's wire->address() is exchanged ...
 //   TUTTI_TRY(wire->meet(addresses));
 //   TUTTI_ASSIGN(const std::string key, wire->expose(memory, bytes));
@@ -59,8 +59,8 @@ using Ticket = std::uint64_t;
 enum class Push : std::uint8_t { now, later };
 
 struct WireInfo {
-  std::string name;     // "ucx", "verbs"
-  std::string devices;  // what it goes by, for people: "tcp/eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
+  std::string name;     // "tcp", "verbs", "ucx"
+  std::string devices;  // what it goes by, for people: "eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
   int rails = 1;        // lane k goes by rail k % rails
   std::size_t copied = 0;  // puts of so many bytes are settled at once
   double alpha_us = 0;     // latency of a signal

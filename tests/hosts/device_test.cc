@@ -1,6 +1,5 @@
 // Device memory between hosts, each rank with a fake driver of its own: it goes through pinned memory. Where ranks have
 // GPUs of their own, each host sends its share alone: counted by the kernel at each host's link.
-#include <cstdlib>
 #include <thread>
 
 #include "tests/device/device_buffers.h"
@@ -11,16 +10,12 @@
 namespace tutti::testing {
 namespace {
 
-// UCX's hooks would run at the end of each of a fake driver's threads, where ThreadSanitizer has left already.
-void without_hooks() { ::setenv("UCX_MEM_EVENTS", "n", 1); }
-
 class Device : public ::testing::TestWithParam<int> {};  // ranks on each host
 
 TEST_P(Device, HasTheBitsOfTheHost) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);
   Job job(hosts, GetParam(), [&](const Place&) {
-    without_hooks();
     FakeDriver cuda;
     Communicator comm = Communicator::from_environment(with_timeout(60s));
     {
@@ -36,7 +31,6 @@ TEST_P(Device, AHostThatDiesIsToldAndStreamsGoOn) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);
   Job job(hosts, GetParam(), [&](const Place& place) {
-    without_hooks();
     FakeDriver cuda;
     Communicator comm = Communicator::from_environment(with_timeout(30s));
     std::string told;
@@ -73,7 +67,6 @@ void count_bytes(int count, int each, const Traffic& expected) {
   constexpr std::size_t kBytes = std::size_t{12} << 20;
   constexpr int kCalls = 3;
   Job job(hosts, each, [&](const Place& place) {
-    without_hooks();
     FakeDriver cuda({.devices = each});
     add_walkers(cuda);
     Communicator comm = Communicator::from_environment(with_timeout(60s));

@@ -11,8 +11,8 @@ WORDS = {"types"}
 CONTRACTS = WORDS | {"base", "transport"}
 COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
                "collectives/executor", "call"}
-TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/ucx",
-              "transport/verbs"}
+TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/tcp",
+              "transport/ucx", "transport/verbs"}
 LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "api", "interface"}
 ANYTHING = None
 ROOMS = {
@@ -26,6 +26,7 @@ ROOMS = {
     "transport/inproc": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
+    "transport/tcp": CONTRACTS | {"transport/bootstrap"},
     "transport/ucx": CONTRACTS,
     "transport/verbs": CONTRACTS,
     "collectives/plan": WORDS | {"base"},

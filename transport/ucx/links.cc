@@ -3,15 +3,10 @@
 #ifdef TUTTI_HAS_UCX
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -23,20 +18,12 @@ constexpr unsigned kParcelId = 0;
 // Of the destructor: so long the peers have to take what is still under way.
 constexpr std::int64_t kFarewellNs = 1'000'000'000;
 
-/// What a thread saw of the last wire that it moved: doze() does not sleep when there has been more since.
-struct Seen {
-  const void* wire = nullptr;
-  std::uint64_t moves = 0;
-};
-thread_local Seen seen;
-
 }  // namespace
 
 Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
   TUTTI_ASSIGN(std::unique_ptr<Context> context, Context::open(job));
   std::unique_ptr<Links> links(new Links(job, std::move(context)));
-  links->bell_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (links->bell_ < 0) return system_error("UCX: eventfd", errno);
+  TUTTI_TRY(links->bell_.open("UCX"));
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -82,7 +69,6 @@ Links::~Links() {
     (void)ucp().worker_progress(context_->worker());
     tidy();
   } while (!closings_.empty() && now_ns() < end);
-  if (bell_ >= 0) ::close(bell_);
   if (!closings_.empty()) {
     // A peer that is stopped takes nothing. UCX aborts the process when a worker ends then, so it is left behind;
     // nobody moves it any more, and so it calls nobody.
@@ -150,7 +136,7 @@ Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
   auto free = std::find_if(exposed_.begin(), exposed_.end(), [](const Exposed& e) { return e.base == nullptr; });
   if (free == exposed_.end()) free = exposed_.insert(free, Exposed());
   *free = one;
-  return fmt::format("{} {}", free - exposed_.begin(), bytes);
+  return transport::print_key(static_cast<std::size_t>(free - exposed_.begin()), bytes);
 }
 
 void Links::conceal(std::byte* base) {
@@ -163,29 +149,13 @@ void Links::conceal(std::byte* base) {
 }
 
 Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
-  Attached one{member, 0, 0};
-  const std::string& who = job_.names[static_cast<std::size_t>(member)];
-  const char* end = key.data() + key.size();
-  const auto number = std::from_chars(key.data(), end, one.region);
-  const auto size = std::from_chars(std::min(number.ptr + 1, end), end, one.bytes);
-  if (number.ec != std::errc() || size.ec != std::errc() || size.ptr != end) {
-    return invalid_argument(fmt::format("UCX: what {} has sent is no key of exposed memory", who));
-  }
-  if (one.bytes != bytes) {
-    return invalid_argument(fmt::format("UCX: {} exposes {} bytes; {} were expected", who, one.bytes, bytes));
-  }
   const std::lock_guard lock(mutex_);
-  if (attached_.empty()) attached_.emplace_back().member = job_.own;  // region 0 is none
-  const auto free = std::find_if(attached_.begin(), attached_.end(), [](const Attached& a) { return a.member < 0; });
-  const auto region = static_cast<Region>(free - attached_.begin());
-  if (free == attached_.end()) attached_.push_back(one);
-  attached_[region] = one;
-  return region;
+  return attached_.add("UCX", job_.names[static_cast<std::size_t>(member)], member, key, bytes);
 }
 
 void Links::detach(Region region) {
   const std::lock_guard lock(mutex_);
-  attached_[region].member = -1;
+  attached_.remove(region);
 }
 
 // Sending.
@@ -213,20 +183,18 @@ Status Links::put(int member, int lane, Region to, std::size_t at, const void* f
   const std::lock_guard lock(mutex_);
   Link& link = link_of(member);
   TUTTI_TRY(connect(link));
-  const Attached& region = attached_[to];
-  TUTTI_CHECK_EQ(region.member, member);
-  TUTTI_CHECK_LE(at + bytes, region.bytes);
+  const transport::Attached& region = attached_.of(member, to, at + bytes);
   if (bytes == 0) return {};
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
   if (bytes <= info_.copied) {
-    open_in(link, way, bytes).parcel.put(region.region, at, from, bytes);
+    open_in(link, way, bytes).parcel.put(region.number, at, from, bytes);
   } else {
     large_put(link, lane, region, at, static_cast<const std::byte*>(from), bytes, ticket);
   }
   return link.broken ? link.why : Status();
 }
 
-void Links::large_put(Link& link, int lane, const Attached& to, std::size_t at, const std::byte* from,
+void Links::large_put(Link& link, int lane, const transport::Attached& to, std::size_t at, const std::byte* from,
                       std::size_t bytes, Ticket& ticket) {
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
   if (free_sources_.empty()) {
@@ -244,7 +212,7 @@ void Links::large_put(Link& link, int lane, const Attached& to, std::size_t at, 
     sending.source = &source;
     sending.from = from + done;
     sending.bytes = std::min(piece, bytes - done);
-    sending.parcel.large_put(to.region, at + done, sending.bytes);
+    sending.parcel.large_put(to.number, at + done, sending.bytes);
   }
 }
 
@@ -253,10 +221,8 @@ Status Links::signal(int member, int lane, Region to, std::size_t at, std::uint6
   const std::lock_guard lock(mutex_);
   Link& link = link_of(member);
   TUTTI_TRY(connect(link));
-  const Attached& region = attached_[to];
-  TUTTI_CHECK_EQ(region.member, member);
-  TUTTI_CHECK_LE(at + 2 * sizeof count, region.bytes);
-  open_in(link, link.lanes[static_cast<std::size_t>(lane)], 0).parcel.signal(region.region, at, count, tag);
+  const transport::Attached& region = attached_.of(member, to, at + 2 * sizeof count);
+  open_in(link, link.lanes[static_cast<std::size_t>(lane)], 0).parcel.signal(region.number, at, count, tag);
   if (push == Push::now) send(link, lane);
   return link.broken ? link.why : Status();
 }
@@ -396,11 +362,7 @@ Status Links::broken(int member) {
 bool Links::move() {
   const bool moved = ucp().worker_progress(context_->worker()) != 0;
   if (has_news_) tidy();
-  if (moved) {
-    moves_.fetch_add(1);
-    if (dozing_.load() > 0) (void)::eventfd_write(bell_, 1);
-  }
-  seen = {this, moves_.load()};
+  bell_.moved(moved);
   return moved;
 }
 
@@ -413,18 +375,12 @@ void Links::doze(std::chrono::nanoseconds most) {
   if (most <= std::chrono::nanoseconds(0)) return;
   {
     const std::lock_guard lock(mutex_);
-    if (seen.wire == this && seen.moves != moves_.load()) return;
+    if (bell_.missed()) return;
     // Not when there is something to move already: only a worker that has nothing to do tells of what comes.
     if (move() || ucp().worker_arm(context_->worker()) != UCS_OK) return;
-    dozing_.fetch_add(1);
+    bell_.lie_down();
   }
-  pollfd waited[] = {{context_->event(), POLLIN, 0}, {bell_, POLLIN, 0}};
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
-  const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((most - seconds).count())};
-  (void)::ppoll(waited, std::size(waited), &time, nullptr);
-  dozing_.fetch_sub(1);
-  std::uint64_t rings = 0;
-  if ((waited[1].revents & POLLIN) != 0) (void)::eventfd_read(bell_, &rings);
+  bell_.sleep(context_->event(), most);
 }
 
 }  // namespace tutti::ucx

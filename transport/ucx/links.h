@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "transport/attached.h"
+#include "transport/bell.h"
 #include "transport/ucx/context.h"
 #include "transport/ucx/parcel.h"
 #include "transport/wire.h"
@@ -93,11 +95,6 @@ class Links final : public transport::Wire {
     std::size_t bytes = 0;
     ucp_mem_h memory = nullptr;
   };
-  struct Attached {
-    int member = -1;  // -1: detached
-    std::uint32_t region = 0;
-    std::size_t bytes = 0;
-  };
 
   Links(const WireJob& job, std::unique_ptr<Context> context);
 
@@ -107,8 +104,8 @@ class Links final : public transport::Wire {
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
   void send(Link& link, int lane);
   void settle(Sending& sending);
-  void large_put(Link& link, int lane, const Attached& to, std::size_t at, const std::byte* from, std::size_t bytes,
-                 Ticket& ticket);
+  void large_put(Link& link, int lane, const transport::Attached& to, std::size_t at, const std::byte* from,
+                 std::size_t bytes, Ticket& ticket);
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
@@ -129,15 +126,13 @@ class Links final : public transport::Wire {
 
   const WireJob job_;
   WireInfo info_;
-  int bell_ = -1;  // rings for who dozes while another thread moves things
-  std::atomic<int> dozing_{0};
-  std::atomic<std::uint64_t> moves_{0};  // progress() calls that have moved something
+  transport::Bell bell_;
 
   std::mutex mutex_;  // all below
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Exposed> exposed_;
-  std::vector<Attached> attached_;
+  transport::AttachedMemory attached_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> free_sendings_;
   std::deque<Source> sources_;

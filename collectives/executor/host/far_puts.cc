@@ -25,13 +25,13 @@ template <class Matters>
 Status FarPuts::settle(Matters&& matters) {
   for (std::size_t i = 0; i < pending_.size();) {
     const Pending put = pending_[i];
-    const bool needed = matters(put);
-    if (needed && !links_.settled(put.ticket)) {
-      TUTTI_TRY(waiter_.until([&] { return links_.settled(put.ticket); }, put.peer));
-    }
-    if (!needed && !links_.settled(put.ticket)) {
+    // The others are not asked after: to ask sends what is held back, and a put should go with the signal behind it.
+    if (!matters(put)) {
       ++i;
       continue;
+    }
+    if (!links_.settled(put.ticket)) {
+      TUTTI_TRY(waiter_.until([&] { return links_.settled(put.ticket); }, put.peer));
     }
     pending_[i] = pending_.back();
     pending_.pop_back();

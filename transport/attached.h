@@ -1,0 +1,59 @@
+// The memory of peers that a wire has attached, for wires whose key is a number and a size ("7 4096").
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "transport/wire.h"
+
+namespace tutti::transport {
+
+struct Attached {
+  int member = -1;           // -1: detached
+  std::uint32_t number = 0;  // among what the member exposes
+  std::size_t bytes = 0;
+};
+
+inline std::string print_key(std::size_t number, std::size_t bytes) { return fmt::format("{} {}", number, bytes); }
+
+/// Not thread-safe.
+class AttachedMemory {
+ public:
+  /// `wire` and `who`: for errors. Errors: invalid_argument.
+  Result<Region> add(const char* wire, const std::string& who, int member, std::string_view key, std::size_t bytes) {
+    Attached one{member, 0, 0};
+    const char* end = key.data() + key.size();
+    const auto number = std::from_chars(key.data(), end, one.number);
+    const auto size = std::from_chars(std::min(number.ptr + 1, end), end, one.bytes);
+    if (number.ec != std::errc() || size.ec != std::errc() || size.ptr != end) {
+      return invalid_argument(fmt::format("{}: what {} has sent is no key of exposed memory", wire, who));
+    }
+    if (one.bytes != bytes) {
+      return invalid_argument(fmt::format("{}: {} exposes {} bytes; {} were expected", wire, who, one.bytes, bytes));
+    }
+    auto free = std::find_if(all_.begin() + 1, all_.end(), [](const Attached& a) { return a.member < 0; });
+    if (free == all_.end()) free = all_.insert(free, Attached());
+    *free = one;
+    return static_cast<Region>(free - all_.begin());
+  }
+  void remove(Region region) { all_[region].member = -1; }
+  /// REQUIRES: it is `member`'s, and has `end` bytes.
+  const Attached& of(int member, Region region, std::size_t end) const {
+    const Attached& one = all_[region];
+    TUTTI_CHECK_EQ(one.member, member);
+    TUTTI_CHECK_LE(end, one.bytes);
+    return one;
+  }
+
+ private:
+  std::vector<Attached> all_ = std::vector<Attached>(1);  // region 0 is none
+};
+
+}  // namespace tutti::transport

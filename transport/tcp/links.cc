@@ -1,0 +1,483 @@
+#include "transport/tcp/links.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "base/parse.h"
+#include "transport/bootstrap/interfaces.h"
+#include "transport/bootstrap/secret.h"
+
+namespace tutti::tcp {
+
+namespace {
+
+constexpr std::string_view kMagic = "tutti tcp 1\n";  // before an address
+constexpr std::size_t kCopied = 4096;                 // larger puts are taken from where they lie
+// What TCP gives, roughly (between two namespaces); to be measured by who wants to know.
+constexpr double kAlphaUs = 9.0;
+constexpr double kMostGbPerS = 2.5;
+constexpr int kConnectMs = 5000;  // the peer's kernel answers, whatever the peer is doing
+// To a peer so near the kernel gets no more ahead of the peer's reading than this (which it doubles): 256 KiB on their
+// way carry 2.6 GB/s over 100 us, and stay in the caches. Without it, by the kernel's own choice, an all_gather of 8
+// MiB took 3.3 to 4.0 ms between two namespaces, with it 2.2 to 2.5.
+constexpr std::uint32_t kNearUs = 100;
+constexpr int kNearBuffer = 128 << 10;
+constexpr std::size_t kFew = 4;      // so many connections are asked one by one
+constexpr unsigned kLookEvery = 64;  // moves, for connections that are made
+constexpr std::uint64_t kListener = ~std::uint64_t{0};
+constexpr std::uint64_t kVisitor = std::uint64_t{1} << 32;  // and its descriptor; else a member
+
+std::string hex(const Nonce& nonce) {
+  std::string text;
+  for (const unsigned char byte : nonce) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+bool parse_hex(std::string_view text, Nonce& nonce) {
+  if (text.size() != 2 * nonce.size()) return false;
+  for (std::size_t i = 0; i < nonce.size(); ++i) {
+    const char* at = text.data() + 2 * i;
+    if (std::from_chars(at, at + 2, nonce[i], 16).ptr != at + 2) return false;
+  }
+  return true;
+}
+
+/// "tutti tcp 1\n10.0.0.7 41234 0f3c..."
+std::string print_address(const bootstrap::Endpoint& endpoint, const Nonce& nonce) {
+  return fmt::format("{}{} {} {}", kMagic, endpoint.address, endpoint.port, hex(nonce));
+}
+
+bool parse_address(std::string_view text, bootstrap::Endpoint& endpoint, Nonce& nonce) {
+  if (!text.starts_with(kMagic)) return false;
+  text.remove_prefix(kMagic.size());
+  const std::size_t first = text.find(' '), last = text.rfind(' ');
+  if (first == last) return false;  // none, too
+  endpoint.address = text.substr(0, first);
+  const char* end = text.data() + last;
+  return std::from_chars(text.data() + first + 1, end, endpoint.port).ptr == end &&
+         parse_hex(text.substr(last + 1), nonce);
+}
+
+/// The interface that has the address; empty: none.
+std::string interface_of(const std::string& address) {
+  const Result<std::vector<bootstrap::InterfaceAddress>> all = bootstrap::list_addresses();
+  if (!all.ok()) return "";
+  for (const bootstrap::InterfaceAddress& one : all.value()) {
+    if (one.address == address.substr(0, address.find('%'))) return one.interface;
+  }
+  return "";
+}
+
+/// What a connection by the interface carries, roughly. A virtual one tells a speed that means nothing (a pair of veth
+/// says 10 Gbit/s): it is as fast as the cores are.
+double gb_per_s_of(const std::string& interface) {
+  const std::string folder = "/sys/class/net/" + interface;
+  double megabits = 0;
+  if (::access((folder + "/device").c_str(), F_OK) == 0) std::ifstream(folder + "/speed") >> megabits;
+  return megabits > 0 ? std::min(megabits / 8000, kMostGbPerS) : kMostGbPerS;
+}
+
+/// At the first free port of TUTTI_TCP_PORTS, "FIRST-LAST"; empty: of all.
+Result<std::unique_ptr<bootstrap::Listener>> listen_at(const std::string& address, const std::string& ports) {
+  if (ports.empty()) return bootstrap::Listener::open({address, 0});  // there is always one
+  std::uint16_t first = 0, last = 0;
+  const char* end = ports.data() + ports.size();
+  const char* behind = std::from_chars(ports.data(), end, first).ptr;
+  if (behind != end && *behind == '-') {
+    behind = std::from_chars(behind + 1, end, last).ptr;
+  } else {
+    last = first;
+  }
+  if (behind != end || first == 0 || last < first) {
+    return invalid_argument(fmt::format("TUTTI_TCP_PORTS is {}; expected ports, such as 29500-29600", quote(ports)));
+  }
+  Result<std::unique_ptr<bootstrap::Listener>> listener = bootstrap::Listener::open({address, first});
+  for (int port = first + 1; !listener.ok() && port <= last; ++port) {
+    listener = bootstrap::Listener::open({address, static_cast<std::uint16_t>(port)});
+  }
+  if (listener.ok()) return listener;
+  return Status(Code::system,
+                fmt::format("TCP: this process cannot listen at {} at any of TUTTI_TCP_PORTS={}: they are "
+                            "taken, or not allowed; expected one for each process of a host",
+                            address, ports));
+}
+
+}  // namespace
+
+// Opening, meeting.
+
+Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
+  std::unique_ptr<Links> links(new Links(job));
+  TUTTI_TRY(links->listen());
+  return std::unique_ptr<Wire>(std::move(links));
+}
+
+Status Links::listen() {
+  const std::string interface = interface_of(job_.own_ip);
+  if (interface.empty() && !job_.own_ip.empty()) {
+    return invalid_argument(fmt::format("TCP: no interface of this host has the address {}", job_.own_ip));
+  }
+  TUTTI_ASSIGN(listener_, listen_at(job_.own_ip, options::text(Option::tcp_ports)));
+  TUTTI_TRY(bell_.open("TCP"));
+  events_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!events_) return system_error("TCP: epoll", errno);
+  const bootstrap::Endpoint& endpoint = listener_->endpoint();
+  nonce_ = bootstrap::random_nonce();
+  address_ = print_address(endpoint, nonce_);
+  const std::string goes_by = interface.empty() ? interface_of(endpoint.address) : interface;
+  info_ = {"tcp", goes_by, 1, kCopied, kAlphaUs, gb_per_s_of(goes_by)};
+  for (int m = 0; m < job_.members(); ++m) {
+    links_.push_back(std::make_unique<Link>());
+    links_.back()->member = m;
+  }
+  return {};
+}
+
+Status Links::meet(const std::vector<std::string>& addresses) {
+  const std::lock_guard lock(mutex_);
+  peers_.resize(addresses.size());
+  for (int m = 0; m < job_.members(); ++m) {
+    if (!job_.linked(m)) continue;
+    const std::string_view address = addresses[static_cast<std::size_t>(m)];
+    Peer& peer = peers_[static_cast<std::size_t>(m)];
+    if (!parse_address(address, peer.endpoint, peer.nonce)) {
+      return unsupported(
+          fmt::format("{} cannot be reached by TCP: it has given no address of this version", name_of(m)));
+    }
+  }
+  watch(listener_->fd(), kListener);
+  return {};
+}
+
+Links::~Links() {
+  const std::lock_guard lock(mutex_);
+  // A socket that is closed while something in it has not been read tells its peer of a break, which may overtake what
+  // was sent last.
+  for (Link* link : open_) {
+    (void)::shutdown(link->fd.get(), SHUT_WR);
+    (void)link->inbox.receive(link->fd.get(), exposed_);
+  }
+}
+
+// Connections.
+
+Status Links::connect(Link& link) {
+  if (link.broken) return link.why;
+  if (link.state != State::none) return {};
+  const Peer& peer = peers_[static_cast<std::size_t>(link.member)];
+  Result<Fd> fd = bootstrap::connect_to(peer.endpoint, kConnectMs);
+  if (!fd.ok()) {
+    fail(link, fd.status().message());
+    return link.why;
+  }
+  Hello hello;
+  hello.from = static_cast<std::uint32_t>(job_.own);
+  hello.to = static_cast<std::uint32_t>(link.member);
+  hello.of_sender = nonce_;
+  hello.of_receiver = peer.nonce;
+  link.fd = bootstrap::ParentOnlyFd(fd.take());
+  if (::send(link.fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
+    fail(link, std::strerror(errno));
+    return link.why;
+  }
+  link.state = State::greeting;
+  ++unfinished_;
+  watch(link.fd.get(), static_cast<std::uint64_t>(link.member));
+  return {};
+}
+
+bool Links::hear_answer(Link& link) {
+  Answer answer{};
+  const ssize_t came = ::recv(link.fd.get(), &answer, sizeof answer, MSG_DONTWAIT);
+  if (came < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (came == sizeof answer && answer == Answer::welcome) {
+    establish(link);
+  } else if (came == sizeof answer && answer == Answer::other) {
+    link.fd.reset();
+    link.state = State::expected;
+  } else {
+    fail(link, came < 0 ? std::strerror(errno) : "the peer has closed it");
+  }
+  return true;
+}
+
+/// The connection stands: the kernel may have what waits for it.
+void Links::establish(Link& link) {
+  unfinished_ -= link.state == State::none ? 0 : 1;
+  link.state = State::open;
+  // That a peer takes nothing for a minute, since it computes, is no failure.
+  const int never = 0;
+  (void)::setsockopt(link.fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
+  tcp_info found{};
+  socklen_t size = sizeof found;
+  if (::getsockopt(link.fd.get(), IPPROTO_TCP, TCP_INFO, &found, &size) == 0 && found.tcpi_rtt < kNearUs) {
+    (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_SNDBUF, &kNearBuffer, sizeof kNearBuffer);
+  }
+  open_.push_back(&link);
+  if (link.pushed) (void)send(link);
+}
+
+bool Links::accept_visitors() {
+  bool any = false;
+  for (int error = 0;; any = true) {
+    Fd fd = listener_->accept(error);
+    if (!fd) return any;
+    watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()));
+    visitors_.push_back({bootstrap::ParentOnlyFd(std::move(fd)), {}, 0});
+  }
+}
+
+bool Links::hear_visitor(int fd) {
+  const auto visitor =
+      std::find_if(visitors_.begin(), visitors_.end(), [fd](const auto& v) { return v.fd.get() == fd; });
+  if (visitor == visitors_.end()) return false;
+  auto* bytes = reinterpret_cast<char*>(&visitor->hello);
+  const ssize_t came = ::recv(fd, bytes + visitor->come, sizeof(Hello) - visitor->come, MSG_DONTWAIT);
+  if (came < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (came > 0) {
+    visitor->come += static_cast<std::size_t>(came);
+    if (visitor->come < sizeof(Hello)) return true;
+    admit(*visitor);
+  }
+  visitors_.erase(visitor);
+  return true;
+}
+
+void Links::admit(Visitor& visitor) {
+  const Hello& hello = visitor.hello;
+  const bool is_member = hello.magic == Hello::kMagic && hello.from < links_.size() &&
+                         job_.linked(static_cast<int>(hello.from)) &&
+                         hello.to == static_cast<std::uint32_t>(job_.own) && hello.of_receiver == nonce_ &&
+                         hello.of_sender == peers_[hello.from].nonce;
+  if (!is_member) {
+    log::info("TCP: a connection from {}, which is not of this job, is closed",
+              bootstrap::describe_peer(visitor.fd.get()));
+    return;
+  }
+  Link& link = link_of(static_cast<int>(hello.from));
+  const bool own_stays = link.state == State::greeting && job_.own < link.member;
+  if (link.broken || link.state == State::open) return;
+  const Answer answer = own_stays ? Answer::other : Answer::welcome;
+  (void)::send(visitor.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL);
+  if (own_stays) return;
+  link.fd = std::move(visitor.fd);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = static_cast<std::uint64_t>(link.member);
+  (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
+  establish(link);
+}
+
+void Links::fail(Link& link, const std::string& why) {
+  if (link.broken) return;
+  link.why = Status(Code::peer_died, fmt::format("the link to {} by TCP over {} has broken: {}", name_of(link.member),
+                                                 info_.devices, why));
+  log::debug("{}", link.why.message());
+  link.broken = true;
+  if (link.state == State::open) std::erase(open_, &link);
+  if (link.state == State::greeting || link.state == State::expected) --unfinished_;
+  link.state = State::none;
+  link.fd.reset();
+  link.outbox.clear(settled_);
+  link.pushed = false;
+  settle();
+}
+
+Status Links::broken(int member) {
+  Link& link = link_of(member);
+  return link.broken.load(std::memory_order_acquire) ? link.why : Status();
+}
+
+// Memory.
+
+Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return transport::print_key(exposed_.add(base, bytes), bytes);
+}
+
+void Links::conceal(std::byte* base) {
+  const std::lock_guard lock(mutex_);
+  exposed_.remove(base);
+}
+
+Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return attached_.add("TCP", name_of(member), member, key, bytes);
+}
+
+void Links::detach(Region region) {
+  const std::lock_guard lock(mutex_);
+  attached_.remove(region);
+}
+
+// Sending.
+
+Status Links::put(int member, int /*lane*/, Region to, std::size_t at, const void* from, std::size_t bytes,
+                  Ticket& ticket) {
+  ticket = 0;
+  const std::lock_guard lock(mutex_);
+  Link& link = link_of(member);
+  TUTTI_TRY(connect(link));
+  const transport::Attached& there = attached_.of(member, to, at + bytes);
+  if (bytes == 0) return {};
+  if (bytes <= kCopied) {
+    link.outbox.put(there.number, at, from, bytes);
+    return {};
+  }
+  if (free_sources_.empty()) {
+    free_sources_.push_back(&sources_.emplace_back());
+    sources_.back().index = static_cast<std::uint32_t>(sources_.size() - 1);
+  }
+  Source& source = *free_sources_.back();
+  free_sources_.pop_back();
+  source.member = member;
+  ticket = source.ticket();
+  link.outbox.large_put(there.number, at, from, bytes, source);
+  return {};
+}
+
+Status Links::signal(int member, int /*lane*/, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                     Push push) {
+  const std::lock_guard lock(mutex_);
+  Link& link = link_of(member);
+  TUTTI_TRY(connect(link));
+  link.outbox.signal(attached_.of(member, to, at + 2 * sizeof count).number, at, count, tag);
+  if (push == Push::now) this->push(link);
+  return link.broken ? link.why : Status();
+}
+
+void Links::push(Link& link) {
+  link.pushed = !link.outbox.empty();
+  if (link.pushed && link.state == State::open) (void)send(link);
+}
+
+/// True: the kernel has taken something, or the link has broken.
+bool Links::send(Link& link) {
+  const std::ptrdiff_t taken = link.outbox.send(link.fd.get(), settled_);
+  if (taken < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (taken < 0) fail(link, std::strerror(errno));
+  if (link.outbox.empty()) link.pushed = false;
+  settle();
+  return true;
+}
+
+void Links::settle() {
+  for (Source* source : settled_) {
+    source->settle();
+    free_sources_.push_back(source);
+  }
+  settled_.clear();
+}
+
+bool Links::settled(Ticket ticket) {
+  if (ticket == 0) return true;
+  const std::lock_guard lock(mutex_);
+  const Source& source = sources_[ticket >> 32];
+  if (source.settled(ticket)) return true;
+  push(link_of(source.member));  // who waits for it need not call post() first
+  return source.settled(ticket);
+}
+
+Status Links::post() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& link : links_) push(*link);
+  return {};
+}
+
+bool Links::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return !link->pushed; });
+}
+
+// Moving.
+
+void Links::watch(int fd, std::uint64_t whose) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = whose;
+  (void)::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+bool Links::receive(Link& link) {
+  const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_);
+  if (!come.ok()) fail(link, come.status().message());
+  return !come.ok() || come.value();
+}
+
+/// Asks the kernel which connections have something.
+bool Links::look() {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
+  bool moved = false;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t whose = events[static_cast<std::size_t>(i)].data.u64;
+    if (whose == kListener) {
+      moved |= accept_visitors();
+    } else if ((whose & kVisitor) != 0) {
+      moved |= hear_visitor(static_cast<int>(whose & ~kVisitor));
+    } else {
+      Link& link = link_of(static_cast<int>(whose));
+      if (link.state == State::greeting) moved |= hear_answer(link);
+      if (link.state == State::open) moved |= receive(link);
+    }
+  }
+  return moved;
+}
+
+/// `thorough`: epoll is asked, too, which else has its turn now and then.
+bool Links::move(bool thorough) {
+  bool moved = false;
+  // From behind, since one that breaks leaves the list.
+  for (std::size_t i = open_.size(); i-- > 0;) {
+    if (open_[i]->pushed) moved |= send(*open_[i]);
+  }
+  const bool few = open_.size() <= kFew;
+  for (std::size_t i = few ? open_.size() : 0; i-- > 0;) moved |= receive(*open_[i]);
+  if (thorough || !few || unfinished_ > 0 || !visitors_.empty() || ++moves_ % kLookEvery == 0) moved |= look();
+  bell_.moved(moved);
+  return moved;
+}
+
+bool Links::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && move(false);  // else another thread is at it
+}
+
+/// Lets epoll tell of room in the sockets that were full, and of those alone.
+void Links::await_room() {
+  for (Link* link : open_) {
+    if (link->awaits_room == link->pushed) continue;
+    epoll_event event{};
+    event.events = link->pushed ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    event.data.u64 = static_cast<std::uint64_t>(link->member);
+    (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, link->fd.get(), &event);
+    link->awaits_room = link->pushed;
+  }
+}
+
+void Links::doze(std::chrono::nanoseconds most) {
+  if (most <= std::chrono::nanoseconds(0)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (bell_.missed() || move(true)) return;
+    await_room();
+    bell_.lie_down();
+  }
+  bell_.sleep(events_.get(), most);
+}
+
+}  // namespace tutti::tcp

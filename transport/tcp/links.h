@@ -1,0 +1,122 @@
+// The wire itself: connections to the peers (tcp.h says how it works).
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/attached.h"
+#include "transport/bell.h"
+#include "transport/bootstrap/socket.h"
+#include "transport/tcp/inbox.h"
+#include "transport/tcp/outbox.h"
+#include "transport/wire.h"
+
+namespace tutti::tcp {
+
+using bootstrap::Fd;
+using transport::Push;
+using transport::Region;
+using transport::Ticket;
+using transport::WireInfo;
+using transport::WireJob;
+
+class Links final : public transport::Wire {
+ public:
+  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
+  ~Links() override;
+
+  const WireInfo& info() const override { return info_; }
+  const std::string& address() const override { return address_; }
+  Status meet(const std::vector<std::string>& addresses) override;
+  Result<std::string> expose(std::byte* base, std::size_t bytes) override;
+  void conceal(std::byte* base) override;
+  Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
+  void detach(Region region) override;
+  Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+             Ticket& ticket) override;
+  Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                Push push) override;
+  bool settled(Ticket ticket) override;
+  Status post() override;
+  bool idle() override;
+  bool progress() override;
+  void doze(std::chrono::nanoseconds most) override;
+  Status broken(int member) override;
+
+ private:
+  struct Peer {  // what its address says
+    bootstrap::Endpoint endpoint;
+    Nonce nonce{};
+  };
+  enum class State {
+    none,
+    greeting,  // this process has made the connection, and the peer has not answered
+    expected,  // the peer's own connection stays, and has not come yet
+    open,
+  };
+  struct Link {
+    int member = 0;
+    State state = State::none;
+    bootstrap::ParentOnlyFd fd;
+    Outbox outbox;
+    Inbox inbox;
+    bool pushed = false;              // the outbox is to be sent
+    bool awaits_room = false;         // epoll is asked for room in the socket
+    std::atomic<bool> broken{false};  // set after why, which stays
+    Status why;
+  };
+  /// A connection whose maker has not said who it is.
+  struct Visitor {
+    bootstrap::ParentOnlyFd fd;
+    Hello hello;
+    std::size_t come = 0;  // of it
+  };
+
+  explicit Links(const WireJob& job) : job_(job) {}
+  Status listen();
+
+  Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
+  const std::string& name_of(int member) const { return job_.names[static_cast<std::size_t>(member)]; }
+  Status connect(Link& link);
+  void push(Link& link);
+  bool send(Link& link);
+  bool receive(Link& link);
+  bool hear_answer(Link& link);
+  void establish(Link& link);
+  bool accept_visitors();
+  bool hear_visitor(int fd);
+  void admit(Visitor& visitor);
+  void fail(Link& link, const std::string& why);
+  void settle();
+  bool look();
+  bool move(bool thorough);
+  void watch(int fd, std::uint64_t whose);
+  void await_room();
+
+  const WireJob job_;
+  WireInfo info_;
+  std::string address_;
+  Nonce nonce_{};
+  Fd events_;  // epoll
+  transport::Bell bell_;
+
+  std::mutex mutex_;  // all below
+  std::unique_ptr<bootstrap::Listener> listener_;
+  std::vector<Peer> peers_;  // by member; of those that are linked
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Link*> open_;
+  std::vector<Visitor> visitors_;
+  int unfinished_ = 0;  // links that are neither none nor open
+  unsigned moves_ = 0;
+  ExposedMemory exposed_;
+  transport::AttachedMemory attached_;
+  std::deque<Source> sources_;
+  std::vector<Source*> free_sources_;
+  std::vector<Source*> settled_;  // which settle() has to take back
+};
+
+}  // namespace tutti::tcp

@@ -1,0 +1,59 @@
+// What a connection has still to send.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "transport/tcp/frame.h"
+
+namespace tutti::tcp {
+
+/// A large put whose source is being read. A ticket is index and generation.
+struct Source {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 1;  // grows when it is settled; never 0
+  int member = 0;                // to whom it goes
+
+  std::uint64_t ticket() const { return std::uint64_t{index} << 32 | generation; }
+  bool settled(std::uint64_t ticket) const { return generation != static_cast<std::uint32_t>(ticket); }
+  void settle() {
+    if (++generation == 0) ++generation;  // 0 in place 0 would be no ticket
+  }
+};
+
+/// Not thread-safe.
+class Outbox {
+ public:
+  bool empty() const { return parts_.empty(); }
+
+  void signal(std::uint32_t region, std::size_t at, std::uint64_t count, std::uint64_t tag);
+  /// Copies the bytes.
+  void put(std::uint32_t region, std::size_t at, const void* from, std::size_t bytes);
+  /// Reads them when they are sent, and then appends `source` to what send() has settled.
+  void large_put(std::uint32_t region, std::size_t at, const void* from, std::size_t bytes, Source& source);
+
+  /// Offers the socket what there is (of a long queue a part). Returns the bytes that it took, or -1 and errno, which
+  /// is EAGAIN when it took nothing because it is full.
+  std::ptrdiff_t send(int fd, std::vector<Source*>& settled);
+  /// Forgets everything.
+  void clear(std::vector<Source*>& settled);
+
+ private:
+  /// So many bytes of text_, and behind them those at `from`.
+  struct Part {
+    std::size_t text = 0;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+    Source* source = nullptr;
+  };
+
+  void append(const void* from, std::size_t bytes);
+  void sent(std::size_t bytes, std::vector<Source*>& settled);
+
+  std::vector<std::byte> text_;
+  std::size_t text_begin_ = 0;  // of what has not been sent
+  std::vector<Part> parts_;
+};
+
+}  // namespace tutti::tcp

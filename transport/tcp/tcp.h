@@ -1,0 +1,38 @@
+// A wire over TCP, by sockets and nothing else: where hosts have no RDMA network.
+//
+//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, TcpWire::open(job));
+//
+// How. Two members have one connection, for both ways and all lanes, so that an answer carries the acknowledgement of
+// what it answers. What goes over it are frames (frame.h): the header of a put with its bytes behind it, or a signal.
+// What was held back leaves with one call of the kernel, which takes large puts from where they lie; the receiver reads
+// them to where they belong. So a byte is copied by the kernel alone, once at each end. (UCX over TCP copies once more
+// at each end, and asks the kernel twice where this asks once: which connection has something, and then what.)
+//
+// Connections are made when they are first needed, by whoever needs them first, who says who it is and proves to be of
+// this job by what the other's address has told the members alone (a nonce). If both do so at once, the one of the
+// lower number stays. What is put before the other has answered waits.
+//
+// Order. That of the connection.
+//
+// Failure. The kernel tells of a process that has ended, and of a host that has been silent for some 15 s (keep-alive),
+// unless something is on its way there: that TCP sends again for many minutes, and the deadline of a call comes first.
+// (TCP_USER_TIMEOUT would also break the link to a peer that computes and takes nothing meanwhile.)
+//
+// A process that waits asks up to four connections each for what has come, and more of them by epoll; doze() sleeps.
+//
+// Threads: any; one mutex. progress() of one thread leaves that of another to it; doze() sleeps outside of it.
+#pragma once
+
+#include <memory>
+
+#include "transport/wire.h"
+
+namespace tutti::transport {
+
+class TcpWire {
+ public:
+  /// Listens at job.own_ip. Errors: system, invalid_argument (no interface has job.own_ip).
+  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
+};
+
+}  // namespace tutti::transport
