@@ -141,7 +141,13 @@ def main():
     arguments = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was made is removed
     collection = Collection()
-    load_before = round(os.getloadavg()[0], 2)
+    machine = describe_machine(round(os.getloadavg()[0], 2))
+    if arguments.save:
+        arguments.out = arguments.save / folder_name(machine)
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)  # before the work, so that none is lost
+    except OSError as error:
+        sys.exit(f"compare: results cannot go to {arguments.out}: {error.strerror}; expected a folder")
     measure(arguments, collection)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
@@ -151,10 +157,6 @@ def main():
     goals = compare_goals.evaluate(medians, arguments.ranks)
     for name, part in PARTS.items():
         goals += part.goals(collection.parts[name]) if name in collection.parts else []
-    machine = describe_machine(load_before)
-    if arguments.save:
-        arguments.out = arguments.save / folder_name(machine)
-    arguments.out.mkdir(parents=True, exist_ok=True)
     tables = [part.table(collection.parts[name]) for name, part in PARTS.items() if name in collection.parts]
     table = compare_tables.write_table(machine, arguments, collection, medians, goals, tables)
     (arguments.out / "results.md").write_text(table)
