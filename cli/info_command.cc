@@ -12,6 +12,7 @@
 #include "cli/topology_command.h"
 #include "collectives/baseline/baseline.h"
 #include "collectives/reduce/reduce.h"
+#include "collectives/wires.h"
 #include "topology/discover.h"
 #include "topology/gpus.h"
 #include "topology/text.h"
@@ -105,6 +106,14 @@ Json gpus_json() {
   return json;
 }
 
+/// What device memory goes by between hosts: tried with the first GPU.
+Json gpu_direct_json() {
+  const Status tried = try_gpu_direct(0);
+  Json json = {{"available", tried.ok()}};
+  if (!tried.ok()) json["why_not"] = tried.message();
+  return json;
+}
+
 Json memory_json() {
   return {{"huge_pages", chosen_word("/sys/kernel/mm/transparent_hugepage/enabled")},
           {"huge_pages_of_shared_memory", chosen_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled")}};
@@ -122,6 +131,7 @@ Json all_json(const topology::Topology& topology) {
   for (const char* name : {"openmpi", "mpich", "gloo"}) json["baselines"][name] = baseline_is_installed(name);
   json["memory"] = memory_json();
   json["gpus"] = gpus_json();
+  json["gpu_direct"] = gpu_direct_json();
   json["usable_cpus"] = topology::usable_cpus({});
   json["cpu_quota"] = topology::cpu_quota();
   json["topology"] = Json::parse(topology::print(topology));
@@ -191,6 +201,11 @@ void print_text(const Json& all, const topology::Topology& topology) {
   fmt::print("\nhuge pages: {}, of shared memory: {}\n", shown(all["memory"]["huge_pages"]),
              shown(all["memory"]["huge_pages_of_shared_memory"]));
   print_gpus(all["gpus"]);
+  const Json& direct = all["gpu_direct"];
+  fmt::print("device memory between hosts: {}\n",
+             direct["available"].get<bool>()
+                 ? "from GPU to GPU by verbs (GPUDirect); what is added goes through pinned memory"
+                 : "through pinned memory (no GPUDirect: " + direct["why_not"].get<std::string>() + ")");
   const double quota = topology::cpu_quota();
   fmt::print("\nCPUs that this process may use: {}{}\n\ntopology{}\n", topology::usable_cpus({}),
              quota > 0 ? fmt::format(" (its control group pays for {:.2f})", quota) : "",

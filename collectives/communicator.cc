@@ -189,6 +189,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
 TuttiCommunicator::~TuttiCommunicator() {
   wait_for_queue();
   device_half_.reset();
+  close_direct();
   staging_.reset();
   flight_recorder::delist(this);
   fabric_->unsubscribe(scope_);
@@ -294,6 +295,7 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
   if (last_ != *prepared) last_ = *prepared;
   last_on_device_ = false;
   last_turns_ = 0;
+  last_direct_ = false;
   if (watched_) told(last_call(), (*prepared)->plan->algorithm, how(**prepared));
   return status.ok() ? status : failed(status);
 }
@@ -308,6 +310,7 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
   if (!met.ok()) return failed(met);
   last_ = nullptr;
   last_on_device_ = false;
+  last_direct_ = false;
   if (watched_) told(last_call(), "nothing", "nothing: there is nothing to move");
   return {};
 }
@@ -518,12 +521,16 @@ void TuttiCommunicator::abort(const std::string& reason) {
 Explanation TuttiCommunicator::explain_last_call() const {
   wait_for_queue();
   if (last_on_device_ && !device_half_->explanations().empty()) return device_half_->explanations().back();
+  if (last_direct_)
+    return {"direct", kLanes, last_turns_,
+            "from GPU to GPU by the network's card" + fmt::format(", in {} turn(s){}", last_turns_, last_way_)};
   if (!last_) return {};
   Explanation explanation{last_->plan->algorithm, static_cast<int>(last_->lanes.size()), last_->rounds, last_->reason};
   if (last_turns_ > 0) {
     explanation.reason += fmt::format("; through pinned memory, in {} turn(s){}", last_turns_, last_way_);
     if (last_way_.empty() && !grid_refused_.empty())
       explanation.reason += "; no kernels inside hosts: " + grid_refused_;
+    if (!direct_refused_.empty()) explanation.reason += "; no GPUDirect: " + direct_refused_;
   }
   return explanation;
 }

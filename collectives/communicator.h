@@ -171,6 +171,24 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// Puts kernels of this host's ranks into the stream.
   Status run_row(std::span<const GridCall::NearCall> calls, const executor::CallIdentity& identity);
 
+  // The same from GPU to GPU by the network's cards, where nothing is added (communicator_direct.cc).
+  /// Whether it is worth that among so many ranks on hosts of their own, and can be: the same on all ranks.
+  bool wants_direct(const Call& call, int ranks) const;
+  bool each_on_its_host() const;
+  /// All ranks together, at their first such call: each exposes slots in its GPU's memory. False: some rank cannot, and
+  /// direct_refused_ says why.
+  Result<bool> open_direct(const executor::CallIdentity& identity);
+  /// Makes and exposes them. The key, for the others.
+  Result<std::string> expose_direct();
+  void close_direct();
+  Status run_direct(const Call& call);
+  /// Slots of direct turn `turn`.
+  std::byte* direct_input(std::uint64_t turn) const { return direct_base_ + staging_->direct_input(turn); }
+  std::byte* direct_output(std::uint64_t turn) const { return direct_base_ + staging_->direct_output(turn); }
+  /// By the queue. `ranks`: those of the call `turn`, by their number in it; `number`: of the direct turn.
+  Status carry_out_direct(const Call& whole, const Call& turn, std::span<const int> ranks, std::uint64_t number,
+                          std::size_t cut);
+
   // Sends and receives (communicator_transfers.cc).
   /// In the flight recorder; gives the group's number there.
   std::uint64_t announce(std::span<const Transfer> transfers);
@@ -258,15 +276,24 @@ class TuttiCommunicator final : public CommunicatorInterface {
   bool last_on_device_ = false;    // the last call was on device memory
   int last_turns_ = 0;             // through pinned memory, in so many; 0: it was not
   std::string last_way_;           // then: how else
+  bool last_direct_ = false;       // not through pinned memory, but by the network's card
   std::unique_ptr<DeviceHalf> device_half_;
   std::atomic<bool> messages_staged_{false};  // some rank has sent or received on device memory before that was made
 
   // Where there are several hosts, and as many ranks on each.
-  enum class GridState { untried, open, refused };
-  GridState grid_state_ = GridState::untried;
+  enum class Opened { untried, yes, refused };
+  Opened grid_open_ = Opened::untried;
   std::string grid_refused_;                          // why
   std::optional<HostGrid> grid_;                      // device_half_ is then of its row
   std::unique_ptr<planner::Planner> column_planner_;  // for its column
+
+  // Slots in the GPUs' memory.
+  Opened direct_open_ = Opened::untried;
+  std::string direct_refused_;        // why
+  std::byte* direct_base_ = nullptr;  // null: not exposed
+  std::size_t direct_bytes_ = 0;
+  std::vector<transport::Region> direct_regions_;  // by rank; 0: it is near
+  std::uint64_t direct_turns_ = 0;                 // that there have been
 
   // Of the caller's thread, but for what it says itself.
   std::unique_ptr<Staging> staging_;

@@ -26,7 +26,7 @@ constexpr std::size_t kLeastBytes = std::size_t{512} << 10;
 }  // namespace
 
 bool TuttiCommunicator::wants_grid(const Call& call) const {
-  return grid_state_ != GridState::refused && GridCall::serves(call.collective) && !call.deterministic &&
+  return grid_open_ != Opened::refused && GridCall::serves(call.collective) && !call.deterministic &&
          !options_.deterministic && call.algorithm.empty() && options_.algorithm.empty() &&
          elements_of(call, size()) * size_of(call.type) >= kLeastBytes;
 }
@@ -81,13 +81,13 @@ Result<std::unique_ptr<DeviceHalf>> TuttiCommunicator::make_row(int device, cons
 
 // Whatever becomes of it on a host, all of them make as many calls for it.
 Result<bool> TuttiCommunicator::open_grid(int device, const executor::CallIdentity& identity) {
-  if (grid_state_ != GridState::untried) return grid_state_ == GridState::open;
+  if (grid_open_ != Opened::untried) return grid_open_ == Opened::yes;
   const char* why_not = "";
   std::vector<int> hosts;
   for (const int member : members_) hosts.push_back(fabric_->host_of_member()[static_cast<std::size_t>(member)]);
   grid_ = HostGrid::of(hosts, rank_, &why_not);
   if (!grid_) {
-    grid_state_ = GridState::refused;
+    grid_open_ = Opened::refused;
     grid_refused_ = why_not;
     return false;
   }
@@ -108,10 +108,10 @@ Result<bool> TuttiCommunicator::open_grid(int device, const executor::CallIdenti
   if (ill == well.end()) {
     device_half_ = row.take();
     column_planner_ = planner.take();
-    grid_state_ = GridState::open;
+    grid_open_ = Opened::yes;
     return true;
   }
-  grid_state_ = GridState::refused;
+  grid_open_ = Opened::refused;
   grid_refused_ = mine.ok() ? who(static_cast<int>(ill - well.begin())) + " has none" : mine.message();
   return false;
 }
@@ -120,10 +120,18 @@ Status TuttiCommunicator::run_on_grid(const Call& call) {
   TUTTI_ASSIGN(const std::size_t bytes, slot_bytes());
   TUTTI_ASSIGN(std::byte* const share, staging_->on_device());
   const auto grid_call = std::make_shared<const GridCall>(call, *grid_, share, bytes);
-  const std::uint64_t first = staging_->begin(grid_call->turns());
   const executor::CallIdentity identity = identity_on_device(call, grid_call->part());
-  const auto made = [this, grid_call, first](std::size_t turn) {
-    return grid_call->turn(turn, staging_->input(first + turn), staging_->output(first + turn));
+  bool direct = wants_direct(call, grid_->hosts());
+  if (direct) {
+    TUTTI_ASSIGN(direct, open_direct(identity));
+  }
+  const std::uint64_t first = staging_->begin(grid_call->turns());
+  const std::uint64_t first_direct = direct_turns_;
+  if (direct) direct_turns_ += grid_call->turns();
+  const auto made = [this, grid_call, first, direct, first_direct](std::size_t turn) {
+    GridCall::Turn now = grid_call->turn(turn, staging_->input(first + turn), staging_->output(first + turn));
+    if (!direct || !now.across) return now;
+    return grid_call->turn(turn, direct_input(first_direct + turn), direct_output(first_direct + turn));
   };
   std::vector<Staging::Turn> turns;
   for (std::size_t turn = 0; turn < grid_call->turns(); ++turn) {
@@ -132,9 +140,13 @@ Status TuttiCommunicator::run_on_grid(const Call& call) {
     if (!now.before.empty()) put.before = [this, &identity, calls = now.before] { return run_row(calls, identity); };
     if (!now.after.empty()) put.after = [this, &identity, calls = now.after] { return run_row(calls, identity); };
   }
-  return start_turns(first, turns, call.stream, [this, grid_call, first, made] {
+  return start_turns(first, turns, call.stream, [this, grid_call, first, direct, first_direct, made] {
     const Status status = carry_out_turns(first, grid_call->turns(), [&](std::size_t turn) {
       const GridCall::Turn now = made(turn);
+      if (direct && now.across) {
+        return carry_out_direct(grid_call->whole(), now.on_host, grid_->column(), first_direct + turn,
+                                grid_call->part());
+      }
       return carry_out_turn(grid_call->whole(), now.on_host, now.across, grid_call->part());
     });
     last_way_ = ", of this rank's share; kernels inside each host";

@@ -49,6 +49,10 @@ Status TuttiCommunicator::run_staged(const Call& call) {
     TUTTI_ASSIGN(const bool open, open_grid(device, identity_on_device(call, 0)));
     if (open) return run_on_grid(call);
   }
+  if (wants_direct(call, size()) && each_on_its_host()) {
+    TUTTI_ASSIGN(const bool open, open_direct(identity_on_device(call, 0)));
+    if (open) return run_direct(call);
+  }
   TUTTI_ASSIGN(const std::size_t bytes, slot_bytes());
   const auto staged = std::make_shared<const StagedCall>(call, rank_, size(), bytes);
   if (call.count == 0 && !staged->uneven()) {

@@ -25,6 +25,8 @@ Result<std::size_t> Staging::slot_bytes(std::size_t room) {
 
 #if TUTTI_HAS_CUDA
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -48,7 +50,7 @@ struct alignas(kLine) Counters {
 
 class PinnedStaging final : public Staging {
  public:
-  PinnedStaging(int device, std::size_t slot_bytes) : device_(device), slot_bytes_(slot_bytes) {}
+  PinnedStaging(int device, std::size_t slot_bytes) : Staging(slot_bytes), device_(device) {}
 
   ~PinnedStaging() override {
     if (cuda_ == nullptr) return;
@@ -63,6 +65,8 @@ class PinnedStaging final : public Staging {
     if (counters_ != nullptr) cuda_->MemFreeHost(counters_);
     for (const Block& block : blocks_) cuda_->MemFreeHost(block.memory);
     if (on_device_ != 0) cuda_->MemFree(on_device_);
+    if (direct_ != 0) cuda_->MemFree(direct_);
+    if (descriptor_ >= 0) ::close(descriptor_);
   }
 
   Status set_up() {
@@ -87,7 +91,8 @@ class PinnedStaging final : public Staging {
   void set_limit(std::int64_t ns) override { limit_ns_ = ns; }
   int device() const override { return device_; }
   std::size_t memory() const override {
-    std::size_t bytes = sizeof(Counters) + 2 * kSlots * slot_bytes_ + (on_device_ != 0 ? slot_bytes_ : 0);
+    std::size_t bytes = sizeof(Counters) + slots_bytes() + (on_device_ != 0 ? slot_bytes_ : 0);
+    if (direct_ != 0) bytes += slots_bytes();
     for (const Block& block : blocks_) bytes += block.bytes;
     return bytes;
   }
@@ -113,6 +118,29 @@ class PinnedStaging final : public Staging {
       TUTTI_TRY(device::check(cuda_->MemAlloc(&on_device_, slot_bytes_), "cuMemAlloc", where_));
     }
     return reinterpret_cast<std::byte*>(on_device_);
+  }
+
+  Result<Direct> open_direct() override {
+    TUTTI_ASSIGN(direct_is_ordered_, device::orders_direct_writes(device_));
+    TUTTI_ASSIGN(const auto context, device::enter(device_));
+    const device::UncapturedCalls uncaptured(*cuda_);
+    TUTTI_TRY(device::check(cuda_->MemAlloc(&direct_, slots_bytes()), "cuMemAlloc", where_));
+    const CUresult given = cuda_->MemGetHandleForAddressRange(&descriptor_, direct_, slots_bytes(),
+                                                              CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    TUTTI_TRY(device::check(given, "cuMemGetHandleForAddressRange", where_));
+    return Direct{reinterpret_cast<std::byte*>(direct_), slots_bytes(), {descriptor_, 0}};
+  }
+
+  void abandon_direct() override { direct_ = 0; }
+
+  // Who has seen a signal knows that the data before it is on its way into the GPU's memory, on another path than the
+  // signal, which went to the host's. Where the GPU does not order the two, the driver waits for such writes.
+  Status settle_direct() override {
+    if (direct_is_ordered_) return {};
+    TUTTI_ASSIGN(const auto context, device::enter(device_));
+    return device::check(cuda_->FlushGPUDirectRDMAWrites(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                                                         CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER),
+                         "cuFlushGPUDirectRDMAWrites", where_);
   }
 
   Status check(Stream stream) override {
@@ -169,8 +197,9 @@ class PinnedStaging final : public Staging {
   static CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
   std::byte* slot(std::uint64_t turn, std::size_t direction) {
-    return reinterpret_cast<std::byte*>(counters_ + 1) + (turn % kSlots * 2 + direction) * slot_bytes_;
+    return reinterpret_cast<std::byte*>(counters_ + 1) + slot_at(turn, direction);
   }
+  std::size_t slots_bytes() const { return 2 * kSlots * slot_bytes_; }
 
   // REQUIRES: the device's context is current.
   Result<std::byte*> allocate(std::size_t bytes) {
@@ -184,7 +213,7 @@ class PinnedStaging final : public Staging {
   // The copies are before the counter in the stream, and whoever sees the counter sees them.
   Status bring_in(std::uint64_t turn, const Turn& what, CUstream stream) {
     if (what.before) TUTTI_TRY(what.before());
-    for (const Piece& piece : what.in) TUTTI_TRY(copy(piece.host, piece.device, piece.bytes, stream));
+    for (const Piece& piece : what.in) TUTTI_TRY(copy(piece.slot, piece.device, piece.bytes, stream));
     return device::check(
         cuda_->StreamWriteValue64(stream, address(&counters_->come), turn, CU_STREAM_WRITE_VALUE_DEFAULT),
         "cuStreamWriteValue64", where_);
@@ -193,7 +222,7 @@ class PinnedStaging final : public Staging {
   Status take_out(std::uint64_t turn, const Turn& what, CUstream stream) {
     TUTTI_TRY(device::check(cuda_->StreamWaitValue64(stream, address(&counters_->done), turn, CU_STREAM_WAIT_VALUE_GEQ),
                             "cuStreamWaitValue64", where_));
-    for (const Piece& piece : what.out) TUTTI_TRY(copy(piece.device, piece.host, piece.bytes, stream));
+    for (const Piece& piece : what.out) TUTTI_TRY(copy(piece.device, piece.slot, piece.bytes, stream));
     return what.after ? what.after() : Status();
   }
 
@@ -203,12 +232,14 @@ class PinnedStaging final : public Staging {
   }
 
   int device_;
-  const std::size_t slot_bytes_;
   const device::Driver* cuda_ = nullptr;
   std::string where_;             // "GPU 0 (NVIDIA H200)"
   Counters* counters_ = nullptr;  // pinned, and the slots behind them
   std::vector<Block> blocks_;
   CUdeviceptr on_device_ = 0;
+  CUdeviceptr direct_ = 0;
+  int descriptor_ = -1;  // of direct_, as a dmabuf
+  bool direct_is_ordered_ = false;
   std::uint64_t next_ = 1;
   CUevent behind_ = nullptr;  // the last turn that was put
   bool put_any_ = false;

@@ -1,6 +1,7 @@
-// Device memory of ranks that no kernel reaches: in a job of several hosts, and before ranks have opened their memory to
-// each other, a call's data goes through pinned memory of the host, turn by turn. What the stream does and what the communicator's own thread does (the proxy) follow each
-// other by two counters in that memory, so neither the caller nor the proxy waits for the GPU by the driver:
+// Device memory of ranks that no kernel reaches: in a job of several hosts, and before ranks have opened their memory
+// to each other, a call's data goes through pinned memory of the host, turn by turn. What the stream does and what the
+// communicator's own thread does (the proxy) follow each other by two counters in that memory, so neither the caller
+// nor the proxy waits for the GPU by the driver:
 //
 //   stream   in 0, told | in 1, told | in 2, told | in 3, told | until 0 is done, out 0 | in 4, told | until 1 is ...
 //   proxy               | turn 0     | turn 1     | turn 2 ...
@@ -9,7 +10,10 @@
 // Turns are numbered from 1 over all calls, and the stream goes on whether a turn has ended well or not: what is copied
 // out of one that has failed means nothing.
 //
-// Threads: reached() and end() by the proxy; the rest by the caller's thread.
+// Slots may lie in device memory too, for turns in which a network's card reads and writes them, and the host touches
+// no byte (GPUDirect; direct_call.h). Such turns are counted apart, since they use their slots in their own order.
+//
+// Threads: reached(), end() and settle_direct() by the proxy; the rest by the caller's thread.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/wire.h"
 #include "tutti/types.hpp"
 
 namespace tutti {
@@ -30,8 +35,8 @@ class Staging {
   /// Of a slot, in each direction, where all slots together may take `room` bytes. Errors: memory_limit.
   static Result<std::size_t> slot_bytes(std::size_t room);
 
-  /// For device memory of this GPU; -1: the calling thread's. Errors: unsupported (no CUDA in this build, no driver, a GPU whose streams cannot
-  /// wait for values), and what the driver says.
+  /// For device memory of this GPU; -1: the calling thread's. Errors: unsupported (no CUDA in this build, no driver, a
+  /// GPU whose streams cannot wait for values), and what the driver says.
   static Result<std::unique_ptr<Staging>> create(int device, std::size_t slot_bytes);
   /// Waits until the streams are through with it, for `limit` at most; what they could still use is never freed then.
   /// REQUIRES: all turns have been ended.
@@ -39,7 +44,7 @@ class Staging {
   virtual void set_limit(std::int64_t ns) = 0;
 
   virtual int device() const = 0;
-  virtual std::size_t memory() const = 0;  // pinned, and on_device(), in bytes
+  virtual std::size_t memory() const = 0;  // pinned, on_device() and direct, in bytes
 
   /// Of turn `turn`.
   virtual std::byte* input(std::uint64_t turn) = 0;
@@ -51,13 +56,29 @@ class Staging {
   /// the first time, so before kernels run that wait for other ranks. Errors: what the driver says.
   virtual Result<std::byte*> on_device() = 0;
 
+  /// The slots in device memory, and how a card reaches them. The descriptor is this object's.
+  struct Direct {
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+    transport::Dmabuf memory;
+  };
+  /// Makes them. Errors: unsupported (the GPU or its driver cannot, and why), memory_limit, what the driver says.
+  virtual Result<Direct> open_direct() = 0;
+  /// Peers may still write there: they stay for as long as the process does.
+  virtual void abandon_direct() = 0;
+  /// Where the slots of direct turn `turn` begin in them, from 0 on; the same on all ranks.
+  std::size_t direct_input(std::uint64_t turn) const { return slot_at(turn, 0); }
+  std::size_t direct_output(std::uint64_t turn) const { return slot_at(turn, 1); }
+  /// What cards have written there, as far as this process knows of it, is seen by what comes in streams from now on.
+  virtual Status settle_direct() = 0;
+
   /// That turns can be put into this stream. Errors: unsupported (it is captured: counters change with every call).
   virtual Status check(Stream stream) = 0;
   /// The number of the first of `count` turns, which put() is for.
   virtual std::uint64_t begin(std::size_t count) = 0;
   struct Piece {
     std::byte* device = nullptr;
-    std::byte* host = nullptr;
+    std::byte* slot = nullptr;
     std::size_t bytes = 0;
   };
   struct Turn {
@@ -75,6 +96,13 @@ class Staging {
   virtual bool reached(std::uint64_t turn) const = 0;
   /// The turn is done, well or not. In their order.
   virtual void end(std::uint64_t turn) = 0;
+
+ protected:
+  explicit Staging(std::size_t slot_bytes) : slot_bytes_(slot_bytes) {}
+  std::size_t slot_at(std::uint64_t turn, std::size_t direction) const {
+    return (turn % kSlots * 2 + direction) * slot_bytes_;
+  }
+  const std::size_t slot_bytes_;
 };
 
 }  // namespace tutti

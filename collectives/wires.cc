@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <string>
 
 #include "base/options.h"
+#include "collectives/staging.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 #include "transport/verbs/verbs.h"
@@ -17,9 +19,11 @@ using transport::WireJob;
 
 namespace {
 
+std::atomic<WireOpener> for_tests{nullptr};
+
 struct Row {
   const char* name;
-  Result<std::unique_ptr<Wire>> (*open)(const WireJob& job);
+  WireOpener open;
 };
 
 constexpr std::array<Row, 3> kTable{{
@@ -31,6 +35,7 @@ constexpr std::array<Row, 3> kTable{{
 }  // namespace
 
 Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
+  if (const WireOpener open = for_tests.load()) return open(job);
   const std::string& wish = options::text(Option::network);
   std::string reasons;
   for (const Row& row : kTable) {
@@ -43,5 +48,13 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
       fmt::format("no network to the other hosts: {}",
                   reasons.empty() ? "this build has none that TUTTI_NETWORK=" + wish + " allows" : reasons));
 }
+
+Status try_gpu_direct(int device) {
+  TUTTI_ASSIGN(const std::unique_ptr<Staging> staging, Staging::create(device, std::size_t{64} << 10));
+  TUTTI_ASSIGN(const Staging::Direct direct, staging->open_direct());
+  return transport::VerbsWire::try_device_memory(direct.base, direct.bytes, direct.memory);
+}
+
+void set_wire_for_tests(WireOpener open) { for_tests.store(open); }
 
 }  // namespace tutti

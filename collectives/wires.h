@@ -14,4 +14,12 @@ namespace tutti {
 ///   ucx     Debian's libucx: TCP, shared memory, InfiniBand, whatever it finds
 Result<std::unique_ptr<transport::Wire>> open_wire(const transport::WireJob& job);
 
+/// Whether a network's card of this machine can read and write memory of GPU `device` (GPUDirect): tries it with a
+/// little. Errors: unsupported and why not; system.
+Status try_gpu_direct(int device);
+
+using WireOpener = Result<std::unique_ptr<transport::Wire>> (*)(const transport::WireJob& job);
+/// From now on open_wire() gives what this makes; null: one of those above again.
+void set_wire_for_tests(WireOpener open);
+
 }  // namespace tutti

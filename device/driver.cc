@@ -174,6 +174,18 @@ bool under_mps(int device) {
   return enabled.ok() && enabled.value() != 0;
 }
 
+Result<bool> orders_direct_writes(int device) {
+  TUTTI_ASSIGN(const int hands_out, attribute(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED));
+  if (hands_out == 0) {
+    return unsupported(name_of(device) + "'s driver does not hand its memory to other devices (no dmabuf)");
+  }
+  TUTTI_ASSIGN(const int ordering, attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING));
+  if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER) return true;
+  TUTTI_ASSIGN(const int flushes, attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS));
+  if ((flushes & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) != 0) return false;
+  return unsupported(name_of(device) + " does not order what other devices write, and its driver cannot wait for it");
+}
+
 Result<CUuuid> uuid_of(int device) {
   TUTTI_ASSIGN(const Driver* cuda, driver());
   TUTTI_ASSIGN(const CUdevice handle, device_of(*cuda, device));

@@ -55,6 +55,8 @@ namespace tutti::device {
   X(MemFreeHost, 2000)                      \
   X(MemGetAddressRange, 3020)               \
   X(MemGetInfo, 3020)                       \
+  X(MemGetHandleForAddressRange, 11070)     \
+  X(FlushGPUDirectRDMAWrites, 11030)        \
   X(PointerGetAttributes, 7000)             \
   X(MemcpyAsync, 4000)                      \
   X(MemsetD8Async, 3020)                    \
@@ -146,6 +148,10 @@ Result<int> attribute(int device, CUdevice_attribute which);
 /// Kernels of several processes run on it side by side, by NVIDIA's MPS: the driver says so (an attribute; a driver
 /// that does not know it says no).
 bool under_mps(int device);
+/// Whether other devices, such as a network's card, can read and write its memory directly (GPUDirect), and how: true
+/// where what they have written is seen by kernels and copies that begin later, false where cuFlushGPUDirectRDMAWrites
+/// must come between. Errors: unsupported, and what is missing.
+Result<bool> orders_direct_writes(int device);
 /// 16 bytes that are the device's own on every process and host.
 Result<CUuuid> uuid_of(int device);
 std::string name_of(int device);  // "GPU 0 (NVIDIA H200)"; what cannot be found out is left out

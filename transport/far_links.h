@@ -25,6 +25,9 @@ class FarLinks {
 
   virtual bool far(int rank) const = 0;
   virtual const WireInfo& info() const = 0;
+  /// What goes to far ranks, and their numbers there: for memory that is no window.
+  virtual Wire& wire() = 0;
+  virtual int member(int rank) const = 0;
   /// The draft of the mirror of this rank's board that `rank` has. REQUIRES: far(rank), as all that follow.
   virtual Board& mirror_at(int rank) = 0;
 

@@ -52,6 +52,12 @@ struct WireJob {
 /// A peer's exposed memory, as this process names it; never 0.
 using Region = std::uint32_t;
 
+/// Memory of a device (a GPU), as its driver hands it out to other devices: a dmabuf. The descriptor is its owner's.
+struct Dmabuf {
+  int descriptor = -1;
+  std::uint64_t offset = 0;  // where in it the memory begins
+};
+
 /// Of a put whose source is still being read; 0: it has been.
 using Ticket = std::uint64_t;
 
@@ -85,6 +91,12 @@ class Wire {
   /// Lets peers write into [base, base + bytes), until conceal(). Errors: system, memory_limit (the limit of locked
   /// memory, with what to do).
   virtual Result<std::string> expose(std::byte* base, std::size_t bytes) = 0;
+  /// The same for a device's memory, which this process itself may be unable to reach by its address `base`: what is
+  /// put from there or into it the network's card reads and writes, nobody copies it. Errors: unsupported (this wire,
+  /// its library or its device cannot, and why), those of expose().
+  virtual Result<std::string> expose_device(std::byte* base, std::size_t bytes, const Dmabuf& memory) {
+    return unsupported(info().name + " has no way to a device's memory");
+  }
   /// REQUIRES: no peer writes there any more, or its link is broken.
   virtual void conceal(std::byte* base) = 0;
   /// By the key that `member` has exposed it with. Errors: invalid_argument (it is no key, or not of `bytes`, which the
@@ -92,8 +104,8 @@ class Wire {
   virtual Result<Region> attach(int member, std::string_view key, std::size_t bytes) = 0;
   virtual void detach(Region region) = 0;
 
-  /// Writes `bytes` to `at` in the region. `from`: any memory of this process; what lies in exposed memory need not be
-  /// copied. Errors: the link is broken.
+  /// Writes `bytes` to `at` in the region. `from`: any memory of this process, or a device's that is exposed; what lies
+  /// in exposed memory need not be copied. Errors: the link is broken.
   virtual Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                      Ticket& ticket) = 0;
   /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees

@@ -17,7 +17,7 @@ set(machines ${CMAKE_SOURCE_DIR}/tests/topology/machines)
 set(with ${CMAKE_COMMAND} -E env)
 tutti_cli_test(info "tutti ${PROJECT_VERSION}.*reductions: .*cross-memory access to plain memory: o.*topology.*host 0"
   tutti info)
-tutti_cli_test(info_gpus "\nGPUs" tutti info)
+tutti_cli_test(info_gpus "\nGPUs.*device memory between hosts: (from GPU to GPU|through pinned memory .no GPUDirect: .)" tutti info)
 tutti_cli_test(info_json "\"cross_memory\": .*\"tutti_topology\": 1" tutti info --json)
 tutti_cli_test(info_network "address that other hosts are told: 127.0.0.1 on lo .by TUTTI_INTERFACE.\n  interfaces: " ${with}
   TUTTI_INTERFACE=127.0.0.0/8 $<TARGET_FILE:tutti> info)

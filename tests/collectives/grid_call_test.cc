@@ -165,7 +165,7 @@ void play_call(const Hosts& hosts, const Call& model, bool in_place, std::size_t
     };
     play_rows([](const GridCall::Turn& t) -> const auto& { return t.before; });
     for (const GridCall::Turn& t : now) {
-      for (const Staging::Piece& piece : t.copies.in) std::memcpy(piece.host, piece.device, piece.bytes);
+      for (const Staging::Piece& piece : t.copies.in) std::memcpy(piece.slot, piece.device, piece.bytes);
     }
     std::vector<std::vector<int>> groups;
     for (int place = 0; now[0].across && place < grids[0].places(); ++place) {
@@ -181,7 +181,7 @@ void play_call(const Hosts& hosts, const Call& model, bool in_place, std::size_t
       play(on_host, on_host[0].count);
     }
     for (const GridCall::Turn& t : now) {
-      for (const Staging::Piece& piece : t.copies.out) std::memcpy(piece.device, piece.host, piece.bytes);
+      for (const Staging::Piece& piece : t.copies.out) std::memcpy(piece.device, piece.slot, piece.bytes);
     }
     play_rows([](const GridCall::Turn& t) -> const auto& { return t.after; });
   }

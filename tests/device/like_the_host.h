@@ -1,6 +1,7 @@
 // Collectives on device memory against the same ones on host memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <random>
 #include <stdexcept>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "tests/collectives/conformance.h"
+#include "tests/collectives/must.h"
 #include "tests/device/device_buffers.h"
 #include "tutti/tutti.hpp"
 
@@ -78,6 +80,73 @@ inline void compare_with_host(Communicator& comm, DeviceBuffers& memory, unsigne
       memory.synchronize();
     }
   }
+}
+
+/// A call on device memory, and the same on host memory; how the first one went.
+struct Step {
+  Collective collective = Collective::all_reduce;
+  std::size_t count = 1;
+  DataType type = DataType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  bool in_place = false;
+  double factor = 1.0;
+};
+
+inline std::string check_step(Communicator& comm, DeviceBuffers& memory, const Step& s, CUstream stream) {
+  const std::size_t element = size_of(s.type);
+  const auto me = static_cast<std::size_t>(comm.rank());
+  const std::size_t in_blocks = blocks(s.collective, comm.size(), true);
+  const std::size_t out_blocks = blocks(s.collective, comm.size(), false);
+  const std::size_t most = std::max(in_blocks, out_blocks);
+  std::vector<std::byte> input(in_blocks * s.count * element);
+  for (std::size_t i = 0; i < input.size() / element; ++i) {
+    write_element(s.type, input.data() + i * element, comm.rank(), i);
+  }
+  // Where the input lies in a buffer that is both, and the output.
+  const std::size_t block = s.count * element;
+  const std::size_t in_at = s.in_place && s.collective == Collective::all_gather ? me * block : 0;
+  const std::size_t out_at = s.in_place && s.collective == Collective::reduce_scatter ? me * block : 0;
+  const auto run = [&](std::byte* both, std::byte* send, std::byte* recv, CUstream on) {
+    CallOptions options;
+    options.factor = s.factor;
+    options.stream = on;
+    if (s.in_place) {
+      call(comm, s.collective, both + in_at, both + out_at, s.count, s.type, s.op, s.root, options);
+    } else {
+      call(comm, s.collective, send, recv, s.count, s.type, s.op, s.root, options);
+    }
+  };
+  const std::size_t out_bytes = out_blocks * block;
+  std::vector<std::byte> both(most * block, std::byte{9});
+  std::copy(input.begin(), input.end(), both.begin() + static_cast<std::ptrdiff_t>(in_at));
+  std::vector<std::byte> expected(out_bytes, std::byte{9});
+  std::byte* const send_there = memory.allocate(input.size());
+  std::byte* const recv_there = memory.allocate(out_bytes);
+  std::byte* const both_there = memory.allocate(both.size());
+  memory.write(send_there, input);
+  memory.write(recv_there, expected);
+  memory.write(both_there, both);
+  run(both_there, send_there, recv_there, stream);
+  const Explanation how = comm.explain_last_call();
+  must_cuda(memory.driver().StreamSynchronize(stream), "cuStreamSynchronize");
+  run(both.data(), input.data(), expected.data(), nullptr);
+  if (s.in_place) {
+    const auto from = both.begin() + static_cast<std::ptrdiff_t>(out_at);
+    expected.assign(from, from + static_cast<std::ptrdiff_t>(out_bytes));
+  }
+  const bool has_result = s.collective != Collective::reduce || comm.rank() == s.root;
+  const std::vector<std::byte> got = memory.read(s.in_place ? both_there + out_at : recv_there, out_bytes);
+  if (has_result && got != expected) {
+    const auto at = std::mismatch(got.begin(), got.end(), expected.begin()).first - got.begin();
+    throw std::runtime_error(std::string(name_of(s.collective)) + " of " + std::to_string(s.count) + " x " +
+                             name_of(s.type) + ", " + name_of(s.op) + ", root " + std::to_string(s.root) +
+                             (s.in_place ? ", in place" : "") + ": byte " + std::to_string(at) +
+                             " is not that of the host; " + how.algorithm + ": " + how.reason);
+  }
+  // Of a buffer that is not in place the input stays as it was.
+  MUST(s.in_place || memory.read(send_there, input.size()) == input);
+  return how.reason;
 }
 
 }  // namespace tutti::testing

@@ -45,6 +45,7 @@ may_stall() {
 
 suite "verbs, devices to themselves" $tests/test_transport_verbs_wire \
   --gtest_filter='Devices/*Processes:Devices/*AnyThreadMayCall*:Devices/*PeersAndLanes*'
+suite "verbs, memory that the host cannot touch" $tests/test_transport_verbs_wire --gtest_filter='VerbsDevice*'
 export TUTTI_TEST_CABLE=rxe2,rxe3
 suite "verbs, over a cable" $tests/test_transport_verbs_wire \
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*PeersAndLanes*Processes:Cable/*ADeadPeer*Processes'
@@ -60,6 +61,8 @@ done
 unset TUTTI_TEST_CABLE
 TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives_far_processes \
   --gtest_filter='*/ab'
+TUTTI_NETWORK=verbs TUTTI_TEST_CARD=verbs suite "GPUDirect, with GPUs of the tests" $tests/test_device_direct_processes \
+  --gtest_filter='*HasTheBits*:*AmongCalls*/0'
 
 printf '\nrdma_vm: %s tests ran, %s suites failed\n' $ran $failed
 [ $failed = 0 ] && [ $ran -gt 0 ]

@@ -151,6 +151,13 @@ CUresult device_attribute(int* value, CUdevice_attribute which, CUdevice device)
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = 0x10 + device; break;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: *value = machine.wait_values ? 1 : 0; break;
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: *value = machine.mps ? 1 : 0; break;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = machine.dmabuf ? 1 : 0; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = machine.ordered ? CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER : CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
+      break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      *value = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+      break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = 1; break;

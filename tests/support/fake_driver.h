@@ -19,6 +19,8 @@
 // - Capture: launches, copies, fills and values become nodes; other streams join by events; what capture forbids is
 //   refused and ends it. A graph's branches run at the same time.
 // - Contexts: calls that need a current one fail without.
+// - Memory that was handed out as a dmabuf is closed to the host from then on: who reads or writes it at its address
+//   faults. The driver's own copies reach it, and who maps the descriptor.
 // It does not model: time slicing between processes, faults by missing peer access, the order in which a GPU's memory
 // system shows stores (host threads see what the host's does).
 //
@@ -47,6 +49,8 @@ struct FakeMachine {
   bool ipc = true;                            // legacy memory handles; else they are not supported
   bool wait_values = true;                    // what the device's attribute says
   bool mps = false;                           // likewise
+  bool dmabuf = false;                        // likewise: hands its memory to other devices
+  bool ordered = true;                        // likewise: what they write there needs no flush
   int driver_version = 13000;
 };
 

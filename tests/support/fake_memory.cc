@@ -1,4 +1,5 @@
 #if TUTTI_HAS_CUDA
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -67,6 +68,7 @@ void release(std::map<std::uintptr_t, Allocation>::iterator found) {
     state->devices[static_cast<std::size_t>(gone.device)].allocated -= gone.bytes;
   }
   munmap(address(found->first), round_up(gone.bytes, kPage));
+  if (gone.alias != nullptr) munmap(gone.alias, round_up(gone.bytes, kPage));
   state->memory.erase(found);
 }
 
@@ -189,12 +191,45 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
   return CUDA_SUCCESS;
 }
 
+// As the driver reaches it. REQUIRES: the lock is held.
+void* reached(CUdeviceptr pointer) {
+  const auto found = find_memory(pointer);
+  if (found == state->memory.end() || found->second.alias == nullptr) return address(pointer);
+  return found->second.alias + (pointer - found->first);
+}
+
 CUresult copy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   TUTTI_FAKE_ENTER("cuMemcpyAsync");
   const Lock lock(state->mutex);
-  return enqueue(stream_of(stream), [=] {
-    if (bytes > 0) std::memmove(address(to), address(from), bytes);  // the addresses of nothing may be null
+  return enqueue(stream_of(stream), [bytes, to = reached(to), from = reached(from)] {
+    if (bytes > 0) std::memmove(to, from, bytes);  // the addresses of nothing may be null
   });
+}
+
+CUresult hand_out(void* handle, CUdeviceptr pointer, std::size_t bytes, CUmemRangeHandleType type,
+                  unsigned long long flags) {
+  TUTTI_FAKE_ENTER("cuMemGetHandleForAddressRange", true);
+  const Lock lock(state->mutex);
+  const auto found = state->memory.find(pointer);
+  if (found == state->memory.end() || found->second.kind != Kind::device || bytes != found->second.bytes ||
+      bytes % kPage != 0 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!state->machine.dmabuf) return CUDA_ERROR_NOT_SUPPORTED;
+  Allocation& given = found->second;
+  if (given.alias == nullptr) {
+    void* alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, given.memory->file, 0);
+    if (alias == MAP_FAILED || mprotect(address(pointer), bytes, PROT_NONE) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    given.alias = static_cast<std::byte*>(alias);
+  }
+  const int descriptor = fcntl(given.memory->file, F_DUPFD_CLOEXEC, 0);
+  std::memcpy(handle, &descriptor, sizeof descriptor);
+  return descriptor < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult flush_writes(CUflushGPUDirectRDMAWritesTarget /*target*/, CUflushGPUDirectRDMAWritesScope /*scope*/) {
+  TUTTI_FAKE_ENTER("cuFlushGPUDirectRDMAWrites", true);
+  return CUDA_SUCCESS;
 }
 
 CUresult fill_async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
@@ -214,6 +249,8 @@ void fill_memory(device::Driver& table) {
   table.MemFreeHost = free_host;
   table.MemGetAddressRange = address_range;
   table.MemGetInfo = memory_info;
+  table.MemGetHandleForAddressRange = hand_out;
+  table.FlushGPUDirectRDMAWrites = flush_writes;
   table.PointerGetAttributes = pointer_attributes;
   table.MemcpyAsync = copy_async;
   table.MemsetD8Async = fill_async;

@@ -35,6 +35,7 @@ struct Allocation {
   std::shared_ptr<Memory> memory;  // none for pinned and pool memory
   std::uint64_t opened = 0;        // ipc: inode of the file
   int opens = 0;                   // likewise: how often
+  std::byte* alias = nullptr;      // of memory that the host must not touch: where the driver reaches it
 };
 
 struct Context {

@@ -15,7 +15,7 @@
 
 namespace tutti::testing {
 
-class LocalWire final : public transport::Wire {
+class LocalWire : public transport::Wire {
  public:
   explicit LocalWire(const transport::WireJob& job)
       : job_(job), address_(std::to_string(::getpid())), broken_(job.hosts.size()) {

@@ -76,6 +76,8 @@ class HostsTransport final : public Transport, public FarLinks {
 
   bool far(int rank) const override { return near_->window(rank).board == nullptr; }
   const WireInfo& info() const override { return wire_->info(); }
+  Wire& wire() override { return *wire_; }
+  int member(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
   Board& mirror_at(int rank) override;
   Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
@@ -97,7 +99,6 @@ class HostsTransport final : public Transport, public FarLinks {
   /// Maps the drafts and attaches the regions.
   Status attach(const std::vector<std::string>& keys);
   Gone gone() const;
-  int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   std::size_t place_of(int rank, const void* in_draft) {
     return static_cast<std::size_t>(static_cast<const std::byte*>(in_draft) - peer(rank).draft.get());

@@ -26,8 +26,14 @@ struct Loaded {
     status = unsupported("verbs: this machine's libibverbs has no " #name "; rdma-core 32 or newer is needed");
     TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_FIND)
 #undef TUTTI_VERBS_FIND
+    table.ibv_reg_dmabuf_mr_ = reinterpret_cast<Library::RegDmabufMr>(dlsym(handle, "ibv_reg_dmabuf_mr"));
   }
 };
+
+Loaded& loaded() {
+  static auto* loaded = new Loaded;
+  return *loaded;
+}
 
 const char* plain_words(ibv_wc_status status) {
   switch (status) {
@@ -56,10 +62,11 @@ int Library::query_port(ibv_context* context, std::uint8_t port, ibv_port_attr& 
 }
 
 Result<const Library*> library() {
-  static const auto* loaded = new Loaded;
-  if (!loaded->status.ok()) return loaded->status;
-  return &loaded->table;
+  if (!loaded().status.ok()) return loaded().status;
+  return &loaded().table;
 }
+
+void set_reg_dmabuf_for_tests(Library::RegDmabufMr function) { loaded().table.ibv_reg_dmabuf_mr_ = function; }
 
 std::string words_of(const Library& verbs, ibv_wc_status status, std::uint32_t vendor_error) {
   const char* words = plain_words(status);

@@ -45,12 +45,21 @@ struct Library {
   TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_MEMBER)
 #undef TUTTI_VERBS_MEMBER
 
+  /// Registers a device's memory. Null: the library is older than rdma-core 34.
+  using RegDmabufMr = ibv_mr* (*)(ibv_pd* domain, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                                  int descriptor, int access);
+  RegDmabufMr ibv_reg_dmabuf_mr_ = nullptr;
+
   /// All of the attributes, whatever the library's age.
   int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr& attributes) const;
 };
 
 /// The table of this process, looked for at the first call. Errors: unsupported, one sentence.
 Result<const Library*> library();
+
+/// From now on a device's memory is registered by this, since no card of a test machine can. REQUIRES: library().ok(),
+/// and no device's memory is being registered.
+void set_reg_dmabuf_for_tests(Library::RegDmabufMr function);
 
 /// "retry counter exceeded: the peer does not answer (vendor error 0x81)".
 std::string words_of(const Library& verbs, ibv_wc_status status, std::uint32_t vendor_error);

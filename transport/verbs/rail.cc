@@ -194,6 +194,17 @@ Result<ibv_mr*> Rail::register_memory(std::byte* base, std::size_t bytes, bool f
                   print_bytes(bytes), port_.name(), print_bytes(limit.rlim_cur)));
 }
 
+Result<ibv_mr*> Rail::register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory) {
+  if (verbs_.ibv_reg_dmabuf_mr_ == nullptr) {
+    return unsupported("verbs: this machine's libibverbs has no ibv_reg_dmabuf_mr; rdma-core 34 or newer is needed");
+  }
+  ibv_mr* const made = verbs_.ibv_reg_dmabuf_mr_(domain_, memory.offset, bytes, reinterpret_cast<std::uintptr_t>(base),
+                                                 memory.descriptor, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (made != nullptr) return made;
+  if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPROTONOSUPPORT) return error("ibv_reg_dmabuf_mr", errno);
+  return unsupported(fmt::format("verbs: {} or its kernel's driver does not register a device's memory", port_.name()));
+}
+
 void Rail::deregister(ibv_mr* memory) { verbs_.ibv_dereg_mr_(memory); }
 
 bool Rail::poll(const std::function<void(const ibv_wc&)>& take) {

@@ -7,7 +7,8 @@
 // tell. So a source that is not exposed goes through staging memory: one copy. Memory of tutti's own allocation is
 // exposed.
 //
-// Device memory (GPUDirect) would be registered here too, by ibv_reg_dmabuf_mr; for now only host memory is.
+// A device's memory (GPUDirect) is registered by the descriptor that its driver gives of it, under the addresses that
+// it has there; nothing here reads or writes it.
 //
 // Threads: the owner serialises.
 #pragma once
@@ -20,6 +21,7 @@
 #include "transport/verbs/address.h"
 #include "transport/verbs/devices.h"
 #include "transport/verbs/library.h"
+#include "transport/wire.h"
 
 namespace tutti::transport::verbs {
 
@@ -46,6 +48,8 @@ class Rail {
 
   /// Errors: memory_limit (with what to do), system.
   Result<ibv_mr*> register_memory(std::byte* base, std::size_t bytes, bool for_peers);
+  /// For peers. Errors: unsupported (this library, the kernel or the card cannot), system.
+  Result<ibv_mr*> register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory);
   void deregister(ibv_mr* memory);
 
   /// Takes what has completed. True: something has.

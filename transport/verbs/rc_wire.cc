@@ -129,16 +129,17 @@ void RcWire::finish() {
   }
 }
 
-Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes) {
+Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dmabuf* device) {
   const std::lock_guard lock(mutex_);
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   if (bytes == 0 || exposed_.count(address) != 0) {
     return invalid_argument(fmt::format("verbs: {} bytes at {} cannot be exposed: {}", bytes, fmt::ptr(base),
                                         bytes == 0 ? "there is nothing" : "memory there is exposed already"));
   }
-  Exposed exposed{bytes, {}};
+  Exposed exposed{bytes, device != nullptr, {}};
   for (const std::unique_ptr<Rail>& rail : rails_) {
-    Result<ibv_mr*> memory = rail->register_memory(base, bytes, true);
+    Result<ibv_mr*> memory =
+        device != nullptr ? rail->register_device(base, bytes, *device) : rail->register_memory(base, bytes, true);
     if (!memory.ok()) {
       for (std::size_t r = 0; r < exposed.memory.size(); ++r) rails_[r]->deregister(exposed.memory[r]);
       return memory.status();
@@ -149,6 +150,7 @@ Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes) {
   std::string key(reinterpret_cast<const char*>(words), sizeof words);
   for (const ibv_mr* memory : exposed.memory)
     key.append(reinterpret_cast<const char*>(&memory->rkey), sizeof memory->rkey);
+  exposed_on_device_ += exposed.on_device ? 1 : 0;
   exposed_[address] = std::move(exposed);
   return key;
 }
@@ -158,6 +160,7 @@ void RcWire::conceal(std::byte* base) {
   const auto found = exposed_.find(reinterpret_cast<std::uintptr_t>(base));
   if (found == exposed_.end()) return;
   for (std::size_t r = 0; r < found->second.memory.size(); ++r) rails_[r]->deregister(found->second.memory[r]);
+  exposed_on_device_ -= found->second.on_device ? 1 : 0;
   exposed_.erase(found);
 }
 

@@ -24,7 +24,10 @@ class RcWire final : public Wire {
   const std::string& address() const override { return address_; }
   Status meet(const std::vector<std::string>& addresses) override;
 
-  Result<std::string> expose(std::byte* base, std::size_t bytes) override;
+  Result<std::string> expose(std::byte* base, std::size_t bytes) override { return expose(base, bytes, nullptr); }
+  Result<std::string> expose_device(std::byte* base, std::size_t bytes, const Dmabuf& memory) override {
+    return expose(base, bytes, &memory);
+  }
   void conceal(std::byte* base) override;
   Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
   void detach(Region region) override;
@@ -42,6 +45,7 @@ class RcWire final : public Wire {
  private:
   struct Exposed {
     std::size_t bytes = 0;
+    bool on_device = false;       // and so never to be read here
     std::vector<ibv_mr*> memory;  // by rail
   };
   struct Attached {
@@ -60,6 +64,9 @@ class RcWire final : public Wire {
   Status make_staging();
   Status write_address(int linked);
   Status connect(int member, const std::string& address);
+
+  /// `device`: null for memory of the host.
+  Result<std::string> expose(std::byte* base, std::size_t bytes, const Dmabuf* device);
 
   // All of these with the mutex held.
   Result<Link*> link_to(int member, int lane);
@@ -97,6 +104,7 @@ class RcWire final : public Wire {
   std::unordered_map<std::uint64_t, Link*> link_by_pair_;  // rail << 32 | number of the queue pair
   std::vector<Member> members_;
   std::map<std::uintptr_t, Exposed> exposed_;
+  int exposed_on_device_ = 0;  // how many of them are
   std::vector<Attached> regions_;
   Naps naps_;
   std::int64_t probed_ns_ = 0;

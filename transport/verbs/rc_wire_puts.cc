@@ -107,7 +107,9 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
   TUTTI_ASSIGN(Remote there, place_of(member, lane, to, at, bytes));
   naps_.something_happened();
   const auto* source = static_cast<const std::byte*>(from);
-  const Exposed* exposed = bytes > link->inline_bytes() ? exposure_of(source, bytes) : nullptr;
+  const bool small = bytes <= link->inline_bytes();
+  const Exposed* exposed = small && exposed_on_device_ == 0 ? nullptr : exposure_of(source, bytes);
+  if (small && exposed != nullptr && !exposed->on_device) exposed = nullptr;  // it goes along with the request
   const std::size_t most = exposed != nullptr ? kPiece : kChunkBytes;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(most, bytes - done);

@@ -27,7 +27,23 @@ Result<std::string> VerbsWire::devices() {
   return verbs::list(ports);
 }
 
+Status VerbsWire::try_device_memory(std::byte* base, std::size_t bytes, const Dmabuf& memory) {
+  TUTTI_ASSIGN(const verbs::Library* library, verbs::library());
+  TUTTI_ASSIGN(const std::vector<verbs::Port> ports, verbs::list_ports(*library));
+  TUTTI_ASSIGN(const std::vector<verbs::RailChoice> choices,
+               verbs::choose_rails(ports, options::text(Option::verbs_devices), "", 1));
+  TUTTI_ASSIGN(const std::unique_ptr<verbs::Rail> rail,
+               verbs::Rail::open(*library, ports[choices.front().port], choices.front().gid, 1));
+  TUTTI_ASSIGN(ibv_mr* const registered, rail->register_device(base, bytes, memory));
+  rail->deregister(registered);
+  return {};
+}
+
 #else
+
+Status VerbsWire::try_device_memory(std::byte* /*base*/, std::size_t /*bytes*/, const Dmabuf& /*memory*/) {
+  return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");
+}
 
 Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& /*job*/, const std::string& /*devices*/) {
   return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");

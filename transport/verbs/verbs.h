@@ -22,6 +22,10 @@
 // other is copied through 4 MiB of registered staging memory, and is settled when put() returns; rail.h says why there
 // is no cache of registrations. Up to Link::kMostInline bytes go along with the request.
 //
+// Device memory (GPUDirect). What is exposed by a dmabuf (ibv_reg_dmabuf_mr) is read and written by the card alone:
+// puts from there are never inlined, packed or copied, however small. A card, its kernel's driver or a library that
+// cannot says so, and memory of the host serves instead (collectives/staging.h).
+//
 // Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. A put that finds
 // its queue or the staging memory full makes progress until there is room; the device's retries bound that time.
 //
@@ -50,6 +54,10 @@ class VerbsWire {
   static Result<std::unique_ptr<Wire>> open(const WireJob& job);
   /// The same with other devices than the process's option names.
   static Result<std::unique_ptr<Wire>> open(const WireJob& job, const std::string& devices);
+
+  /// Registers a device's memory with the first port that a wire would use, and forgets it again. Errors: unsupported
+  /// (no library, no port, or what Wire::expose_device() says), system.
+  static Status try_device_memory(std::byte* base, std::size_t bytes, const Dmabuf& memory);
 
   /// What there is: "rxe0:1 (RoCE, active, 10.9.0.1)". Errors: unsupported, where there is no port or no library.
   static Result<std::string> devices();

@@ -275,7 +275,7 @@ std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
 }
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
-  if (far_ != nullptr) TUTTI_TRY(announce_far(prepared));
+  if (far_ != nullptr) TUTTI_TRY(announce_far(prepared.peers));
   TUTTI_TRY(gate(prepared));
   place(prepared);
   std::vector<std::byte*>& bases = bases_of(prepared);

@@ -77,6 +77,18 @@ class HostExecutor {
   /// A call that has no plan, among several hosts: tells all far ranks of it, and waits until they have told too. No
   /// rank runs ahead then, so each finds the others' records where it looks for them. After enter().
   Status meet_far();
+  /// From memory that the wire has exposed into such of a far rank: at `at` in its region.
+  struct FarMove {
+    int peer = -1;
+    transport::Region to = 0;
+    std::size_t at = 0;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// A call between memory that is no window (a GPU's), which no plan carries out: each of `peers`, far ranks that name
+  /// this one likewise, is put to when it has entered the call. Then all of theirs has come, and the own has been read.
+  /// After enter().
+  Status move_far(std::span<const int> peers, std::span<const FarMove> moves);
   /// After a failure, before leave(): what is still being sent is given a moment.
   void drop_far() {
     if (far_puts_) far_puts_->drop();
@@ -145,8 +157,8 @@ class HostExecutor {
   Status look_for_intruders();
   /// Tells a far rank of the call, with what goes to it next.
   Status announce_far(int peer);
-  /// Tells those that must know.
-  Status announce_far(const Prepared& prepared);
+  /// Tells those that must know: the neighbours of this call, some of which may be near, and the last one's.
+  Status announce_far(std::span<const int> neighbours);
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
   std::vector<std::byte*>& bases_of(const Prepared& prepared);

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/even_share.h"
 #include "collectives/executor/host/executor.h"
 #include "collectives/reduce/reduce.h"
 
@@ -36,18 +37,16 @@ Status HostExecutor::announce_far(int peer) {
   return told.ok() ? told : waiter_.lost(peer, told);
 }
 
-Status HostExecutor::announce_far(const Prepared& prepared) {
-  const auto told = [](const std::vector<int>& ranks, int rank) {
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-  };
-  for (const int peer : prepared.peers) {
+Status HostExecutor::announce_far(std::span<const int> neighbours) {
+  for (const int peer : neighbours) {
     if (far_->far(peer)) TUTTI_TRY(announce_far(peer));
   }
   for (const int peer : far_neighbours_) {
-    if (!told(prepared.peers, peer)) TUTTI_TRY(announce_far(peer));
+    const bool told = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
+    if (!told) TUTTI_TRY(announce_far(peer));
   }
   far_neighbours_.clear();
-  std::copy_if(prepared.peers.begin(), prepared.peers.end(), std::back_inserter(far_neighbours_),
+  std::copy_if(neighbours.begin(), neighbours.end(), std::back_inserter(far_neighbours_),
                [this](int peer) { return far_->far(peer); });
   return {};
 }
@@ -87,6 +86,32 @@ Status HostExecutor::meet_far() {
     if (far_->far(peer)) TUTTI_TRY(see_entered_far(peer, sequence_));
   }
   return {};
+}
+
+// What is put to a rank in a lane comes before the signal in that lane; so each lane, which may be a rail, has its part
+// and its signal.
+Status HostExecutor::move_far(std::span<const int> peers, std::span<const FarMove> moves) {
+  TUTTI_TRY(announce_far(peers));
+  for (const int peer : peers) TUTTI_TRY(see_entered_far(peer, sequence_));
+  const int lanes = sizes_.lanes;
+  for (const FarMove& move : moves) {
+    const std::size_t lines = largest_share(move.bytes, transport::kCacheLine);
+    for (int lane = 0; lane < lanes; ++lane) {
+      const Share share = even_share(lines, static_cast<std::size_t>(lanes), static_cast<std::size_t>(lane));
+      const std::size_t begin = share.offset * transport::kCacheLine;
+      const std::size_t end = std::min(begin + share.size * transport::kCacheLine, move.bytes);
+      if (begin >= end) continue;
+      TUTTI_TRY(far_puts_->put(move.peer, lane, move.to, move.at + begin, move.from + begin, end - begin));
+    }
+    counters_.bytes += move.bytes;
+  }
+  for (const int peer : peers) {
+    for (int lane = 0; lane < lanes; ++lane) TUTTI_TRY(signal_far(peer, lane, 0));
+  }
+  for (const int peer : peers) {
+    for (int lane = 0; lane < lanes; ++lane) TUTTI_TRY(wait(peer, lane, 0, true).status());
+  }
+  return far_puts_->finish();
 }
 
 Status HostExecutor::signal_far(int peer, int lane, int channel) {

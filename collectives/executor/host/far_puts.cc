@@ -15,6 +15,17 @@ constexpr std::int64_t kDropNs = 500'000'000;
 Status FarPuts::put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed) {
   transport::Ticket ticket = 0;
   const Status status = links_.put(peer, lane, to, from, bytes, ticket);
+  return keep(status, ticket, peer, from, bytes, fixed);
+}
+
+Status FarPuts::put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes) {
+  transport::Ticket ticket = 0;
+  const Status status = links_.wire().put(links_.member(peer), lane, to, at, from, bytes, ticket);
+  return keep(status, ticket, peer, from, bytes, true);
+}
+
+Status FarPuts::keep(const Status& status, transport::Ticket ticket, int peer, const void* from, std::size_t bytes,
+                     bool fixed) {
   if (!status.ok()) return waiter_.lost(peer, status);
   const auto* begin = static_cast<const std::byte*>(from);
   if (ticket != 0) pending_.push_back({ticket, peer, begin, begin + bytes, fixed});

@@ -24,6 +24,8 @@ class FarPuts {
 
   /// `fixed`: nobody writes the source before finish().
   Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);
+  /// To memory of the peer that is no window; nobody writes the source before finish().
+  Status put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes);
   Status before_write(const void* begin, std::size_t bytes);
   Status before_signal(int peer);
   /// Sends what was held back too, and stays until it has left.
@@ -39,6 +41,8 @@ class FarPuts {
     const std::byte* end = nullptr;
     bool fixed = false;
   };
+  Status keep(const Status& status, transport::Ticket ticket, int peer, const void* from, std::size_t bytes,
+              bool fixed);
   template <class Matters>
   Status settle(Matters&& matters);
 
