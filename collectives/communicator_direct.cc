@@ -43,9 +43,10 @@ bool TuttiCommunicator::each_on_its_host() const {
 Result<std::string> TuttiCommunicator::expose_direct() {
   // A grid's windows may have taken all that is left of the limit.
   if (grid_open_ == Opened::yes && options_.memory_limit != 0) return unsupported("memory_limit is set");
+  transport::Wire& wire = transport_->far_links()->wire();
+  if (!wire.info().to_devices) return unsupported(wire.info().name + " has no way to a device's memory");
   TUTTI_ASSIGN(const Staging::Direct direct, staging_->open_direct());
-  TUTTI_ASSIGN(const std::string key,
-               transport_->far_links()->wire().expose_device(direct.base, direct.bytes, direct.memory));
+  TUTTI_ASSIGN(const std::string key, wire.expose_device(direct.base, direct.bytes, direct.memory));
   direct_base_ = direct.base;
   direct_bytes_ = direct.bytes;
   return key;

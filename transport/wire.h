@@ -68,9 +68,10 @@ struct WireInfo {
   std::string name;     // "tcp", "verbs", "ucx"
   std::string devices;  // what it goes by, for people: "eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
   int rails = 1;        // lane k goes by rail k % rails
-  std::size_t copied = 0;  // puts of so many bytes are settled at once
-  double alpha_us = 0;     // latency of a signal
-  double gb_per_s = 0;     // of all rails together
+  std::size_t copied = 0;   // puts of so many bytes are settled at once
+  double alpha_us = 0;      // latency of a signal
+  double gb_per_s = 0;      // of all rails together
+  bool to_devices = false;  // expose_device() is worth trying
 };
 
 class Wire {

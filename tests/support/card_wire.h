@@ -18,7 +18,7 @@ class CardWire final : public LocalWire {
   static Result<std::unique_ptr<Wire>> open(const transport::WireJob& job) {
     return std::unique_ptr<Wire>(std::make_unique<CardWire>(job));
   }
-  explicit CardWire(const transport::WireJob& job) : LocalWire(job) {}
+  explicit CardWire(const transport::WireJob& job) : LocalWire(job) { info_.to_devices = true; }
   ~CardWire() override {
     for (const auto& [base, exposed] : exposed_) ::munmap(exposed.alias, exposed.bytes);
   }

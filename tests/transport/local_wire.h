@@ -19,7 +19,7 @@ class LocalWire : public transport::Wire {
  public:
   explicit LocalWire(const transport::WireJob& job)
       : job_(job), address_(std::to_string(::getpid())), broken_(job.hosts.size()) {
-    info_ = {"local", "memory", 1, SIZE_MAX, 1, 1};
+    info_ = {.name = "local", .devices = "memory", .copied = SIZE_MAX, .alpha_us = 1, .gb_per_s = 1};
   }
 
   /// Ok where the kernel lets this process write its own memory so; a sandbox may not.
@@ -72,6 +72,9 @@ class LocalWire : public transport::Wire {
     return broken_[static_cast<std::size_t>(member)];
   }
 
+ protected:
+  transport::WireInfo info_;
+
  private:
   static int write(int pid, const void* from, std::size_t bytes, void* to) {
     const iovec source{const_cast<void*>(from), bytes};
@@ -89,7 +92,6 @@ class LocalWire : public transport::Wire {
   }
 
   const transport::WireJob job_;
-  transport::WireInfo info_;
   std::string address_;
   std::mutex mutex_;
   std::vector<int> pids_;

@@ -36,6 +36,7 @@ Status RcWire::start(const std::string& devices) {
   info_.name = "verbs";
   info_.alpha_us = 2;
   info_.copied = Link::kMostInline;
+  info_.to_devices = verbs_.ibv_reg_dmabuf_mr_ != nullptr;
   for (const RailChoice& choice : choices) {
     TUTTI_ASSIGN(std::unique_ptr<Rail> rail, Rail::open(verbs_, ports[choice.port], choice.gid, linked));
     info_.devices += (rails_.empty() ? "" : ", ") + rail->text();
