@@ -10,7 +10,7 @@ function(tutti_network room module without)
     target_include_directories(room_transport_${room} PRIVATE ${${NAME}_INCLUDE_DIRS})
     tutti_feature(${room} on "${${NAME}_MODULE_NAME} ${${NAME}_VERSION}, looked for at run time")
   else()
-    tutti_feature(${room} off "${module} not found; ${without}")
+    tutti_feature(${room} off "${module} not found, ${without}")
   endif()
 endfunction()
 
