@@ -36,8 +36,7 @@ constexpr int kConnectMs = 5000;  // the peer's kernel answers, whatever the pee
 // MiB took 3.3 to 4.0 ms between two namespaces, with it 2.2 to 2.5.
 constexpr std::uint32_t kNearUs = 100;
 constexpr int kNearBuffer = 128 << 10;
-constexpr std::size_t kFew = 4;      // so many connections are asked one by one
-constexpr unsigned kLookEvery = 64;  // moves, for connections that are made
+constexpr unsigned kLookEvery = 64;  // moves, for new connections beside a single one
 constexpr std::uint64_t kListener = ~std::uint64_t{0};
 constexpr std::uint64_t kVisitor = std::uint64_t{1} << 32;  // and its descriptor; else a member
 
@@ -445,9 +444,9 @@ bool Links::move(bool thorough) {
   for (std::size_t i = open_.size(); i-- > 0;) {
     if (open_[i]->pushed) moved |= send(*open_[i]);
   }
-  const bool few = open_.size() <= kFew;
-  for (std::size_t i = few ? open_.size() : 0; i-- > 0;) moved |= receive(*open_[i]);
-  if (thorough || !few || unfinished_ > 0 || !visitors_.empty() || ++moves_ % kLookEvery == 0) moved |= look();
+  const bool single = open_.size() == 1;
+  if (single) moved |= receive(*open_[0]);
+  if (thorough || !single || unfinished_ > 0 || !visitors_.empty() || ++moves_ % kLookEvery == 0) moved |= look();
   bell_.moved(moved);
   return moved;
 }

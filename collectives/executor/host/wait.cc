@@ -110,7 +110,12 @@ void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
       }
     }
   }
-  if (!far_->progress() && most.count() > 0) far_->doze(most);
+  if (far_->progress()) return;
+  if (most.count() > 0) {
+    far_->doze(most);
+  } else {
+    sched_yield();  // hosts may share cores, as containers do
+  }
 }
 
 Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {

@@ -74,7 +74,8 @@ class Waiter {
   void set_background(bool background) {
     background_ = background;
     crowded_ = background ? options_.crowded_background : options_.crowded;
-    quick_spins_ = crowded_ ? 20 : 2000;
+    // A look at the network is a call of the kernel, as dear as a hundred at memory.
+    quick_spins_ = crowded_ || far_ != nullptr ? 20 : 2000;
   }
 
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
