@@ -15,6 +15,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
@@ -36,7 +37,8 @@ constexpr int kConnectMs = 5000;  // the peer's kernel answers, whatever the pee
 // MiB took 3.3 to 4.0 ms between two namespaces, with it 2.2 to 2.5.
 constexpr std::uint32_t kNearUs = 100;
 constexpr int kNearBuffer = 128 << 10;
-constexpr unsigned kLookEvery = 64;  // moves, for new connections beside a single one
+constexpr unsigned kLookEvery = 64;                // moves, for new connections beside a single one
+constexpr std::int64_t kHelloNs = 10'000'000'000;  // who connects says by then who it is, if others come after it
 constexpr std::uint64_t kListener = ~std::uint64_t{0};
 constexpr std::uint64_t kVisitor = std::uint64_t{1} << 32;  // and its descriptor; else a member
 
@@ -232,11 +234,13 @@ void Links::establish(Link& link) {
 
 bool Links::accept_visitors() {
   bool any = false;
+  const std::int64_t now = now_ns();
+  std::erase_if(visitors_, [now](const Visitor& visitor) { return now - visitor.since_ns > kHelloNs; });
   for (int error = 0;; any = true) {
     Fd fd = listener_->accept(error);
     if (!fd) return any;
     watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()));
-    visitors_.push_back({bootstrap::ParentOnlyFd(std::move(fd)), {}, 0});
+    visitors_.push_back({bootstrap::ParentOnlyFd(std::move(fd)), {}, 0, now});
   }
 }
 
@@ -446,7 +450,7 @@ bool Links::move(bool thorough) {
   }
   const bool single = open_.size() == 1;
   if (single) moved |= receive(*open_[0]);
-  if (thorough || !single || unfinished_ > 0 || !visitors_.empty() || ++moves_ % kLookEvery == 0) moved |= look();
+  if (thorough || !single || unfinished_ > 0 || ++moves_ % kLookEvery == 0) moved |= look();
   bell_.moved(moved);
   return moved;
 }

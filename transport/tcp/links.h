@@ -74,6 +74,7 @@ class Links final : public transport::Wire {
     bootstrap::ParentOnlyFd fd;
     Hello hello;
     std::size_t come = 0;  // of it
+    std::int64_t since_ns = 0;
   };
 
   explicit Links(const WireJob& job) : job_(job) {}
