@@ -11,7 +11,8 @@ namespace tutti {
 /// The one that TUTTI_NETWORK names; for "auto" the first of those below that can be had on this host. Errors:
 /// unsupported, saying for each why it cannot be had.
 ///   verbs   libibverbs: InfiniBand and RoCE, directly
-///   ucx     Debian's libucx: TCP, shared memory, InfiniBand, whatever it finds
+///   tcp     sockets, which there are everywhere
+///   ucx     libucx: TCP, InfiniBand, whatever it finds; so only where it is asked for
 Result<std::unique_ptr<transport::Wire>> open_wire(const transport::WireJob& job);
 
 /// Whether a network's card of this machine can read and write memory of GPU `device` (GPUDirect): tries it with a
