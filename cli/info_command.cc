@@ -18,6 +18,7 @@
 #include "topology/text.h"
 #include "transport/bootstrap/interfaces.h"
 #include "transport/shm/arena.h"
+#include "transport/verbs/verbs.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::cli {
@@ -70,6 +71,23 @@ Json network_json() {
     json["chosen_by"] = own.value().why;
   }
   json["interfaces"] = all.ok() ? bootstrap::describe_addresses(all.value()) : all.status().message();
+  return json;
+}
+
+/// What data goes by between hosts: each network, tried.
+Json networks_json(const Json& address) {
+  Json json;
+  for (const TriedWire& tried : try_wires(address.value("address", ""))) {
+    Json& one = json[tried.name] = {{"available", tried.status.ok()}};
+    if (tried.status.ok()) {
+      one["devices"] = tried.info.devices;
+      one["gb_per_s"] = tried.info.gb_per_s;
+    } else {
+      one["why_not"] = tried.status.message();
+    }
+  }
+  const Result<std::string> ports = transport::VerbsWire::devices();
+  if (ports.ok()) json["verbs"]["ports"] = ports.value();
   return json;
 }
 
@@ -128,6 +146,7 @@ Json all_json(const topology::Topology& topology) {
   json["transports"]["inproc"] = {{"available", true}};
   json["transports"]["shm"] = shm_json();
   json["network"] = network_json();
+  json["networks"] = networks_json(json["network"]);
   for (const char* name : {"openmpi", "mpich", "gloo"}) json["baselines"][name] = baseline_is_installed(name);
   json["memory"] = memory_json();
   json["gpus"] = gpus_json();
@@ -191,6 +210,14 @@ void print_text(const Json& all, const topology::Topology& topology) {
     fmt::print("\naddress that other hosts are told: none ({})\n", network["why_not"].get<std::string>());
   }
   fmt::print("  interfaces: {}\n", network["interfaces"].get<std::string>());
+  fmt::print("\nnetworks between hosts (TUTTI_NETWORK={})\n", options::text(Option::network));
+  for (const auto& [name, one] : all["networks"].items()) {
+    const bool on = one["available"].get<bool>();
+    fmt::print(
+        "  {}: {}\n", name,
+        on ? "on, over " + one["devices"].get<std::string>() : "off (" + one["why_not"].get<std::string>() + ")");
+    if (one.contains("ports")) fmt::print("    ports: {}\n", one["ports"].get<std::string>());
+  }
   fmt::print("\nbaselines\n");
   for (const auto& [name, found] : all["baselines"].items()) {
     fmt::print("  {}: {}\n", name, found.get<bool>() ? "found" : "not found");

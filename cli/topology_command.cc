@@ -97,7 +97,7 @@ void print_orders(const Graph& graph) {
                fmt::join(ring.order, " "));
   }
   if (graph.rails() > 1) {
-    fmt::print("rails of the first {} lanes of each rank of host 0\n", graph.rails());
+    fmt::print("rails of host 0 by rank, the nearest first\n");
     for (int rank = 0; rank < graph.ranks(); ++rank) {
       if (graph.host_of(rank) != 0) continue;
       fmt::print("  rank {}: {}\n", rank, fmt::join(topology::rails_of_lanes(graph, rank, graph.rails()), " "));

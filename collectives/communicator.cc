@@ -34,14 +34,18 @@ constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
 // Between hosts a round takes two latencies of the network, so it should move much more than fits into a cache.
 constexpr std::size_t kFarScratch = 4;
 constexpr std::size_t kFarSlice = std::size_t{512} << 10;
+// And a message of some KiB, which would wait for its receiver to have come to the call before, goes with its signal.
+constexpr int kMostRanksFarExpress = 8;
+constexpr std::size_t kFarExpressLines = 65;  // 4 KiB, and the signal
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
 constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
 constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
 
-executor::WaitOptions wait_options(const Options& options, const Fabric& fabric) {
+executor::WaitOptions wait_options(const Options& options, Fabric& fabric, std::uint64_t scope) {
   executor::WaitOptions wait;
   wait.timeout = options.timeout;
   wait.interrupted = options.interrupted;
+  wait.ask = [&fabric, scope] { fabric.ask(scope); };
   wait.spin = options::duration(Option::spin);
   wait.crowded = fabric.local_members() > fabric.local_cpus();
   wait.crowded_background = 2 * fabric.local_members() > fabric.local_cpus();
@@ -98,8 +102,9 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
   sizes.mailbox = std::clamp(std::bit_floor(kMailboxes / static_cast<std::size_t>(ranks)), kLeastMailbox, kMostMailbox);
   std::size_t scratch = std::max(static_cast<std::size_t>(options::bytes(Option::scratch)), kLeastScratch);
   if (far) scratch *= kFarScratch;
+  if (far && ranks <= kMostRanksFarExpress) sizes.express_lines = kFarExpressLines;
   std::size_t taken = 0;
-  for (;; scratch /= 2, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
+  for (;; scratch /= 2, sizes.express_lines = 0, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = far ? transport::kCacheLine : sizes.scratch_half;  // nobody reads it across hosts
     taken = (far ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::HostExecutor::kBounceBytes;
@@ -161,7 +166,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       board_(*transport_->window(rank).board),
       health_(shared_board(*transport_)),
       waiter_(
-          *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_)),
+          *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_, scope)),
       executor_(*transport_, waiter_, health_, rank),
       transfers_(*transport_, waiter_, health_, rank, streaming_above_, room_for_messages(*transport_, options)),
       planner_(std::move(planner)) {
@@ -169,14 +174,14 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
                    [far = transport_->far_links()](Code code, const std::string& message) {
                      if (far != nullptr) far->tell(code, message);
                    });
-  fabric_->subscribe(scope_, members_, [this](int member, Code code, const std::string& message) {
-    const auto found = std::find(members_.begin(), members_.end(), member);
-    if (code == Code::peer_died && found != members_.end()) {
-      health_.fail_quietly(code, waiter_.death_text(static_cast<int>(found - members_.begin())));
-    } else {
-      health_.fail_quietly(code, message);
-    }
-  });
+  const auto on_failure = [this](int member, Code code, const std::string& message) {
+    const int rank = rank_of(member);
+    health_.fail_quietly(code, code == Code::peer_died && rank >= 0 ? waiter_.death_text(rank) : message);
+  };
+  const auto on_answer = [this](int member, std::uint64_t standing) {
+    if (const int rank = rank_of(member); rank >= 0) waiter_.answered(rank, standing);
+  };
+  fabric_->subscribe(scope_, members_, on_failure, {[this] { return waiter_.standing(); }, on_answer});
   if (const std::string& path = options::text(Option::trace); !path.empty()) {
     const executor::FileOwner owner = file_owner();
     trace_ = std::make_unique<executor::StepTrace>(executor::rank_path(path, owner), owner);
@@ -194,6 +199,11 @@ TuttiCommunicator::~TuttiCommunicator() {
   flight_recorder::delist(this);
   fabric_->unsubscribe(scope_);
   transport_->window(rank_).board->pulse.departed.store(1, std::memory_order_release);
+}
+
+int TuttiCommunicator::rank_of(int member) const {
+  const auto found = std::find(members_.begin(), members_.end(), member);
+  return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
 }
 
 std::string TuttiCommunicator::who(int rank) const {

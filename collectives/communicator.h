@@ -95,6 +95,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
                     const Options& options, std::unique_ptr<transport::Transport> transport,
                     std::unique_ptr<planner::Planner> planner);
 
+  /// Its rank here, or -1.
+  int rank_of(int member) const;
   std::string who(int rank) const;
   /// Names the `number`-th split's or shrink's communicator: colors of splits are not negative, those of shrinks are.
   std::uint64_t scope_of_child(std::uint64_t number, int color) const;

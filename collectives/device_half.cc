@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "collectives/device_meeting.h"
@@ -25,7 +27,14 @@ using transport::CudaIpc;
 
 class CudaHalf final : public DeviceHalf {
  public:
-  explicit CudaHalf(Config config) : meeting_(std::move(config)) {}
+  explicit CudaHalf(Config config)
+      : owned_meeting_(std::make_unique<DeviceMeeting>(std::move(config))), meeting_(*owned_meeting_) {}
+  ~CudaHalf() override {
+    if (watch_ == nullptr || watch_->wait_until_idle()) return;
+    // A kernel still runs, or stands behind other work: what it may touch (windows, programs, itself) stays for good.
+    watch_.reset();
+    keep_for_good(std::move(owned_meeting_), std::move(executor_));
+  }
 
   Status set_up() {
     TUTTI_TRY(meeting_.hold());
@@ -53,15 +62,16 @@ class CudaHalf final : public DeviceHalf {
                                 {requests[i].identity, launches[i].fingerprint, ready[i]->algorithm,
                                  elements_of(call, size()) * size_of(call.type)});
     }
-    TUTTI_TRY(executor_->launch(launches, stream));
-    calls_ += requests.size();
+    const Status put = executor_->launch(launches, stream);
+    if (put.ok()) calls_ += requests.size();
+    watch_->wake(calls_);
+    TUTTI_TRY(put);
     explanations_.resize(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
       explanations_[i] = ready[i]->explanation;
       if (requests.size() > 1)
         explanations_[i].reason += fmt::format("; call {} of a group of {}", i + 1, ready.size());
     }
-    watch_->wake(calls_);
     return {};
   }
 
@@ -70,9 +80,9 @@ class CudaHalf final : public DeviceHalf {
     const auto stream = static_cast<CUstream>(transfers.front().stream);
     TUTTI_TRY(check_stream(stream));
     TUTTI_ASSIGN(const DevicePrograms::Program list, programs_->mail(transfers));
-    TUTTI_TRY(executor_->carry(list, stream));
+    const Status put = executor_->carry(list, stream);
     watch_->wake(calls_);
-    return {};
+    return put;
   }
 
   int device() const override { return meeting_.config().device; }
@@ -145,8 +155,20 @@ class CudaHalf final : public DeviceHalf {
     return meeting_.links().handle_of(pointer, bytes);
   }
 
+  static void keep_for_good(std::unique_ptr<DeviceMeeting> meeting, std::unique_ptr<DeviceExecutor> executor) {
+    struct Kept {
+      std::mutex mutex;
+      std::vector<std::pair<std::unique_ptr<DeviceMeeting>, std::unique_ptr<DeviceExecutor>>> halves;
+    };
+    static Kept& all = *new Kept;  // never destroyed
+    const std::lock_guard lock(all.mutex);
+    meeting->part();
+    all.halves.emplace_back(std::move(meeting), std::move(executor));
+  }
+
   // In this order: what comes later uses what comes before.
-  DeviceMeeting meeting_;
+  std::unique_ptr<DeviceMeeting> owned_meeting_;
+  DeviceMeeting& meeting_;
   std::unique_ptr<DeviceExecutor> executor_;
   std::unique_ptr<DevicePrograms> programs_;
   std::unique_ptr<DeviceStreams> streams_;

@@ -14,6 +14,7 @@
 #include <random>
 
 #include "base/options.h"
+#include "collectives/executor/cuda/loaded_kernels.h"
 #include "device/driver.h"
 #include "transport/shm/arena.h"
 
@@ -74,8 +75,12 @@ class DeviceMeeting::Living {
 };
 
 DeviceMeeting::~DeviceMeeting() {
-  if (living_) living_->part();
+  part();
   links_.reset();
+}
+
+void DeviceMeeting::part() {
+  if (living_) living_->part();
 }
 
 Status DeviceMeeting::hold() {
@@ -95,6 +100,7 @@ Status DeviceMeeting::look() {
     TUTTI_ASSIGN(const int current, device::current_device());
     config_.device = std::max(current, 0);
   }
+  TUTTI_ASSIGN(kernels_, executor::cuda::Kernels::get(config_.device));
   TUTTI_ASSIGN(const CUuuid uuid, device::uuid_of(config_.device));
   static_assert(sizeof(uuid.bytes) == sizeof(greeting_.gpu));
   std::memcpy(greeting_.gpu, uuid.bytes, sizeof(greeting_.gpu));
@@ -160,8 +166,13 @@ Status DeviceMeeting::plan_blocks(const std::vector<Greeting>& all) {
     return unsupported("processes of a host share a GPU, where kernels cannot wait for each other");
   }
   if (form_ == Form::cut) {
-    TUTTI_ASSIGN(const int capacity, BlockBudget::capacity(config_.device));
-    blocks_ = std::max(1, capacity / 2);
+    TUTTI_ASSIGN(const int waits, device::attribute(config_.device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
+    if (waits == 0) {
+      return unsupported(device::name_of(config_.device) +
+                         " has no streams that wait for values, which processes that share a GPU need; expected a GPU "
+                         "for each process");
+    }
+    blocks_ = std::max(1, kernels_->capacity() / 2);
   } else if (leader == config_.rank) {
     // Kernels of the job's other processes may be beside these, of communicators that this rank knows nothing of.
     const int processes = greeting_.side_by_side != 0 ? config_.processes_of_gpu : 1;

@@ -26,6 +26,8 @@ class DeviceMeeting {
   explicit DeviceMeeting(DeviceHalf::Config config) : config_(std::move(config)) {}
   /// Lets go of the windows. REQUIRES: no kernel uses them.
   ~DeviceMeeting();
+  /// The communicator is no more: what config() names is asked no longer.
+  void part();
   DeviceMeeting(const DeviceMeeting&) = delete;
   DeviceMeeting& operator=(const DeviceMeeting&) = delete;
 
@@ -55,6 +57,7 @@ class DeviceMeeting {
   transport::CudaIpc::Config links_config(const std::vector<Greeting>& all);
 
   DeviceHalf::Config config_;
+  std::shared_ptr<const executor::cuda::Kernels> kernels_;  // once for all that asks about them, and the executor
   Greeting greeting_;
   std::shared_ptr<std::byte> notes_;
   executor::cuda::Form form_ = executor::cuda::Form::waiting;

@@ -19,6 +19,7 @@ using executor::cuda::Form;
 namespace {
 
 constexpr auto kWatchEvery = std::chrono::milliseconds(1);
+constexpr std::int64_t kEndsWithinNs = 1'000'000'000;  // a kernel that runs, once its communicator has failed
 
 std::string text_of(const transport::DeviceCall& call) {
   const auto words = std::bit_cast<transport::CallWords>(call.what);
@@ -45,11 +46,19 @@ DeviceWatch::DeviceWatch(const DeviceHalf::Config& config, DeviceExecutor& execu
       timeout_ns_(std::chrono::nanoseconds(config.options.timeout).count()),
       thread_([this] { run(); }) {}
 
-DeviceWatch::~DeviceWatch() {
+bool DeviceWatch::wait_until_idle() const {
   const std::int64_t since = now_ns();
-  while (!executor_.idle() && now_ns() - since < timeout_ns_.load()) {
+  std::int64_t failed_ns = 0;  // when that was first seen
+  while (!executor_.idle()) {
+    const std::int64_t now = now_ns();
+    if (failed_ns == 0 && health_.failed()) failed_ns = now;
+    if (now - since > timeout_ns_.load() || (failed_ns != 0 && now - failed_ns > kEndsWithinNs)) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+  return true;
+}
+
+DeviceWatch::~DeviceWatch() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;

@@ -21,7 +21,6 @@ class DeviceWatch {
  public:
   /// `executor` and what `config` names outlive it.
   DeviceWatch(const DeviceHalf::Config& config, executor::cuda::DeviceExecutor& executor);
-  /// Waits until what was started is done, for as long as a wait may last.
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
@@ -29,6 +28,9 @@ class DeviceWatch {
   /// Something is in a stream: in all so many collectives by now.
   void wake(std::uint64_t calls);
   void set_timeout(std::int64_t ns) { timeout_ns_.store(ns); }
+  /// Waits until what was started is done, for as long as a wait may last; after a failure, for the second in which
+  /// kernels end that run. False: something still runs, or stands behind other work of the caller's stream.
+  bool wait_until_idle() const;
 
  private:
   void run();

@@ -30,6 +30,12 @@ using Exchange = std::function<Result<Words>(const Words& mine)>;
 /// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
 using OnFailure = std::function<void(int member, Code code, const std::string& message)>;
 
+/// Where a rank stands in a communicator, as a word of Waiter::standing(). Any thread.
+struct Whereabouts {
+  std::function<std::uint64_t()> own;                          // this one's, for a member that asks
+  std::function<void(int member, std::uint64_t standing)> of;  // a member has answered
+};
+
 class Fabric {
  public:
   /// What a rank that cannot go on gives to the exchange in place of its window: its first word.
@@ -49,12 +55,19 @@ class Fabric {
                                                                 const transport::WindowSizes& sizes,
                                                                 const Exchange& exchange) = 0;
 
-  /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure.
-  virtual void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) = 0;
+  /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure; questions
+  /// and answers of others to `whereabouts`.
+  virtual void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure,
+                         Whereabouts whereabouts) = 0;
   virtual void unsubscribe(std::uint64_t scope) = 0;
   /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. True: this
   /// rank will hear too, through on_failure, which failure the meeting place was told of first. Never blocks.
   virtual bool tell(std::uint64_t scope, Code code, const std::string& message) = 0;
+
+  /// Asks the members of `scope` that do not share memory with this one where they stand. Answers come a moment later,
+  /// of those whose processes run, whatever they are doing; where the meeting place is gone there are none. Never
+  /// blocks.
+  virtual void ask(std::uint64_t /*scope*/) {}
 
   /// An exchange of those of `members` that are left, for communicators that span hosts: their words, by place in
   /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by

@@ -23,7 +23,7 @@ class InprocFabric final : public Fabric {
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
   // Threads of one process do not die alone, and all share memory: there is nobody to hear from or to tell.
-  void subscribe(std::uint64_t, std::vector<int>, OnFailure) override {}
+  void subscribe(std::uint64_t, std::vector<int>, OnFailure, Whereabouts) override {}
   void unsubscribe(std::uint64_t) override {}
   bool tell(std::uint64_t, Code, const std::string&) override { return false; }
   std::vector<int> host_of_member() const override;  // all on this one

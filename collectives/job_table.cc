@@ -9,10 +9,6 @@ namespace tutti {
 
 namespace {
 
-// The first letter of what rank 0 says.
-constexpr char kFailed = '!';
-constexpr char kFound = ' ';
-
 std::string found_here(const transport::WireInfo& wire) {
   const Result<topology::Host> host = topology::discover_host();
   if (!host.ok()) return kFailed + host.status().message();

@@ -11,6 +11,11 @@
 
 namespace tutti {
 
+/// The first letter of what a rank tells the others while they make a job: what it has found, or why it has failed.
+/// Nothing at all: it was not to look.
+inline constexpr char kFound = ' ';
+inline constexpr char kFailed = '!';
+
 /// What the latency of a signal, as the wire tells it, takes of the core at either end, for want of a measurement: a
 /// third each. The rest is the way.
 inline double share_of_ends(const transport::WireInfo& wire) { return wire.alpha_us / 3; }

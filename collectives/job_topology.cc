@@ -17,15 +17,15 @@ namespace tutti {
 
 namespace {
 
-// What the first rank of a host says: a line with the figures of its links to other hosts and words that name its NICs,
-// and its topology; or why it has none.
-constexpr char kFailed = '!';
-constexpr char kFound = ' ';
+// The first letter of what a rank says whose file has the whole job in it (kFound and kFailed: job_table.h).
+constexpr char kPlaced = '#';
 
 std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
   return bootstrap::name_of(static_cast<int>(rank), bootstrap.roster()[rank]);
 }
 
+/// What the first rank of a host says: a line with the figures of its links to other hosts and words that name its
+/// NICs, and its topology; or why it has none.
 std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
   if (!found.ok()) return kFailed + found.status().message();
@@ -41,7 +41,6 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
   for (std::size_t r = 0; r < parts.size(); ++r) {
     const std::string& part = parts[r];
     if (part.empty()) continue;
-    if (part.front() == kFailed) return Status(Code::system, name_of(bootstrap, r) + ": " + part.substr(1));
     const std::size_t end = std::min(part.find('\n'), part.size() - 1);
     Result<topology::Topology> one = topology::parse(std::string_view(part).substr(end + 1));
     if (!one.ok()) {
@@ -59,6 +58,41 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
   return topology::of_job(found, hosts);
 }
 
+/// Nobody has failed, and a file that says where ranks are has been given to all of them or to none.
+Status check_all(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts) {
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (parts[r].starts_with(kFailed)) return Status(Code::system, name_of(bootstrap, r) + ": " + parts[r].substr(1));
+  }
+  const auto is_placed = [](const std::string& part) { return part.starts_with(kPlaced); };
+  const auto other = std::find_if(parts.begin(), parts.end(),
+                                  [&](const std::string& part) { return is_placed(part) != is_placed(parts[0]); });
+  if (other == parts.end()) return {};
+  const auto rank = static_cast<std::size_t>(other - parts.begin());
+  const bool has = is_placed(*other);
+  return Status(Code::mismatch, fmt::format("{} was {} a TUTTI_TOPOLOGY that says where ranks are, and rank 0 was{}; "
+                                            "expected the same on all ranks",
+                                            name_of(bootstrap, rank), has ? "given" : "not given", has ? " not" : ""));
+}
+
+/// All ranks: what the topology that `rank` has made differs in from that of rank 0. `mine` is empty where there is
+/// none.
+Status differ(bootstrap::Bootstrap& bootstrap, std::size_t rank, const std::string& mine) {
+  const auto own = static_cast<std::size_t>(bootstrap.rank());
+  TUTTI_ASSIGN(const std::vector<std::string> texts, bootstrap.all_gather(own == 0 || own == rank ? mine : ""));
+  for (const std::size_t r : {std::size_t{0}, rank}) {
+    if (texts[r].empty()) {
+      return Status(Code::mismatch, fmt::format("{} has no topology of the job's hosts; its own error says why",
+                                                name_of(bootstrap, r)));
+    }
+  }
+  TUTTI_ASSIGN(const topology::Topology there, topology::parse(texts[rank]));
+  TUTTI_ASSIGN(const topology::Topology first, topology::parse(texts[0]));
+  return Status(Code::mismatch,
+                fmt::format("{} has another topology of the job's hosts than rank 0: {}; expected the same "
+                            "TUTTI_TOPOLOGY, and the same release, on all ranks",
+                            name_of(bootstrap, rank), topology::first_difference(there, first)));
+}
+
 }  // namespace
 
 Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, const std::vector<int>& hosts,
@@ -74,29 +108,35 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
     log::info("TUTTI_TOPOLOGY: {} does not say where ranks are; it is taken for that of each host of the job",
               options::text(Option::topology));
   }
-  // Everybody makes both exchanges, come what may: the others wait for them.
-  TUTTI_ASSIGN(const std::vector<std::string> parts,
-               bootstrap.all_gather(tells && (by_hosts || !job.ok()) ? own_part(wire, bootstrap.roster()[own].interface)
-                                                                     : std::string()));
-  if (by_hosts) job = merged(bootstrap, parts, hosts);
+  // Everybody makes all exchanges, come what may: the others wait for them.
+  std::string part;
+  if (!job.ok()) {
+    part = kFailed + job.status().message();
+  } else if (!by_hosts) {
+    part = kPlaced;
+  } else if (tells) {
+    part = own_part(wire, bootstrap.roster()[own].interface);
+  }
+  TUTTI_ASSIGN(const std::vector<std::string> parts, bootstrap.all_gather(part));
+  const Status all_well = check_all(bootstrap, parts);
+  if (job.ok() && !all_well.ok()) {
+    job = all_well;
+  } else if (by_hosts) {
+    job = merged(bootstrap, parts, hosts);
+  }
   if (job.ok() && job.value().ranks.size() != hosts.size()) {
     job = Status(Code::invalid_argument,
                  fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",
                              options::text(Option::topology), job.value().ranks.size(), hosts.size()));
   }
-  const std::string mine =
-      job.ok() ? fmt::format("{:016x}", std::hash<std::string>{}(topology::print(job.value()))) : std::string();
+  const std::string text = job.ok() ? topology::print(job.value()) : std::string();
+  const std::string mine = job.ok() ? fmt::format("{:016x}", std::hash<std::string>{}(text)) : std::string();
   TUTTI_ASSIGN(const std::vector<std::string> hashes, bootstrap.all_gather(mine));
-  TUTTI_TRY(job.status());
   const auto other =
       std::find_if(hashes.begin(), hashes.end(), [&](const std::string& one) { return one != hashes[0]; });
   if (other == hashes.end()) return job;
-  const auto rank = static_cast<std::size_t>(other - hashes.begin());
-  return Status(Code::mismatch,
-                fmt::format("{} has made another topology of the job's hosts than rank 0 ({} and {}); are all ranks of "
-                            "the same release, with the same TUTTI_TOPOLOGY?",
-                            name_of(bootstrap, rank), hashes[rank].empty() ? "none" : hashes[rank],
-                            hashes[0].empty() ? "none" : hashes[0]));
+  const Status found = differ(bootstrap, static_cast<std::size_t>(other - hashes.begin()), text);
+  return job.ok() ? found : job.status();
 }
 
 }  // namespace tutti

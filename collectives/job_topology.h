@@ -14,7 +14,8 @@ namespace tutti {
 /// A collective call of all ranks of the job. `hosts`: of each rank, numbered from 0 in the order of their first ranks.
 /// With TUTTI_TOPOLOGY, which is for all ranks the same file, that; it must say where as many ranks are, or be of one
 /// host and say nothing of ranks: then every host is such a one.
-/// Errors: mismatch (names the first rank whose topology is not that of rank 0), those of
+/// Errors: mismatch (names the first rank whose topology is not that of rank 0, the first place where they differ and
+/// both values; or who has no file that says where ranks are while others have), those of
 /// topology::topology_of_process() and of the meeting place. A rank whose own discovery fails tells the others, so that
 /// all fail.
 Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, const std::vector<int>& hosts,

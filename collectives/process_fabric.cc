@@ -37,17 +37,13 @@ std::string key_in(const std::uint64_t* words) {
   return {reinterpret_cast<const char*>(words + 2), std::min<std::size_t>(words[1], Wire::kMostKeyBytes)};
 }
 
-// The first letter of what a rank says while the wire is made.
-constexpr char kWell = '+';
-constexpr char kFailed = '-';
-
 /// Everybody's, or the failure of the first rank that has one; so all ranks go on, or fail with one sentence.
 Result<std::vector<std::string>> all_well(bootstrap::Bootstrap& bootstrap, const Status& status,
                                           const std::string& mine) {
   TUTTI_ASSIGN(std::vector<std::string> all,
-               bootstrap.all_gather(status.ok() ? kWell + mine : kFailed + status.message()));
+               bootstrap.all_gather(status.ok() ? kFound + mine : kFailed + status.message()));
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const bool well = !all[r].empty() && all[r].front() == kWell;
+    const bool well = !all[r].empty() && all[r].front() == kFound;
     if (!all[r].empty()) all[r].erase(0, 1);
     if (well) continue;
     return Status(status.ok() ? Code::unsupported : status.code(),
@@ -82,7 +78,8 @@ ProcessFabric::ProcessFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Ar
       arena_(arena),
       acquaintance_(std::move(acquaintance)),
       deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
-  bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); });
+  bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); },
+                    [this](const bootstrap::Standing& standing) { asked_or_answered(standing); });
 }
 
 ProcessFabric::~ProcessFabric() { (void)bootstrap_->leave(); }
@@ -204,6 +201,7 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::far_transport(
   setup.alive = [deaths = deaths_](int member) {
     return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
   };
+  setup.meeting = [this] { return !bootstrap_->has_left(0) && !(*deaths_)[0].load(std::memory_order_acquire); };
   TUTTI_ASSIGN(auto transport, transport::HostsTransport::connect(std::move(setup)));
   return std::unique_ptr<transport::Transport>(std::move(transport));
 }
@@ -226,6 +224,10 @@ int ProcessFabric::local_cpus() const {
 bool ProcessFabric::tell(std::uint64_t scope, Code code, const std::string& message) {
   // Of a death all hear from the meeting place; ranks of this host share the memory in which the failure was claimed.
   return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(scope, code, message).ok();
+}
+
+void ProcessFabric::ask(std::uint64_t scope) {
+  if (wire_ != nullptr) (void)bootstrap_->ask(scope);
 }
 
 Result<std::vector<Words>> ProcessFabric::regroup(std::uint64_t name, std::span<const int> members,
@@ -264,9 +266,11 @@ Result<std::vector<Words>> ProcessFabric::regroup(std::uint64_t name, std::span<
   return words;
 }
 
-void ProcessFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) {
+void ProcessFabric::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure,
+                              Whereabouts whereabouts) {
   const std::lock_guard lock(mutex_);
-  Subscription& subscription = subscriptions_[scope] = {std::move(members), std::move(on_failure)};
+  Subscription& subscription =
+      subscriptions_[scope] = {std::move(members), std::move(on_failure), std::move(whereabouts)};
   for (const bootstrap::Failure& failure : heard_) pass_on(failure, scope, subscription);
 }
 
@@ -282,6 +286,17 @@ void ProcessFabric::heard(const bootstrap::Failure& failure) {
   }
   heard_.push_back(failure);
   for (const auto& [scope, subscription] : subscriptions_) pass_on(failure, scope, subscription);
+}
+
+void ProcessFabric::asked_or_answered(const bootstrap::Standing& standing) {
+  const std::lock_guard lock(mutex_);
+  const auto found = subscriptions_.find(standing.scope);
+  if (found == subscriptions_.end()) return;
+  if (standing.rank < 0) {
+    (void)bootstrap_->answer(standing, found->second.whereabouts.own());
+  } else {
+    found->second.whereabouts.of(standing.rank, standing.word);
+  }
 }
 
 // A death concerns every communicator of that rank, anything else the one that it was told of.

@@ -30,9 +30,10 @@ class ProcessFabric final : public Fabric {
   Result<std::unique_ptr<transport::Transport>> connect(std::span<const int> members, int rank,
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
-  void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure) override;
+  void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure, Whereabouts whereabouts) override;
   void unsubscribe(std::uint64_t scope) override;
   bool tell(std::uint64_t scope, Code code, const std::string& message) override;
+  void ask(std::uint64_t scope) override;
   Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members,
                                      const std::function<std::vector<bool>()>& gone, const Words& mine,
                                      std::chrono::milliseconds limit) override;
@@ -57,10 +58,12 @@ class ProcessFabric final : public Fabric {
                                                               std::unique_ptr<transport::ShmTransport> shared,
                                                               const Words& all);
   void heard(const bootstrap::Failure& failure);
+  void asked_or_answered(const bootstrap::Standing& standing);
 
   struct Subscription {
     std::vector<int> members;
     OnFailure on_failure;
+    Whereabouts whereabouts;
   };
   static void pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to);
 

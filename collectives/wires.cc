@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/options.h"
+#include "collectives/fabric.h"
 #include "collectives/staging.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
@@ -47,6 +48,20 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
   return unsupported(
       fmt::format("no network to the other hosts: {}",
                   reasons.empty() ? "this build has none that TUTTI_NETWORK=" + wish + " allows" : reasons));
+}
+
+std::vector<TriedWire> try_wires(const std::string& own_ip) {
+  WireJob job;
+  job.hosts = {0};
+  job.names = {"rank 0"};
+  job.lanes = kLanes;
+  job.own_ip = own_ip;
+  std::vector<TriedWire> tried;
+  for (const Row& row : kTable) {
+    const Result<std::unique_ptr<Wire>> wire = row.open(job);
+    tried.push_back({row.name, wire.status(), wire.ok() ? wire.value()->info() : transport::WireInfo{}});
+  }
+  return tried;
 }
 
 Status try_gpu_direct(int device) {

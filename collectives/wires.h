@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/wire.h"
@@ -14,6 +16,14 @@ namespace tutti {
 ///   tcp     sockets, which there are everywhere
 ///   ucx     libucx: TCP, InfiniBand, whatever it finds; so only where it is asked for
 Result<std::unique_ptr<transport::Wire>> open_wire(const transport::WireJob& job);
+
+struct TriedWire {
+  std::string name;
+  Status status;             // why it cannot be had here: it is not built in, its library or a device is missing
+  transport::WireInfo info;  // where it can
+};
+/// Opens each of them as a process of a job would whose peers reach it at `own_ip`, and closes it again.
+std::vector<TriedWire> try_wires(const std::string& own_ip);
 
 /// Whether a network's card of this machine can read and write memory of GPU `device` (GPUDirect): tries it with a
 /// little. Errors: unsupported and why not; system.

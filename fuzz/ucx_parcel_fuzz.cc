@@ -43,10 +43,10 @@ void number_all(std::string_view steps) {
     } else if (!inbox.expects(number)) {
       continue;
     } else if (whole && inbox.is_next(number)) {
-      apply({nullptr, number, 0});
+      apply({0, 0, number, 0});
       inbox.passed();
     } else {
-      inbox.wait(number, {{nullptr, number, 0}}, whole);
+      inbox.wait(number, {{0, 0, number, 0}}, whole);
       if (!whole) under_way.push_back(number);
     }
     inbox.drain(apply);

@@ -1,6 +1,6 @@
-// The GPU's limit for the work of a collective, and what a plain host loop takes: see perf/driver/device_limit.h. For
-// each size S: one copy of S bytes on the device, and an all_reduce of S bytes among --ranks (2) by copies and an add
-// kernel. Options: -b -e -f -i --ranks --time -J, as the benchmarks.
+// The GPU's limit for the work of a collective, and what plain host loops take: see perf/driver/device_limit.h. For
+// each size S: one copy of S bytes on the device, and all_reduce, all_gather and reduce_scatter of S bytes among
+// --ranks (2) by copies and an add kernel. Options: -b -e -f -i --ranks --time -J, as the benchmarks.
 #include "perf/driver/device_limit.h"
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@ namespace {
 
 using tutti::perf::DeviceLimit;
 using tutti::perf::Exit;
+using tutti::perf::HostLoop;
 using tutti::perf::Settings;
 
 constexpr double kSeconds = 0.02;  // for a figure, unless --time says more
@@ -24,16 +25,22 @@ int measure(const Settings& settings) {
   const double seconds = settings.row_seconds > 0 ? settings.row_seconds : kSeconds;
   DeviceLimit limit(settings.max_bytes, ranks);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  fmt::print("# {}, {} ranks\n# {:>12s} {:>10s} {:>10s} {:>12s}\n", limit.gpu().name(), ranks, "size", "copy us",
-             "GB/s", "host loop us");
+  fmt::print("# {}, {} ranks; host loops in us\n# {:>12s} {:>10s} {:>10s} {:>14s} {:>14s} {:>14s}\n",
+             limit.gpu().name(), ranks, "size", "copy us", "GB/s", "all_reduce", "all_gather", "reduce_scatter");
   for (const std::size_t bytes : tutti::perf::row_sizes(settings)) {
     if (bytes == 0) continue;
     const double copy = limit.copy_us(bytes, seconds);
-    const double loop = limit.loop_us(bytes, seconds);
     // Read and written.
     const double gb_per_s = 2 * static_cast<double>(bytes) / (copy * 1e3);
-    fmt::print("{:14d} {:10.2f} {:10.1f} {:12.2f}\n", bytes, copy, gb_per_s, loop);
-    rows.push_back({{"size", bytes}, {"copy_us", copy}, {"gb_per_s", gb_per_s}, {"loop_us", loop}});
+    fmt::print("{:14d} {:10.2f} {:10.1f}", bytes, copy, gb_per_s);
+    nlohmann::ordered_json loops = nlohmann::ordered_json::object();
+    for (const HostLoop loop : {HostLoop::all_reduce, HostLoop::all_gather, HostLoop::reduce_scatter}) {
+      const double us = limit.loop_us(loop, bytes, seconds);
+      fmt::print(" {:14.2f}", us);
+      if (us > 0) loops[name_of(loop)] = us;
+    }
+    fmt::print("\n");
+    rows.push_back({{"size", bytes}, {"copy_us", copy}, {"gb_per_s", gb_per_s}, {"loop_us", loops}});
   }
   if (settings.json_file.empty()) return 0;
   std::ofstream file(settings.json_file);

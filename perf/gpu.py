@@ -3,11 +3,14 @@
 
     perf/gpu.py check                # every collective, type and operation on threads and processes, with and without graphs
     perf/gpu.py bench                # tables, plots and the raw JSON in perf/results/<machine>/<date>-<commit>/
+    perf/gpu.py draw --out FOLDER    # the tables and plots again, of what lies there: on any machine
 
 All of it on the GPUs that there are, of which the ranks get one each in turn: with one GPU all share it. Beside the
 collectives stand, measured in the same run: the GPU's own copy (as many bytes read and written as a collective must move
-at least), a plain host loop of copies and an add kernel, and NCCL where it can run: ranks on GPUs of their own, or, from
+at least), plain host loops of copies and an add kernel, and NCCL where it can run: ranks on GPUs of their own, or, from
 NCCL 2.30.3 on, two ranks that share one (NCCL_MULTI_RANK_GPU_ENABLE=1, experimental there). --nccl FOLDER gives a NCCL.
+
+bench ends when its --budget is over, and --resume goes on where it was. It begins with what the goals are about.
 """
 import argparse
 import ctypes
@@ -22,11 +25,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import compare  # noqa: E402
+import gpu_results  # noqa: E402
 import gpu_tables  # noqa: E402
 
 PROGRAMS = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv"]
 MEASURED = ["all_reduce", "all_gather", "reduce_scatter"]
 DEVICE = ["--memory", "device"]
+GOALS = [2, 4]  # numbers of ranks that the goals are about
 NCCL_SHARES_SINCE = (2, 30, 3)
 
 
@@ -54,19 +59,25 @@ def checks():
     return runs
 
 
-def benches(arguments):
-    """(key, program, options), the key being (collective, kind, ranks, graph)."""
+def measurement(arguments, collective, kind, ranks, how, start):
+    """(key, program, options): one program, from 8 B to the largest size by a factor of 2. `start`: the options of its ranks."""
+    # Results are compared where the goals are; check looks at the others.
+    options = [*start, *DEVICE, "-b", "8", "-e", arguments.max, "-f", "2", "-w", "5", "--halves", "out", "-T", "120",
+               "-c", "1" if ranks in GOALS else "0"]
+    # Each launch of the graph has 20 calls.
+    options += ["-G", "5", "-n", "20"] if how == "graph" else ["--time", str(arguments.time), "-n", "5"]
+    return (collective, kind, ranks, how), f"{collective}_perf", options
+
+
+def benches(arguments, gpus):
     runs = []
-    sizes = ["-b", "8", "-e", arguments.max, "-f", "4", *DEVICE, "-w", "5", "--halves", "out", "-T", "120"]
-    for collective in arguments.collectives:
-        for kind, counts in [("threads", arguments.threads), ("processes", arguments.processes)]:
-            for ranks in counts:
-                for graph in [0, 5] if kind == "threads" else [0]:
-                    # Each launch of the graph has 20 calls.
-                    how = ["-G", str(graph), "-n", "20"] if graph else ["--time", str(arguments.time), "-n", "5"]
-                    runs.append(((collective, kind, ranks, "graph" if graph else "launch"), f"{collective}_perf",
-                                 [*placement(kind, ranks), *sizes, *how]))
-    return runs
+    for kind, counts in [("threads", arguments.threads), ("processes", arguments.processes)]:
+        for ranks in counts:
+            # Calls of processes that share a GPU cannot be captured.
+            hows = ["graph", "launch"] if kind == "threads" or ranks <= gpus else ["launch"]
+            runs += [measurement(arguments, collective, kind, ranks, how, placement(kind, ranks))
+                     for collective in arguments.collectives for how in hows]
+    return sorted(runs, key=lambda each: each[0][1] != "threads" or each[0][2] not in GOALS)
 
 
 def nccl_version(folder):
@@ -146,88 +157,99 @@ def folder_name(machine):
 
 def planned(arguments, machine):
     """(key, program, options, environment) of all that is measured, and why NCCL is not (None when it is)."""
-    limits = [(("limit", "device", ranks, ""), "device_limit",
-               ["--ranks", str(ranks), "-b", "8", "-e", arguments.max, "-f", "2", "--time", str(arguments.time)], None)
-              for ranks in sorted({2, 4, *arguments.threads}) if ranks > 1]
+    limits = [(("device", "limit", ranks, "loops"), "device_limit",
+               ["--ranks", str(ranks), "-b", "8", "-e", arguments.max, "-f", "2", "--time", str(arguments.time / 2)], None)
+              for ranks in sorted({*arguments.threads, *arguments.processes}) if ranks > 1]
     # What the goals are about comes first, should the time be over.
-    own = sorted(benches(arguments), key=lambda each: (each[0][1] != "threads", each[0][2]))
-    wanted = [*limits, *((key, program, options, None) for key, program, options in own)]
+    gpus = len(machine["gpus"])
+    wanted = [*limits, *((*each, None) for each in benches(arguments, gpus))]
+    if arguments.no_nccl:
+        return wanted, None
     try:
-        ranks, environment, machine["nccl"] = nccl_runs(arguments, len(machine["gpus"]))
+        ranks, environment, machine["nccl"] = nccl_runs(arguments, gpus)
     except RuntimeError as error:
         return wanted, str(error)
-    sizes = ["-b", "8", "-e", arguments.max, "-f", "4", *DEVICE, "-w", "5", "--halves", "out", "--time", str(arguments.time)]
-    for name in arguments.collectives:
-        options = ["--ranks", str(ranks), "--backend", "nccl", *sizes]
-        wanted.append(((name, "nccl", ranks, "launch"), f"{name}_perf", options, environment))
+    start = ["--ranks", str(ranks), "--backend", "nccl"]
+    wanted += [(*measurement(arguments, name, "nccl", ranks, how, start), environment)
+               for name in arguments.collectives for how in ("graph", "launch")]
     return wanted, None
-
-
-def measured_before(path):
-    """The results in a file of an earlier run; None without one that was written to its end."""
-    try:
-        return json.loads(path.read_text())["results"]
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 def bench(arguments):
     machine = machine_of(arguments)
-    out = arguments.out or HERE / "results" / folder_name(machine)
-    raw = out / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    times, limits, missing = {}, {}, {}
+    results = gpu_results.Results(arguments.out or HERE / "results" / folder_name(machine))
     wanted, why_no_nccl = planned(arguments, machine)
-    for key, program, options, environment in wanted:
-        name = "_".join(str(word) for word in key if word != "")
-        path = raw / f"{name}.json"
-        left = arguments.budget - (time.monotonic() - start) if arguments.budget else arguments.timeout
-        rows = measured_before(path) if arguments.resume else None
-        if rows is None and left <= 0:
-            missing[name] = f"the time given ({arguments.budget} s) was over"
-            continue
-        try:
-            if rows is None:
-                path.unlink(missing_ok=True)
-                run(arguments.bin / program, [*options, "-J", str(path)], min(arguments.timeout, left), environment)
-                rows = json.loads(path.read_text())["results"]
-        except RuntimeError as error:
-            missing[name] = str(error)
-            print(f"{name}: {error}", flush=True)
-            continue
-        if key[0] == "limit":
-            limits[key[2]] = {row["size"]: row for row in rows}
-        else:
-            times[key] = {row["size"]: row["out_of_place"] for row in rows}
-        print(f"{name}: done after {time.monotonic() - start:.0f} s", flush=True)
-    if why_no_nccl:
-        missing["nccl"] = why_no_nccl
-    if not times:
-        print(f"gpu bench: nothing could be measured: {next(iter(missing.values()), 'nothing was asked for')}", file=sys.stderr)
+    try:
+        results.begin(machine, arguments.resume)
+    except RuntimeError as error:
+        print(f"gpu bench: {error}", file=sys.stderr)
         return 1
-    text = gpu_tables.write(machine, times, limits, missing)
-    (out / "results.md").write_text(text)
+    if not arguments.no_nccl:
+        results.machine["nccl"] = machine.get("nccl")
+    start, late = time.monotonic(), 0
+    for key, program, options, environment in wanted:
+        if results.rows(key) is not None:
+            results.miss(key, None)
+            continue
+        left = arguments.budget - (time.monotonic() - start) if arguments.budget else arguments.timeout
+        try:
+            if left <= 0:
+                late += 1
+                raise RuntimeError(f"the time given ({arguments.budget:g} s) was over")
+            path = results.path(key)
+            path.unlink(missing_ok=True)
+            run(arguments.bin / program, [*options, "-J", str(path)], min(arguments.timeout, left), environment)
+            if results.rows(key) is None:
+                raise RuntimeError("it has written no results")
+            results.miss(key, None)
+            print(f"{gpu_results.name_of(key)}: done after {time.monotonic() - start:.0f} s", flush=True)
+        except RuntimeError as error:
+            results.miss(key, str(error))
+            print(f"{gpu_results.name_of(key)}: {error}", flush=True)
+    if not arguments.no_nccl:
+        results.miss(("nccl",), why_no_nccl)
+    if late:
+        print(f"gpu bench: {late} of {len(wanted)} programs are left; --resume goes on with them", file=sys.stderr)
+    return 1 if report(results) or late else 0
+
+
+def report(results):
+    """Tables and plots of all that lies in the folder."""
+    times, limits = results.read()
+    if not times or not results.machine:
+        print(f"gpu: nothing has been measured in {results.out}: {next(iter(results.missing.values()), 'nothing was asked for')}",
+              file=sys.stderr)
+        return 1
+    text = gpu_tables.write(results.machine, times, limits, results.missing)
+    (results.out / "results.md").write_text(text)
     print(text)
-    for line in gpu_tables.draw(times, limits, out):
+    for line in gpu_tables.draw(times, limits, results.out):
         print(line)
-    print(f"results: {out}")
+    print(f"results: {results.out}")
     return 0
+
+
+def draw(arguments):
+    if arguments.out is None:
+        print("gpu draw: expected --out FOLDER, where bench has left its results", file=sys.stderr)
+        return 1
+    return report(gpu_results.Results(arguments.out))
 
 
 def parse_arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["check", "bench"])
+    parser.add_argument("command", choices=["check", "bench", "draw"])
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build-gpu" / "bin", help="where the programs are")
     parser.add_argument("--out", type=pathlib.Path, help="where results go [perf/results/<machine>/<date>-<commit>]")
     parser.add_argument("--collectives", nargs="+", choices=MEASURED, default=MEASURED)
-    parser.add_argument("--threads", nargs="*", type=int, default=[2, 4, 8], help="numbers of ranks as threads [2 4 8]")
-    parser.add_argument("--processes", nargs="*", type=int, default=[2, 4], help="numbers of ranks as processes [2 4]")
+    parser.add_argument("--threads", nargs="*", type=int, default=[*range(1, 9)], help="numbers of ranks as threads [1 to 8]")
+    parser.add_argument("--processes", nargs="*", type=int, default=[*range(2, 9)], help="numbers of ranks as processes [2 to 8]")
     parser.add_argument("--max", default="1G", help="largest size [1G]")
     parser.add_argument("--time", type=float, default=0.05, help="seconds per figure, at least [0.05]")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a program may take [300]")
     parser.add_argument("--resume", action="store_true", help="leave out what has been measured already, into the same --out")
     parser.add_argument("--budget", type=float, default=0, help="seconds after which it ends; 0: no such end [0]")
+    parser.add_argument("--no-nccl", action="store_true", help="measure no NCCL")
     parser.add_argument("--nccl", dest="nccl_folder", type=pathlib.Path, metavar="FOLDER",
                         help="with the libnccl.so.2 to measure [what the loader finds]")
     return parser.parse_args(words)
@@ -235,7 +257,7 @@ def parse_arguments(words=None):
 
 def main():
     arguments = parse_arguments()
-    sys.exit(1 if {"check": check, "bench": bench}[arguments.command](arguments) else 0)
+    sys.exit(1 if {"check": check, "bench": bench, "draw": draw}[arguments.command](arguments) else 0)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ class SendRecv final : public PerfCollective {
   }
   void run(Communicator& comm, const Arguments& a) const override {
     comm.group_start();
-    comm.send(a.send, a.count, a.type, (a.place.rank + 1) % a.place.ranks);
-    comm.recv(a.recv, a.count, a.type, before(a.place));
+    comm.send(a.send, a.count, a.type, (a.place.rank + 1) % a.place.ranks, 0, a.options.stream);
+    comm.recv(a.recv, a.count, a.type, before(a.place), 0, nullptr, a.options.stream);
     comm.group_end();
   }
 

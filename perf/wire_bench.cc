@@ -25,8 +25,8 @@
 
 #include "base/clock.h"
 #include "transport/bootstrap/bootstrap.h"
-#include "transport/transport.h"
 #include "transport/tcp/tcp.h"
+#include "transport/transport.h"
 #include "transport/ucx/ucx.h"
 #include "transport/verbs/verbs.h"
 
@@ -59,8 +59,8 @@ struct Options {
 
 struct Row {
   std::size_t bytes = 0;
-  double best_us = 0;  // half a round trip
-  double half_round_trip_us = 0;
+  double best_us = 0;             // half a round trip, the shortest
+  double half_round_trip_us = 0;  // the median
   double gb_per_s = 0;
 };
 
@@ -84,7 +84,8 @@ class Bench {
       TUTTI_TRY(bench.bandwidth(bytes, row));
       rows.push_back(row);
       if (bench.own_ == 0) {
-        fmt::print("{:>10} {:>10.2f} {:>14.2f} {:>10.3f}\n", row.bytes, row.best_us, row.half_round_trip_us, row.gb_per_s);
+        fmt::print("{:>10} {:>10.2f} {:>10.2f} {:>10.3f}\n", row.bytes, row.best_us, row.half_round_trip_us,
+                   row.gb_per_s);
         std::fflush(stdout);
       }
     }
@@ -126,7 +127,9 @@ class Bench {
     TUTTI_ASSIGN(peer_, wire_->attach(1 - own_, keys[static_cast<std::size_t>(1 - own_)], bytes_));
     if (own_ == 0) {
       fmt::print("# {} over {}; rank 0 at {}\n", wire_->info().name, wire_->info().devices, job.own_ip);
-      fmt::print("# {:>8} {:>10} {:>14} {:>10}\n", "bytes", "best us", "half trip us", "GB/s");
+      fmt::print("# half a round trip in us, the shortest and the median; GB/s one way, {} puts under way\n",
+                 kUnderWay);
+      fmt::print("# {:>8} {:>10} {:>10} {:>10}\n", "bytes", "shortest", "median", "GB/s");
     }
     return {};
   }
@@ -143,14 +146,14 @@ class Bench {
   Status until(Condition&& come) {
     const std::int64_t end = now_ns() + kPatienceNs;
     for (int looks = 0; !come(); ++looks) {
-      if (!wire_->progress()) {
-        if (options_.doze) {
-          wire_->doze(kDozeMost);
-        } else if (looks % 256 == 255) {
-          TUTTI_TRY(wire_->broken(1 - own_));
-          if (now_ns() > end) return {Code::timeout, "the other process does not answer"};
-        }
+      if (wire_->progress()) continue;
+      if (options_.doze) {
+        wire_->doze(kDozeMost);
+      } else if (looks % 256 != 255) {
+        continue;
       }
+      TUTTI_TRY(wire_->broken(1 - own_));
+      if (now_ns() > end) return {Code::timeout, "the other process does not answer"};
     }
     return {};
   }
@@ -239,7 +242,10 @@ int run_rank(const Options& options, bootstrap::Config config) {
   if (first && !options.json.empty()) {
     nlohmann::json all = nlohmann::json::array();
     for (const Row& row : rows.value()) {
-      all.push_back({{"bytes", row.bytes}, {"best_us", row.best_us}, {"half_round_trip_us", row.half_round_trip_us}, {"gb_per_s", row.gb_per_s}});
+      all.push_back({{"bytes", row.bytes},
+                     {"best_us", row.best_us},
+                     {"half_round_trip_us", row.half_round_trip_us},
+                     {"gb_per_s", row.gb_per_s}});
     }
     std::ofstream(options.json) << nlohmann::json{{"wire", options.wire}, {"rows", all}}.dump(1) << "\n";
   }

@@ -44,6 +44,7 @@ Environment = dict[str, str]
 class Command:
     words: list[str]
     environment: Environment = dataclasses.field(default_factory=dict)
+    limit: float = LIMIT  # seconds; less, where one that hangs must leave time to the others
 
     def __str__(self) -> str:
         return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in self.environment.items()), shlex.join(self.words)])
@@ -111,23 +112,35 @@ def test_stage(options: argparse.Namespace) -> Stage:
 
 
 def sanitize_stage(options: argparse.Namespace) -> Stage:
-    """The tools watch one process: ranks are threads. A sample, since each access is watched."""
+    """A sample, since each access is watched. Ranks as threads have kernels that wait for each other, which a tool may keep
+    from running side by side; those of processes never wait. So one that hangs soon gives way to the next."""
     commands = []
     for tool in ["memcheck", "racecheck", "initcheck", "synccheck"]:
-        for program in ["all_reduce", "all_gather", "reduce_scatter", "sendrecv"]:
-            commands.append(Command(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", f"{BUILD}/bin/{program}_perf",
-                                     "-t", "2", "--memory", "device", "-b", "64", "-e", "64K", "-f", "32", "-n", "1", "-w", "0",
-                                     "-c", "1", "-T", "300"]))
+        for ranks in ["--ranks", "-t"]:
+            for program in ["all_reduce", "all_gather", "reduce_scatter", "sendrecv"]:
+                commands.append(Command(["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
+                                         f"{BUILD}/bin/{program}_perf", ranks, "2", "--memory", "device", "-b", "64", "-e", "64K",
+                                         "-f", "32", "-n", "1", "-w", "0", "-c", "1", "-T", "20"], limit=60))
     return Stage("sanitize", "compute-sanitizer on a sample", [], commands,
                  [has_been_built, has_gpu, has_program("compute-sanitizer")])
 
 
+def bench_command(options: argparse.Namespace, *words: str) -> Command:
+    given = ["--nccl", str(options.nccl)] if options.nccl else []
+    return Command(["python3", "-B", "perf/gpu.py", "bench", "--bin", f"{BUILD}/bin", "--out", str(options.out),
+                    "--budget", str(LIMIT - 40), "--resume", *given, *words])
+
+
 def bench_stage(options: argparse.Namespace) -> Stage:
-    words = ["python3", "-B", "perf/gpu.py", "--bin", f"{BUILD}/bin", "--out", str(options.out), "--budget", str(LIMIT - 40), "--resume"]
-    if options.nccl:
-        words += ["--nccl", str(options.nccl)]
-    return Stage("bench", "how fast it is, beside the GPU's own copy, a host loop and NCCL", [], [Command([*words, "bench"])],
-                 [has_been_built, has_gpu])
+    return Stage("bench", "how fast it is with 2 and 4 ranks, beside the GPU's own copy, host loops and NCCL", [],
+                 [bench_command(options, "--threads", "2", "4", "--processes", "2", "4")], [has_been_built, has_gpu])
+
+
+def bench_ranks_stage(options: argparse.Namespace) -> Stage:
+    """As often as it takes: each run goes on where the last one's time was over."""
+    return Stage("bench-ranks", "how fast it is with other numbers of ranks, 1 to 8", [],
+                 [bench_command(options, "--threads", "1", "3", "5", "6", "7", "8", "--processes", "3", "5", "6", "7", "8",
+                                "--no-nccl")], [has_been_built, has_gpu])
 
 
 def torch_nccl_stage(options: argparse.Namespace) -> Stage:
@@ -200,7 +213,8 @@ def training_stage(options: argparse.Namespace) -> Stage:
 
 
 STAGES = {"build": build_stage, "test": test_stage, "bench": bench_stage, "torch-nccl": torch_nccl_stage,
-          "nccl-tests": nccl_tests_stage, "sanitize": sanitize_stage, "torch": torch_stage, "training": training_stage}
+          "nccl-tests": nccl_tests_stage, "sanitize": sanitize_stage, "torch": torch_stage, "training": training_stage,
+          "bench-ranks": bench_ranks_stage}
 
 
 # ---- Running them ----
@@ -249,7 +263,7 @@ def run_stage(stage: Stage, out: pathlib.Path, seconds: float) -> dict:
     begin, failures = time.monotonic(), []
     for command in [*stage.preparations, *stage.commands]:
         since = time.monotonic()
-        why = run_command(command, log, max(1.0, begin + seconds - since))
+        why = run_command(command, log, max(1.0, min(command.limit, begin + seconds - since)))
         print(f"  {'FAILED' if why else 'done'} after {time.monotonic() - since:.0f} s: {command}", flush=True)
         if why is None:
             continue

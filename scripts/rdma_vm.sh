@@ -4,12 +4,13 @@
 # software, under the same libibverbs that drives the cards. The guest's root is this machine's root, read-only, under an
 # overlay in memory: all programs and libraries are there, and nothing that is done in the guest stays.
 #
-#   rxe0, rxe1   on dummy interfaces, 10.9.0.1 and 10.9.1.1. What goes from a device to itself never leaves it
+#   rxe0, rxe1   on dummy interfaces, 10.9.0.1 and 10.9.1.1, with frames of 9000 bytes as RoCE networks have them. What
+#                goes from a device to itself never leaves it
 #   rxe2, rxe3   on the two ends of a cable (veth), 10.9.2.1 and 10.9.2.2: packets really travel, and can be lost
 #                (tc qdisc add dev cable0 root netem loss 1%)
 #
 # Exits with the command's status, or with 77 where the guest cannot be had (ctest: skipped), saying why. Without a
-# command it runs the suites of tests/rdma_vm/suites.sh.
+# command it runs the suites of tests/rdma_vm/suites.sh and the short form of perf/rdma_vm_bench.sh.
 rdma_vm_packages=(qemu-system-x86 busybox-static cpio kmod rdma-core ibverbs-providers libibverbs-dev perftest iproute2)
 rdma_vm_cannot=77
 rdma_vm_memory_mib=3072
@@ -118,7 +119,7 @@ stty -F /dev/ttyS2 raw
   ip link set lo up
   ip link add cable0 type veth peer name cable1
   for i in 0 1; do
-    ip link add dummy$i type dummy
+    ip link add dummy$i mtu 9000 type dummy
     ip addr add 10.9.$i.1/24 dev dummy$i
     ip addr add 10.9.2.$((i + 1))/24 dev cable$i
     ip link set dummy$i up

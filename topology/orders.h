@@ -41,8 +41,8 @@ struct Groups {
 /// groups stay as they are.
 Groups groups(const Graph& graph);
 
-/// By which rail each lane of a rank goes to other hosts: the nearest NIC first; of those that are equally near,
-/// neighbours begin with different ones.
+/// The rails of a rank's host, those of the nearest NIC first; of those that are equally near, neighbours begin with
+/// different ones. For people, who give each process a port (TUTTI_VERBS_DEVICES): the wires send lane k by rail k.
 std::vector<int> rails_of_lanes(const Graph& graph, int rank, int lanes);
 
 /// The cheapest way through n stops, from first(i) over cost(i, j) to last(j); as rings() needs it, for tests.

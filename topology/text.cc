@@ -277,6 +277,31 @@ OrderedJson json_of(const Device& device) {
   return json;
 }
 
+/// Of two values at `where`: the first place at which they differ, with both. `name` says more of an item of a list.
+template <class Name>
+std::string difference(const Json& one, const Json& other, const std::string& where, const Name& name) {
+  if (one == other) return {};
+  const Json nothing;
+  const auto shown = [](const Json& value) { return value.is_null() ? "nothing" : value.dump(); };
+  if (one.is_array() && other.is_array()) {
+    for (std::size_t i = 0; i < std::max(one.size(), other.size()); ++i) {
+      const std::string found = difference(i < one.size() ? one[i] : nothing, i < other.size() ? other[i] : nothing,
+                                           fmt::format("{}[{}]{}", where, i, name(where, i)), name);
+      if (!found.empty()) return found;
+    }
+  }
+  if (one.is_object() && other.is_object()) {
+    Json keys = one;
+    keys.update(other);
+    for (const auto& item : keys.items()) {
+      const std::string found = difference(one.value(item.key(), nothing), other.value(item.key(), nothing),
+                                           where.empty() ? item.key() : fmt::format("{}.{}", where, item.key()), name);
+      if (!found.empty()) return found;
+    }
+  }
+  return fmt::format("{}: {} and {}", where, shown(one), shown(other));
+}
+
 }  // namespace
 
 std::string print(const Topology& topology) {
@@ -329,6 +354,15 @@ Result<Topology> parse(std::string_view text) {
     return invalid_argument(fmt::format("not JSON: {}", error.what()));
   }
   return Reader().topology(At{json, "topology"});
+}
+
+std::string first_difference(const Topology& one, const Topology& other) {
+  return difference(Json::parse(print(one)), Json::parse(print(other)), "",
+                    [&](const std::string& list, std::size_t i) {
+                      if (list == "hosts" && i < one.hosts.size()) return fmt::format(" ({})", one.hosts[i].name);
+                      if (list != "links" || i >= one.links.size()) return std::string();
+                      return fmt::format(" ({} to {})", name_of(one, one.links[i].a), name_of(one, one.links[i].b));
+                    });
 }
 
 }  // namespace tutti::topology

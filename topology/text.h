@@ -37,4 +37,9 @@ std::string print(const Topology& topology);
 /// naming the place in the text: "hosts[0].cores[2].cpus: ...".
 Result<Topology> parse(std::string_view text);
 
+/// The first place where two topologies differ, in the words of the file, and both values:
+/// "hosts[1] (beta).devices[0].gb_per_s: 12.5 and 1.25", "links[2] (host 0 to switch leaf0).latency_us: 1 and 2",
+/// "hosts[0] (alpha).cores[4]: {...} and nothing". Empty: they are equal.
+std::string first_difference(const Topology& one, const Topology& other);
+
 }  // namespace tutti::topology

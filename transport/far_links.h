@@ -36,6 +36,8 @@ class FarLinks {
   virtual Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) = 0;
   /// Ok, or why `rank` cannot be reached any more.
   virtual Status broken(int rank) = 0;
+  /// Whether the meeting place is there, which tells when a far rank has died. If not, broken() is all that does.
+  virtual bool hears_of_deaths() = 0;
   /// Writes a failure into all far ranks' mirrors of this rank's board, for where the meeting place does not tell it.
   /// Once; any thread. Stays until it has left, for a tenth of a second at most.
   virtual void tell(Code code, const std::string& sentence) = 0;

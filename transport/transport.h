@@ -164,11 +164,12 @@ struct WindowSizes {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
   std::size_t mailbox = 0;
+  std::size_t express_lines = 0;  // of an express cell; 0: the usual
 
-  // Express cells: of how many calls, and how large. One takes 512 bytes of a message, or what fits into a line where
-  // many ranks would make that too much.
+  // Express cells: of how many calls, and how large. Usually one takes 512 bytes of a message, or what fits into a line
+  // where many ranks would make that too much.
   std::uint64_t express_calls() const { return ranks <= 8 ? 64 : ranks <= 64 ? 32 : 8; }
-  std::size_t express_stride() const { return (ranks <= 16 ? 9 : 1) * kCacheLine; }
+  std::size_t express_stride() const { return (express_lines != 0 ? express_lines : ranks <= 16 ? 9 : 1) * kCacheLine; }
   std::size_t express_bytes() const { return express_stride() - ExpressCell::kHeader; }
   std::size_t express_offset(int sender, std::uint64_t call) const {
     return (static_cast<std::size_t>(sender) * express_calls() + call % express_calls()) * express_stride();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string_view>
 #include <tuple>
 
 #include "collectives/plan/rename.h"
@@ -138,14 +139,14 @@ class Search {
     const bool has_ring = !algorithm.needs_load_store && q_.may_reorder && q_.ring_order != q_.rank_order;
     algorithms::PlanRequest request = q_.request(q_.rank_order);
     Plan plan = algorithm.build(request);
-    auto flat = std::make_unique<const FlatPlan>(plan, q_.graph, std::vector<int>(), false);
+    auto flat = std::make_unique<const FlatPlan>(plan, q_.graph, std::vector<int>());
     Candidate one{&algorithm, kRankOrder, {}, q_.options, {}, nullptr};
     add(one, *flat);
     if (has_ring) {
       const algorithms::PlanRequest again = q_.request(q_.ring_order);
       const bool same = again.root == request.root && again.host_of_rank == request.host_of_rank;
       if (!same) plan = algorithm.build(again);
-      flat = std::make_unique<const FlatPlan>(plan, q_.graph, q_.ring_order, false);
+      flat = std::make_unique<const FlatPlan>(plan, q_.graph, q_.ring_order);
       one.order = kRingOrder;
       add(one, *flat);
     }
@@ -155,18 +156,19 @@ class Search {
   }
 
   void in_lanes(const Hopeful& hopeful) {
-    // While one half of the message waits for another host, the other moves within this one.
     Candidate one{
         hopeful.algorithm, q_.ring_order == q_.rank_order ? kRankOrder : kRingOrder, {}, q_.options, {}, nullptr};
-    one.order += ", two lanes";
-    one.options.copies = 2;
-    // Both halves go by the same links as the whole.
-    if (all_ || hopeful.in_one_lane.bottleneck_us < best_us_) add(one, *hopeful.flat);
-    if (q_.rails < 2) return;
+    if (q_.rails < 2) {
+      // While one half of the message waits for another host, the other moves within this one. Both go by the same
+      // links as the whole.
+      one.order += ", two lanes";
+      one.options.copies = 2;
+      if (all_ || hopeful.in_one_lane.bottleneck_us < best_us_) add(one, *hopeful.flat);
+      return;
+    }
     one.order = "an order for each rail";
-    one.options.copies = 1;
     one.options.lanes_are_rails = true;
-    add(one, FlatPlan(q_.one_for_each_rail(*hopeful.algorithm), q_.graph, {}, true));
+    add(one, FlatPlan(q_.one_for_each_rail(*hopeful.algorithm), q_.graph, {}));
   }
 
   void add(Candidate& one, const FlatPlan& flat) {
@@ -184,11 +186,18 @@ class Search {
   std::vector<Hopeful> hopefuls_;
 };
 
+/// Why nobody should choose what would work; empty: somebody may.
+std::string why_superfluous(const Algorithm& algorithm, const Demand& here) {
+  const bool is_chain = here.ranks == 2 && std::string_view(algorithm.name) == "double_binary_tree";
+  return is_chain ? "needs three ranks to be more than a chain cut in half" : "";
+}
+
 /// Those of the table. Later rows are those for many hosts, and stand first: what is good should come early.
 std::vector<Server> servers(const Question& q, const Algorithm* only) {
   std::vector<Server> all;
   for (auto row = algorithms::table().rbegin(); row != algorithms::table().rend(); ++row) {
-    const bool asked = row->collective == q.here.collective && (only == nullptr || &*row == only);
+    const bool asked = row->collective == q.here.collective &&
+                       (only == nullptr ? why_superfluous(*row, q.here).empty() : &*row == only);
     if (asked && why_not(*row, q.here).empty()) all.push_back({.algorithm = &*row});
   }
   return all;
@@ -206,7 +215,7 @@ void price_on_part(const Question& q, int hosts, std::vector<Server>& servers) {
   const Graph graph = Graph::of(topology::of_members(whole, members), q.graph.assumed()).take();
   const Question part(q.here, graph, root, q.options);
   for (Server& server : servers) {
-    const FlatPlan flat(server.algorithm->build(part.request(part.ring_order)), graph, part.ring_order, false);
+    const FlatPlan flat(server.algorithm->build(part.request(part.ring_order)), graph, part.ring_order);
     server.guess_us = price(flat, graph, part.options).us;
     server.steps = static_cast<double>(flat.steps.size());
   }
@@ -263,7 +272,8 @@ std::vector<Candidate> candidates(const Demand& demand, const Graph& graph, int 
   });
   for (const Algorithm& algorithm : algorithms::table()) {
     if (algorithm.collective != demand.collective) continue;
-    const std::string why = why_not(algorithm, question.here);
+    std::string why = why_not(algorithm, question.here);
+    if (why.empty()) why = why_superfluous(algorithm, question.here);
     if (!why.empty()) all.push_back({&algorithm, kRankOrder, why, question.options, {}, nullptr});
   }
   return all;

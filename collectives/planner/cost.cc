@@ -400,7 +400,7 @@ Estimate price(const FlatPlan& plan, const Graph& graph, const CostOptions& opti
 }
 
 Estimate price(const plan::Plan& plan, const Graph& graph, const CostOptions& options) {
-  return price(FlatPlan(plan, graph, {}, options.lanes_are_rails), graph, options);
+  return price(FlatPlan(plan, graph, {}), graph, options);
 }
 
 }  // namespace tutti::planner

@@ -67,7 +67,7 @@ struct Constants {
 
 struct CostOptions {
   std::size_t bytes = 0;         // of the largest buffer: the vector, or all ranks' blocks together
-  bool lanes_are_rails = false;  // lane k goes by rail k; else each rank by the NIC that is nearest to it
+  bool lanes_are_rails = false;  // of a candidate: its plan has a lane for each rail, in the order of that rail's ring
   int copies = 1;                // so many of the plan side by side (plan/rename.h), each with its share of the message
   std::size_t scratch_half = std::size_t{1} << 20;  // what decides about rounds, as the executor has it
   std::size_t slice = std::size_t{128} << 10;
@@ -88,7 +88,7 @@ struct Estimate {
 /// REQUIRES: verify(plan) is ok; the graph has as many ranks as the plan.
 Estimate price(const plan::Plan& plan, const topology::Graph& graph, const CostOptions& options);
 /// The same of what is asked about again, with other bytes, constants or copies. REQUIRES: it was laid out for this
-/// graph and these `lanes_are_rails`.
+/// graph.
 Estimate price(const FlatPlan& plan, const topology::Graph& graph, const CostOptions& options);
 
 }  // namespace tutti::planner

@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "collectives/plan/layout.h"
-#include "topology/orders.h"
 
 namespace tutti::planner {
 
@@ -22,12 +21,10 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 /// Lays the steps of all lanes out, one after the other.
 class Layer {
  public:
-  Layer(FlatPlan& flat, const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order,
-        bool lanes_are_rails)
+  Layer(FlatPlan& flat, const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order)
       : flat_(flat),
         plan_(plan),
         graph_(graph),
-        lanes_are_rails_(lanes_are_rails),
         order_(order),
         cuts_(!order.empty() && plan::placements_of(plan.collective).input != plan::Placement::split) {
     if (order_.empty()) {
@@ -36,11 +33,10 @@ class Layer {
     }
     const std::size_t pairs = at(flat.ranks) * at(flat.ranks);
     links_.assign(pairs * at(flat.lanes) * plan::kChannels, -1);
-    routes_.resize(pairs * at(lanes_are_rails ? flat.lanes : 1));
+    routes_.resize(pairs * at(flat.lanes));
     homes_.resize(at(flat.ranks));
     flat_.moved.resize(at(graph.resources()));
     says_.resize(pairs);
-    for (int rank = 0; rank < flat.ranks; ++rank) rail_of_.push_back(topology::rails_of_lanes(graph, rank, 1).front());
   }
 
   void lay() {
@@ -125,8 +121,8 @@ class Layer {
   }
 
   const Way& way(int from, int to, int lane) {
-    Way& known = routes_[pair(from, to) + (lanes_are_rails_ ? at(lane) * at(flat_.ranks) * at(flat_.ranks) : 0)];
-    if (known.first < 0) known = laid(graph_.route(from, to, lanes_are_rails_ ? lane : rail_of_[at(from)]));
+    Way& known = routes_[pair(from, to) + at(lane) * at(flat_.ranks) * at(flat_.ranks)];
+    if (known.first < 0) known = laid(graph_.route(from, to, lane));
     return known;
   }
 
@@ -166,27 +162,24 @@ class Layer {
   FlatPlan& flat_;
   const plan::Plan& plan_;
   const topology::Graph& graph_;
-  const bool lanes_are_rails_;
   std::vector<int> order_;           // the rank at each place of the plan
   const bool cuts_;                  // pieces belong to ranks, whose order has changed
-  std::vector<int> rail_of_;         // by rank
   std::vector<std::int32_t> links_;  // by pair, lane and channel; -1: not used yet
-  std::vector<Way> routes_;          // by pair, and lane where lanes are rails
+  std::vector<Way> routes_;          // by pair and lane
   std::vector<Way> homes_;           // by rank
   std::vector<bool> says_;           // by pair, of those on different hosts
 };
 
 }  // namespace
 
-FlatPlan::FlatPlan(const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order,
-                   bool lanes_are_rails)
+FlatPlan::FlatPlan(const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order)
     : ranks(plan.ranks),
       pieces(plan.pieces),
       slots(plan.slots),
       published(plan.published),
       lanes(static_cast<int>(plan.of_rank.front().lanes.size())) {
   TUTTI_CHECK_EQ(plan.ranks, graph.ranks());
-  Layer(*this, plan, graph, order, lanes_are_rails).lay();
+  Layer(*this, plan, graph, order).lay();
 }
 
 }  // namespace tutti::planner

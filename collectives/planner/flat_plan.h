@@ -33,9 +33,9 @@ struct FlatStep {
 };
 
 struct FlatPlan {
-  /// `order`: as in plan::renamed(), which need not be called; empty: rank order. `lanes_are_rails`: lane k goes by
-  /// rail k; else each rank by the NIC that is nearest to it. REQUIRES: the graph has as many ranks as the plan.
-  FlatPlan(const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order, bool lanes_are_rails);
+  /// `order`: as in plan::renamed(), which need not be called; empty: rank order. Lane k of every rank goes by rail k of
+  /// its host, as the wires send it (transport/wire.h). REQUIRES: the graph has as many ranks as the plan.
+  FlatPlan(const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order);
 
   int ranks = 0;
   int pieces = 0;

@@ -10,6 +10,15 @@
 
 namespace tutti::perf {
 
+const char* name_of(HostLoop loop) {
+  switch (loop) {
+    case HostLoop::all_reduce: return "all_reduce";
+    case HostLoop::all_gather: return "all_gather";
+    case HostLoop::reduce_scatter: return "reduce_scatter";
+  }
+  return "?";
+}
+
 #if TUTTI_HAS_CUDA
 
 namespace {
@@ -22,6 +31,10 @@ void check(const Status& status) {
   if (!status.ok()) throw Error(status.code(), status.message());
 }
 void check(CUresult result, const char* call) { check(device::check(result, call)); }
+
+std::size_t share_of(std::size_t bytes, int ranks) {
+  return bytes / static_cast<std::size_t>(ranks) / kVector * kVector;
+}
 
 }  // namespace
 
@@ -74,23 +87,44 @@ double DeviceLimit::copy_us(std::size_t bytes, double seconds) {
   return time(seconds, [&] { copy(other_.data(), buffer(0), bytes); });
 }
 
-double DeviceLimit::loop_us(std::size_t bytes, double seconds) {
+void DeviceLimit::add(char* to, char* from, std::size_t bytes) {
+  unsigned long long count = bytes / kVector;
+  const auto wanted =
+      static_cast<unsigned>(std::min<unsigned long long>((count + kThreads - 1) / kThreads, kernel_->blocks));
+  void* parameters[] = {&to, &from, &count};
+  check(kernel_->cuda->LaunchKernel(kernel_->function, std::max(wanted, 1U), 1, 1, kThreads, 1, 1, 0,
+                                    static_cast<CUstream>(gpu_.stream()), parameters, nullptr),
+        "cuLaunchKernel");
+}
+
+void DeviceLimit::run(HostLoop loop, std::size_t bytes) {
   const int ranks = static_cast<int>(buffers_.size());
-  return time(seconds, [&] {
+  if (loop == HostLoop::all_reduce) {
     for (int r = 1; r < ranks; ++r) {
       copy(other_.data(), buffer(r), bytes);
-      char* to = buffer(0);
-      char* from = other_.data();
-      unsigned long long count = bytes / kVector;
-      const auto wanted =
-          static_cast<unsigned>(std::min<unsigned long long>((count + kThreads - 1) / kThreads, kernel_->blocks));
-      void* parameters[] = {&to, &from, &count};
-      check(kernel_->cuda->LaunchKernel(kernel_->function, std::max(wanted, 1U), 1, 1, kThreads, 1, 1, 0,
-                                        static_cast<CUstream>(gpu_.stream()), parameters, nullptr),
-            "cuLaunchKernel");
+      add(buffer(0), other_.data(), bytes);
     }
     for (int r = 1; r < ranks; ++r) copy(buffer(r), buffer(0), bytes);
-  });
+    return;
+  }
+  const std::size_t share = share_of(bytes, ranks);
+  for (int r = 0; r < ranks; ++r) {
+    const std::size_t at = static_cast<std::size_t>(r) * share;
+    for (int other = 0; other < ranks; ++other) {
+      if (other == r) continue;
+      if (loop == HostLoop::all_gather) {
+        copy(buffer(other) + at, buffer(r) + at, share);
+      } else {
+        copy(other_.data(), buffer(other) + at, share);
+        add(buffer(r) + at, other_.data(), share);
+      }
+    }
+  }
+}
+
+double DeviceLimit::loop_us(HostLoop loop, std::size_t bytes, double seconds) {
+  if (loop != HostLoop::all_reduce && share_of(bytes, static_cast<int>(buffers_.size())) == 0) return 0;
+  return time(seconds, [&] { run(loop, bytes); });
 }
 
 #else
@@ -99,7 +133,7 @@ struct DeviceLimit::Kernel {};
 DeviceLimit::DeviceLimit(std::size_t /*most*/, int /*ranks*/) : gpu_(0, false) {}
 DeviceLimit::~DeviceLimit() = default;
 double DeviceLimit::copy_us(std::size_t /*bytes*/, double /*seconds*/) { return 0; }
-double DeviceLimit::loop_us(std::size_t /*bytes*/, double /*seconds*/) { return 0; }
+double DeviceLimit::loop_us(HostLoop /*loop*/, std::size_t /*bytes*/, double /*seconds*/) { return 0; }
 
 #endif
 

@@ -14,6 +14,9 @@
 
 namespace tutti::perf {
 
+enum class HostLoop { all_reduce, all_gather, reduce_scatter };
+const char* name_of(HostLoop loop);
+
 class DeviceLimit {
  public:
   /// Buffers of `most` bytes for so many ranks, all on one GPU, which is made current.
@@ -22,9 +25,11 @@ class DeviceLimit {
 
   /// One copy of `bytes` on the device: as many bytes are read, and as many written.
   double copy_us(std::size_t bytes, double seconds);
-  /// all_reduce (sum, f32) of `bytes` for each rank, by cudaMemcpyAsync and an add kernel in one stream: everything is
-  /// added up in the first rank's buffer, by way of a second one, and copied to the others.
-  double loop_us(std::size_t bytes, double seconds);
+  /// A collective (sum, f32) whose rows have `bytes`, in place, by cudaMemcpyAsync and an add kernel in one stream.
+  /// all_reduce: everything is added up in the first rank's buffer, by way of another one, and copied to the others.
+  /// reduce_scatter: each rank's share so in its own buffer. all_gather: each share is copied to all the others. Shares
+  /// are bytes / ranks, rounded down to whole 16 bytes; 0: nothing is left.
+  double loop_us(HostLoop loop, std::size_t bytes, double seconds);
 
   Gpu& gpu() { return gpu_; }
   char* buffer(int rank) const { return buffers_[static_cast<std::size_t>(rank)].data(); }
@@ -34,6 +39,8 @@ class DeviceLimit {
   template <class Call>
   double time(double seconds, const Call& call);
   void copy(char* to, const char* from, std::size_t bytes);
+  void add(char* to, char* from, std::size_t bytes);
+  void run(HostLoop loop, std::size_t bytes);
 
   Gpu gpu_;
   std::vector<Memory> buffers_;

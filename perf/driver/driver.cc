@@ -178,6 +178,9 @@ int perf_main(int argc, char** argv, const PerfCollective& collective) {
     if (!error) command[0] = self.string();
     return launch_local({.ranks = settings.ranks, .backend = settings.backend}, command);
   }
+  // Ranks as threads have several streams each, and streams that share a queue to the GPU may wait for each other for
+  // ever: as many queues as there are, unless the user says otherwise. Before the driver is used.
+  if (settings.memory == MemoryKind::device) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const std::string words = fmt::format("{}", fmt::join(command, " "));
   return static_cast<int>(guarded(collective.name(), [&] {
     if (settings.threads > 1) return run_threads(settings, collective, words);

@@ -21,6 +21,8 @@ tutti_cli_test(info_gpus "\nGPUs.*device memory between hosts: (from GPU to GPU|
 tutti_cli_test(info_json "\"cross_memory\": .*\"tutti_topology\": 1" tutti info --json)
 tutti_cli_test(info_network "address that other hosts are told: 127.0.0.1 on lo .by TUTTI_INTERFACE.\n  interfaces: " ${with}
   TUTTI_INTERFACE=127.0.0.0/8 $<TARGET_FILE:tutti> info)
+tutti_cli_test(info_networks "networks between hosts .TUTTI_NETWORK=auto.\n  verbs: o.*\n  tcp: on, over lo\n  ucx: o" ${with}
+  TUTTI_INTERFACE=127.0.0.0/8 $<TARGET_FILE:tutti> info)
 tutti_cli_test(info_wrong_interface "address that other hosts are told: none .TUTTI_INTERFACE: host .* has none of 'none0'"
   ${with} TUTTI_INTERFACE=none0 $<TARGET_FILE:tutti> info)
 tutti_cli_test(info_without_cross_memory "off .TUTTI_CROSS_MEMORY is off" ${with} TUTTI_CROSS_MEMORY=off $<TARGET_FILE:tutti>

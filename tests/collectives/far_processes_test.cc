@@ -1,5 +1,6 @@
 // Ranks that count as being on other hosts (TUTTI_HOST), so that their data goes by a network: over this machine's own
 // interfaces. A failure prints the seed; TUTTI_TEST_SEED repeats it.
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -200,6 +201,38 @@ TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
   ::munmap(memory, 4096);
 }
 
+/// What goes with its signal has cells for 64 calls. A receiver's word of where it is comes before they are used up,
+/// also from one that has gone away computing.
+TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
+  void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& sent = *static_cast<std::atomic<int>*>(memory);
+  const auto body = [&](Communicator& comm) -> std::string {
+    constexpr int kFirst = 50;  // while nobody else has come
+    constexpr int kComes = 40;  // then the others do so many, and compute until
+    constexpr int kAhead = 85;  // the root has done these
+    constexpr int kAll = 200;
+    CallOptions chain;
+    chain.algorithm = "chain";
+    comm.barrier();  // makes the connections
+    for (int call = 0; call < kAll; ++call) {
+      const int needed = call == 0 ? kFirst : kAhead;
+      if (comm.rank() != 0 && (call == 0 || call == kComes)) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (sent.load() < needed && std::chrono::steady_clock::now() < end) sched_yield();
+        MUST(sent.load() >= needed);
+      }
+      std::vector<int> data(1000, comm.rank() == 0 ? call : -1);
+      comm.broadcast(data.data(), data.data(), data.size(), DataType::i32, 0, chain);
+      MUST(data.front() == call && data.back() == call);
+      if (comm.rank() == 0) sent.store(call + 1);
+    }
+    return "";
+  };
+  expect_no_errors(run(body));
+  ::munmap(memory, 4096);
+}
+
 /// What is sent to far ranks is written into memory of the sender's own, which counts.
 TEST_P(Far, TheMemoryOfSendsIsReported) {
 #if defined(__SANITIZE_THREAD__)
@@ -250,17 +283,69 @@ TEST_P(Far, AMemoryLimitIsKept) {
   expect_no_errors(run(body, {{"TUTTI_MEMORY_LIMIT", "3000000"}}));
 }
 
-/// Rank 0 hosts the meeting place; the others go on without it, and without it hear of each other's failures.
+struct Late {
+  std::string algorithm;
+  std::function<void(Communicator&)> call;
+  int late;    // this rank never comes
+  int finder;  // its deadline passes first
+};
+
+/// Not those whose part is done, who may be neighbours or not, and poll as little as who is late.
+TEST(FarFailures, OnlyTheLateRankIsNamed) {
+  NEEDS_NETWORK();
+  const auto to_root = [](Communicator& comm) {
+    float value = 1, sum = 0;
+    comm.reduce(&value, &sum, 1, DataType::f32, ReduceOp::sum, 0);
+  };
+  const auto from_root = [](Communicator& comm) {
+    float value = 1;
+    comm.broadcast(&value, &value, 1, DataType::f32, 0);
+  };
+  for (const Late& t : {Late{"linear", to_root, 2, 0}, Late{"chain", from_root, 1, 3}}) {
+    SCOPED_TRACE(t.algorithm);
+    int found[2];
+    ASSERT_EQ(::pipe(found), 0);
+    const auto body = [&](Communicator& comm) -> std::string {
+      const int rank = comm.rank();
+      sum_up(comm);
+      if (rank == t.finder) comm.set_timeout(std::chrono::seconds(1));
+      std::string said = rank == t.late ? "no error" : error_in([&] { t.call(comm); });
+      if (rank == t.finder) MUST(::write(found[1], "!", 1) == 1);
+      pollfd item{found[0], POLLIN, 0};
+      MUST(::poll(&item, 1, 100'000) == 1);  // nobody reads it, so all find it
+      return said != "no error" ? said : error_in([&] { sum_up(comm); });
+    };
+    const std::vector<Outcome> outcomes =
+        run_processes(4, body, {{"TUTTI_ALGORITHM", t.algorithm}}, {}, {"a", "b", "c", "d"});
+    ::close(found[0]);
+    ::close(found[1]);
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_EQ(outcome.said.find("rank " + std::to_string(t.late) + " (host "), 0u) << outcome.said;
+      const std::string rest = outcome.said.substr(std::min(outcome.said.find(')'), outcome.said.size()));
+      EXPECT_EQ(rest.find(") has not entered it; rank " + std::to_string(t.finder) + " ("), 0u) << outcome.said;
+    }
+  }
+}
+
+/// Rank 0 hosts the meeting place; the others go on without it, and without it hear of each other's failures. Theirs is
+/// a communicator of their own, which rank 0 leaves them; by then it has ended.
+Communicator without_rank_zero(Communicator& comm) {
+  std::vector<int> pids(static_cast<std::size_t>(comm.size()));
+  const int own = ::getpid();
+  comm.all_gather(&own, pids.data(), 1, DataType::i32);
+  Communicator rest = comm.split(comm.rank() == 0 ? 1 : 0, 0);
+  if (comm.rank() == 0) return rest;
+  sum_up(rest);
+  while (::kill(pids[0], 0) == 0) sched_yield();  // until its parent has seen it end
+  return rest;
+}
+
 TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
-    std::vector<int> pids(static_cast<std::size_t>(comm.size()));
-    const int own = ::getpid();
-    comm.all_gather(&own, pids.data(), 1, DataType::i32);
-    Communicator rest = comm.split(comm.rank() == 0 ? 1 : 0, 0);
+    Communicator rest = without_rank_zero(comm);
     if (comm.rank() == 0) return "";
-    sum_up(rest);
-    while (::kill(pids[0], 0) == 0) sched_yield();  // until its parent has seen it end
     if (comm.rank() == 1) rest.abort("enough");
     return error_in([&] { sum_up(rest); });
   };
@@ -269,6 +354,31 @@ TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
   for (std::size_t rank = 1; rank < outcomes.size(); ++rank) {
     EXPECT_EQ(outcomes[rank].said.find("rank 0 (host "), 0u) << outcomes[rank].said;  // in the rest
     EXPECT_NE(outcomes[rank].said.find("aborted the communicator: enough"), std::string::npos) << outcomes[rank].said;
+  }
+}
+
+TEST(FarFailures, ADeathIsOneAfterRankZeroHasLeft) {
+  NEEDS_NETWORK();
+  const auto body = [](Communicator& comm) -> std::string {
+    Communicator rest = without_rank_zero(comm);
+    if (comm.rank() == 0) return "";
+    try {
+      for (int call = 0;; ++call) {
+        if (comm.rank() == 1 && call == 20) ::raise(SIGKILL);
+        sum_up(rest);
+      }
+    } catch (const Error& error) {
+      return error.code() == Code::peer_died ? error.what() : "another error: " + std::string(error.what());
+    }
+  };
+  // With and without a rank that sees it die.
+  for (const Hosts& hosts : {Hosts{"a", "b", "c", "d"}, Hosts{"a", "b", "b", "c"}}) {
+    const std::vector<Outcome> outcomes = run_processes(4, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, hosts);
+    for (const std::size_t rank : {2u, 3u}) {
+      EXPECT_EQ(outcomes[rank].error, "");
+      EXPECT_EQ(outcomes[rank].said.find("rank 0 (host "), 0u) << outcomes[rank].said;  // in the rest
+      EXPECT_NE(outcomes[rank].said.find(" died "), std::string::npos) << outcomes[rank].said;
+    }
   }
 }
 

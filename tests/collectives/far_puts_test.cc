@@ -36,9 +36,10 @@ class FullWire final : public Wire {
     return false;
   }
   void doze(std::chrono::nanoseconds) override { progress(); }
-  Status broken(int) override { return {}; }
+  Status broken(int member) override { return member == 1 ? of_one : Status(); }
 
   std::function<void()> beat;
+  Status of_one;  // of the link to member 1
 
  private:
   const WireInfo info_{"full", "eth7", 1, 4096, 1, 1};
@@ -60,6 +61,7 @@ class FarPutsTest : public ::testing::Test {
     setup.own = own_.get();
     setup.keys.resize(3);
     setup.alive = [this](int) { return alive_; };
+    setup.meeting = [this] { return meeting_; };
     setup.keep = [](const HostsTransport::Gone&) {};
     transport_ = HostsTransport::connect(std::move(setup)).take();
     WaitOptions options;
@@ -73,6 +75,7 @@ class FarPutsTest : public ::testing::Test {
   void beat(int rank) { transport_->window(rank).board->pulse.beats.fetch_add(1); }
 
   bool alive_ = true;
+  bool meeting_ = true;
   std::shared_ptr<FullWire> wire_ = std::make_shared<FullWire>();
   SharedWindow own_;
   std::unique_ptr<HostsTransport> transport_;
@@ -95,6 +98,47 @@ TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
   wire_->beat = [this] { beat(1); };
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send");
+}
+
+/// A signal may come before the record of its call, by another rail; who dies in between is not out of step.
+TEST_F(FarPutsTest, WhoDiesBeforeItsRecordHasComeHasDied) {
+  alive_ = false;
+  const Status status = waiter_->check_peer(1, 5);
+  EXPECT_EQ(status.code(), Code::peer_died);
+  EXPECT_EQ(status.message(), "rank 1 died");
+}
+
+TEST_F(FarPutsTest, WhoseLinkBreaksBeforeItsRecordHasComeIsNotOutOfStep) {
+  meeting_ = false;
+  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  EXPECT_EQ(waiter_->check_peer(1, 5).message(), "rank 1 died, or is cut off: the link to member 1 has broken");
+}
+
+/// The meeting place would have told of a death.
+TEST_F(FarPutsTest, ABrokenLinkIsNoDeath) {
+  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  EXPECT_EQ(waiter_->lost(1, wire_->of_one).code(), Code::system);
+}
+
+TEST_F(FarPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
+  meeting_ = false;
+  waiter_->set_timeout(30s);  // else that would come first
+  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  const Status status = FarPuts(*transport_, *waiter_).finish();
+  EXPECT_EQ(status.code(), Code::peer_died);
+  EXPECT_EQ(status.message(), "rank 1 died, or is cut off: the link to member 1 has broken");
+}
+
+/// Whoever shares the dead rank's host knows better.
+TEST_F(FarPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
+  meeting_ = false;
+  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  wire_->beat = [this] {
+    transport::Board& mirror = *transport_->window(2).board;
+    std::string("rank 1 died in barrier(), its call 7").copy(mirror.failure_text, sizeof mirror.failure_text - 1);
+    mirror.failure_code.store(static_cast<std::uint64_t>(Code::peer_died), std::memory_order_release);
+  };
+  EXPECT_EQ(waiter_->lost(1, wire_->of_one).message(), "rank 1 died in barrier(), its call 7");
 }
 
 }  // namespace

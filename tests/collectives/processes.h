@@ -81,7 +81,9 @@ inline Outcome in_child(const std::function<std::string()>& body, const Environm
 }
 
 /// Runs `body` on `ranks` processes, each with the communicator that its environment gives; by rank. `order`: in which
-/// order the ranks are started, where that matters. `hosts`: TUTTI_HOST of each rank; empty: none has one.
+/// order the ranks are started, where that matters. `hosts`: TUTTI_HOST of each rank; empty: none has one. With
+/// TUTTI_TEST_CABLE="rxe2,rxe3", the ends of a cable, host a has both as its rails and all others have them the other
+/// way round, so that all goes over the cable.
 inline std::vector<Outcome> run_processes(int ranks, const std::function<std::string(Communicator&)>& body,
                                           Environment environment = {}, std::vector<int> order = {},
                                           const std::vector<std::string>& hosts = {}) {
@@ -93,7 +95,15 @@ inline std::vector<Outcome> run_processes(int ranks, const std::function<std::st
   std::vector<internal::ChildProcess> children(static_cast<std::size_t>(ranks));
   for (const int rank : order) {
     environment["TUTTI_RANK"] = std::to_string(rank);
-    if (!hosts.empty()) environment["TUTTI_HOST"] = hosts[static_cast<std::size_t>(rank)];
+    if (!hosts.empty()) {
+      const std::string& host = environment["TUTTI_HOST"] = hosts[static_cast<std::size_t>(rank)];
+      const char* cable = std::getenv("TUTTI_TEST_CABLE");
+      const std::string ends = cable != nullptr ? cable : "";
+      const std::size_t comma = ends.find(',');
+      if (!ends.empty()) {
+        environment["TUTTI_VERBS_DEVICES"] = host == "a" ? ends : ends.substr(comma + 1) + "," + ends.substr(0, comma);
+      }
+    }
     children[static_cast<std::size_t>(rank)] = internal::start_child(environment, [&] {
       Communicator comm = Communicator::from_environment();
       return body(comm);

@@ -78,24 +78,58 @@ TEST(Topology, AFileThatSaysNothingOfRanksServesEachHostOfTheJob) {
   }
 }
 
-TEST(Topology, RanksThatWereGivenDifferentFilesAreToldSo) {
-  Environment environment{{"TUTTI_JOB", std::to_string(getpid()) + ".different"},
-                          {"TUTTI_SIZE", std::to_string(kRanks)},
-                          {"TUTTI_TIMEOUT", "120s"}};
+/// What each of kRanks ranks says that were given these files, and count as on these hosts; "": none.
+std::vector<std::string> errors_of(const std::string& job, const std::vector<std::string>& files,
+                                   const std::vector<std::string>& hosts) {
   std::vector<internal::ChildProcess> children;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    environment["TUTTI_RANK"] = std::to_string(rank);
-    if (rank == 2) environment["TUTTI_TOPOLOGY"] = topology::machine_path("two_small_hosts");
-    if (rank == 3) environment.erase("TUTTI_TOPOLOGY");
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    const Environment environment{{"TUTTI_JOB", std::to_string(getpid()) + "." + job},
+                                  {"TUTTI_SIZE", std::to_string(kRanks)},
+                                  {"TUTTI_TIMEOUT", "120s"},
+                                  {"TUTTI_RANK", std::to_string(rank)},
+                                  {"TUTTI_HOST", hosts[rank]},
+                                  {"TUTTI_TOPOLOGY", files[rank]}};
     children.push_back(internal::start_child(environment, [] {
       Communicator::from_environment();
       return std::string();
     }));
   }
-  for (const internal::ChildProcess& child : children) {
-    EXPECT_THAT(internal::end_of(child).error,
-                AllOf(HasSubstr("rank 2 was started with another"), HasSubstr("TUTTI_TOPOLOGY")));
+  std::vector<std::string> errors;
+  for (const internal::ChildProcess& child : children) errors.push_back(internal::end_of(child).error);
+  return errors;
+}
+
+TEST(Topology, RanksThatWereGivenDifferentFilesAreToldSo) {
+  const std::string file = topology::machine_path("two_small_hosts");
+  for (const std::string& error : errors_of("different", {"", "", file, ""}, {"", "", "", ""})) {
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 2 was started with another"), HasSubstr("TUTTI_TOPOLOGY")));
   }
+}
+
+// Between hosts the ranks make one topology before they compare anything else.
+TEST(Topology, ADifferenceBetweenHostsSaysWhereAndWhat) {
+  NEEDS_NETWORK();
+  const std::string file = topology::machine_path("two_small_hosts");
+  std::string text = topology::machine_text("two_small_hosts");
+  text.replace(text.find("1.25"), 4, "12.5");
+  const std::string other =
+      std::filesystem::temp_directory_path() / ("tutti_other_" + std::to_string(getpid()) + ".json");
+  std::ofstream(other) << text;
+  const std::vector<std::string> hosts{"a", "a", "b", "b"};
+  for (const std::string& error : errors_of("values", {file, file, other, other}, hosts)) {
+    EXPECT_THAT(error, AllOf(HasSubstr("rank 2 (host "),
+                             HasSubstr("has another topology of the job's hosts than rank 0: links[0] (host 0 to host "
+                                       "1).gb_per_s: 12.5 and 1.25")));
+  }
+  std::filesystem::remove(other);
+  for (const std::string& error : errors_of("placed", {file, file, file, ""}, hosts)) {
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("rank 3 (host "), HasSubstr("was not given a TUTTI_TOPOLOGY that says where ranks "
+                                                            "are, and rank 0 was; expected the same")));
+  }
+  const std::vector<std::string> errors = errors_of("failed", {file, file, "/nonexistent", file}, hosts);
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("/nonexistent"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 (host "));
 }
 
 }  // namespace

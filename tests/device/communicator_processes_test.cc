@@ -9,6 +9,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
+#include "tests/device/like_the_host.h"
 #include "tests/support/fake_walkers.h"
 
 namespace tutti::testing {
@@ -121,6 +122,22 @@ TEST_P(DeviceProcesses, AllOnOneGpu) {
   EXPECT_NE(outcomes[0].said.find("cut at their waits"), std::string::npos) << outcomes[0].said;
 }
 
+// A program of a call that differs from the last one takes its place in memory, and perhaps has other cuts.
+TEST_P(DeviceProcesses, AllCollectivesOnOneGpu) {
+  expect_no_errors(run_processes(GetParam(), [](Communicator& comm) {
+    FakeDriver cuda;
+    add_walkers(cuda);
+    {
+      DeviceBuffers memory(0);
+      compare_with_host(comm, memory, 7);
+      for (const std::size_t unit : {3u, 200000u, 5u, 60000u}) check_all_to_allv(comm, memory, unit);
+      MUST(comm.explain_last_call().reason.find("cut at their waits") != std::string::npos);
+    }
+    comm = {};
+    return std::string();
+  }));
+}
+
 // Side by side by MPS: kernels wait for each other, and those of all processes together find room on the GPU.
 TEST_P(DeviceProcesses, AllOnOneGpuUnderMps) {
   const auto on_one = [](const Environment& environment, bool mps) {
@@ -148,6 +165,56 @@ TEST_P(DeviceProcesses, AllOnOneGpuUnderMps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3));
+
+TEST(DevicesOfProcesses, OneGpuWhoseStreamsWaitForNoValuesIsRefused) {
+  expect_no_errors(run_processes(2, [](Communicator& comm) {
+    FakeDriver cuda({.wait_values = false});
+    add_walkers(cuda);
+    std::string told;
+    try {
+      comm.open_device(0);
+    } catch (const Error& error) {
+      MUST(error.code() == Code::unsupported);
+      told = error.what();
+    }
+    MUST(told.find("has no streams that wait for values, which processes that share a GPU need") != std::string::npos);
+    MUST(cuda.calls("cuLaunchKernel") == 0);
+    comm.barrier();  // and host memory goes on working
+    comm = {};
+    return std::string();
+  }));
+}
+
+// Of a group of two kernels the first is in the stream when the second is refused: it waits for a peer that never
+// comes, and the communicator's end waits for it.
+TEST(DevicesOfProcesses, AGroupThatIsRefusedHalfwayIsStillWaitedFor) {
+  const auto outcomes = run_processes(2, [](Communicator& comm) {
+    FakeDriver cuda({.devices = 2});
+    add_walkers(cuda);
+    std::string told;
+    {
+      DeviceBuffers memory(comm.rank());
+      std::byte* data = memory.allocate(400);
+      memory.write(data, std::vector<std::byte>(400));
+      try {  // rank 0 may hear of it as early as in open_device()
+        comm.open_device(comm.rank());
+        if (comm.rank() == 1) cuda.fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 2);
+        comm.group_start();
+        for (int i = 0; i < 20 && comm.rank() == 1; ++i) {
+          comm.all_reduce(data, data, 100, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+        }
+        comm.group_end();
+        while (comm.status(&told) == Code::ok) std::this_thread::yield();
+      } catch (const Error& error) {
+        told = error.what();
+      }
+      comm = {};
+      MUST(cuda.table().StreamQuery(memory.stream()) == CUDA_SUCCESS);
+    }
+    return told;
+  });
+  expect_all_say(outcomes, "cuLaunchKernel failed");
+}
 
 /// Each sends to the next one, around the ring; how many kernels that took.
 int pass_on(Communicator& comm, DeviceBuffers& memory, const FakeDriver& cuda) {

@@ -57,6 +57,45 @@ TEST(DeviceCalls, ManyAreInTheStreamAtATime) {
   }));
 }
 
+TEST(DeviceCalls, KernelsAreLoadedOnce) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  expect_no_errors(run_threads(2, [&cuda](Communicator& comm) {
+    comm.open_device(0);
+    comm.barrier();
+    MUST(cuda.calls("cuLibraryLoadData") == 1);
+    comm.barrier();
+  }));
+}
+
+// The stream stands still, with the call in it: neither the abort nor the end of the communicator waits for it, and the
+// call finds all that it touches when its turn has come.
+TEST(DeviceCalls, TheEndOfAFailedCommunicatorWaitsForNoStream) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  Options options;
+  options.timeout = std::chrono::hours(1);
+  expect_no_errors(run_threads(
+      2,
+      [](Communicator& comm) {
+        DeviceBuffers memory(0);
+        std::byte* data = memory.allocate(4 * 5000);
+        comm.all_reduce(data, data, 5000, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+        memory.synchronize();
+        memory.hold();
+        comm.all_reduce(data, data, 5000, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
+        try {
+          comm.barrier();
+          comm.abort("enough of it");
+        } catch (const Error&) {  // the other one has done so
+        }
+        comm = {};
+        memory.let_go();
+        memory.synchronize();
+      },
+      options));
+}
+
 TEST(DeviceCalls, OnOtherStreamsStillInOrder) {
   FakeDriver cuda;
   add_walkers(cuda);
@@ -109,39 +148,7 @@ TEST(DeviceCalls, AllToAllv) {
   for (const std::size_t unit : {3u, 3000u}) {
     expect_no_errors(run_threads(3, [unit](Communicator& comm) {
       DeviceBuffers memory(0);
-      const auto n = static_cast<std::size_t>(comm.size());
-      const auto me = static_cast<std::size_t>(comm.rank());
-      // Rank i has (i + 2 j) % 5 units for rank j.
-      std::vector<std::size_t> send_counts, send_offsets, recv_counts, recv_offsets;
-      std::size_t sent = 0;
-      std::size_t received = 0;
-      for (std::size_t r = 0; r < n; ++r) {
-        send_counts.push_back((me + 2 * r) % 5 * unit);
-        recv_counts.push_back((r + 2 * me) % 5 * unit);
-        send_offsets.push_back(sent);
-        recv_offsets.push_back(received);
-        sent += send_counts.back();
-        received += recv_counts.back();
-      }
-      std::vector<std::uint32_t> input(sent + 1);
-      for (std::size_t i = 0; i < sent; ++i) input[i] = static_cast<std::uint32_t>(me * 1000000 + i);
-      std::byte* send = memory.allocate(4 * (sent + 1));
-      std::byte* recv = memory.allocate(4 * (received + 1));
-      memory.write(send, std::as_bytes(std::span(input)));
-      for (int turn = 0; turn < 3; ++turn) {
-        comm.all_to_allv(send, send_counts.data(), send_offsets.data(), recv, recv_counts.data(), recv_offsets.data(),
-                         DataType::u32, {.stream = memory.stream()});
-        const std::vector<std::byte> got = memory.read(recv, 4 * (received + 1));
-        for (std::size_t r = 0; r < n; ++r) {
-          std::size_t begin = 0;  // of what r has for me
-          for (std::size_t j = 0; j < me; ++j) begin += (r + 2 * j) % 5 * unit;
-          for (std::size_t i = 0; i < recv_counts[r]; ++i) {
-            std::uint32_t value = 0;
-            std::memcpy(&value, got.data() + 4 * (recv_offsets[r] + i), 4);
-            MUST(value == r * 1000000 + begin + i);
-          }
-        }
-      }
+      for (int turn = 0; turn < 3; ++turn) check_all_to_allv(comm, memory, unit);
     }));
   }
 }

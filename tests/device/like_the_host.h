@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -147,6 +150,40 @@ inline std::string check_step(Communicator& comm, DeviceBuffers& memory, const S
   // Of a buffer that is not in place the input stays as it was.
   MUST(s.in_place || memory.read(send_there, input.size()) == input);
   return how.reason;
+}
+
+/// Rank i has (i + 2 j) % 5 units for rank j, a unit being so many elements.
+inline void check_all_to_allv(Communicator& comm, DeviceBuffers& memory, std::size_t unit) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  const auto me = static_cast<std::size_t>(comm.rank());
+  std::vector<std::size_t> send_counts, send_offsets, recv_counts, recv_offsets;
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  for (std::size_t r = 0; r < n; ++r) {
+    send_counts.push_back((me + 2 * r) % 5 * unit);
+    recv_counts.push_back((r + 2 * me) % 5 * unit);
+    send_offsets.push_back(sent);
+    recv_offsets.push_back(received);
+    sent += send_counts.back();
+    received += recv_counts.back();
+  }
+  std::vector<std::uint32_t> input(sent + 1);
+  for (std::size_t i = 0; i < sent; ++i) input[i] = static_cast<std::uint32_t>(me * 100000000 + i);
+  std::byte* send = memory.allocate(4 * (sent + 1));
+  std::byte* recv = memory.allocate(4 * (received + 1));
+  memory.write(send, std::as_bytes(std::span(input)));
+  comm.all_to_allv(send, send_counts.data(), send_offsets.data(), recv, recv_counts.data(), recv_offsets.data(),
+                   DataType::u32, {.stream = memory.stream()});
+  const std::vector<std::byte> got = memory.read(recv, 4 * (received + 1));
+  for (std::size_t r = 0; r < n; ++r) {
+    std::size_t begin = 0;  // of what r has for me
+    for (std::size_t j = 0; j < me; ++j) begin += (r + 2 * j) % 5 * unit;
+    for (std::size_t i = 0; i < recv_counts[r]; ++i) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, got.data() + 4 * (recv_offsets[r] + i), 4);
+      MUST(value == r * 100000000 + begin + i);
+    }
+  }
 }
 
 }  // namespace tutti::testing

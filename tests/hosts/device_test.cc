@@ -59,7 +59,7 @@ TEST_P(Device, AHostThatDiesIsToldAndStreamsGoOn) {
   EXPECT_TRUE(job.finish(60s, job.ranks_of(1)));
 }
 
-void count_bytes(int count, int each, const Traffic& expected) {
+void count_at_links(int count, int each, const Traffic& expected) {
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   SCOPED_TRACE(std::string(name_of(expected.collective)) + ", " + std::to_string(count) + " hosts x " +
@@ -87,21 +87,21 @@ void count_bytes(int count, int each, const Traffic& expected) {
       if (comm.explain_last_call().reason.find("kernels inside each host") == std::string::npos) {
         place.give_up(comm.explain_last_call().reason);
       }
-      count_sent(place, comm, kCalls, once);
+      count_bytes(place, comm, expected, kCalls, once);
     }
     comm = {};
   });
   ASSERT_TRUE(job.finish(120s));
-  expect_sent(job, count, each, expected, kCalls, kBytes);
+  expect_bytes(job, count, each, expected, kCalls, kBytes);
 }
 
 TEST(DeviceTraffic, OnlyTheHostsShare) {
-  count_bytes(2, 2, {Collective::all_reduce, 1.0, 1.0});
-  count_bytes(2, 3, {Collective::all_reduce, 1.0, 1.0});
-  count_bytes(3, 2, {Collective::all_reduce, 4.0 / 3, 4.0 / 3});
-  count_bytes(3, 2, {Collective::reduce_scatter, 2.0 / 3, 2.0 / 3});
-  count_bytes(3, 2, {Collective::all_gather, 2.0 / 3, 2.0 / 3});
-  count_bytes(2, 2, {Collective::broadcast, 1.0, 0.0});
+  count_at_links(2, 2, {Collective::all_reduce, 1.0, 1.0});
+  count_at_links(2, 3, {Collective::all_reduce, 1.0, 1.0});
+  count_at_links(3, 2, {Collective::all_reduce, 4.0 / 3, 4.0 / 3});
+  count_at_links(3, 2, {Collective::reduce_scatter, 2.0 / 3, 2.0 / 3});
+  count_at_links(3, 2, {Collective::all_gather, 2.0 / 3, 2.0 / 3});
+  count_at_links(2, 2, {Collective::broadcast, 1.0, 0.0});
 }
 
 INSTANTIATE_TEST_SUITE_P(RanksOfEachHost, Device, ::testing::Values(1, 2));

@@ -1,12 +1,17 @@
-// Hosts that die, stop or lose their link, and calls that differ between hosts: named errors within the deadline,
-// and nothing left behind.
+// Hosts that die, stop or lose their link, and calls that differ between hosts: named errors within the deadline, and
+// nothing left behind. Links that are slow, or down for a while: exact results.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <map>
 #include <random>
+#include <sstream>
 
+#include "tests/collectives/processes.h"
 #include "tests/failure/any_call.h"
 #include "tests/hosts/job.h"
+#include "transport/ucx/ucx.h"
 
 namespace tutti::testing {
 namespace {
@@ -44,19 +49,28 @@ void expect_named(const Job& job, int hosts, int each, int host, std::int64_t si
 struct Shape {
   int hosts;
   int each;
+  std::string network = "tcp";
 };
 
-class HostFailure : public ::testing::TestWithParam<Shape> {};
+class HostFailure : public ::testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    const std::string missing = GetParam().network == "ucx" ? in_child(transport::UcxWire::missing).said : "";
+    if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
+  }
+  static std::vector<Processes::Setting> environment() { return {{"TUTTI_NETWORK", GetParam().network}}; }
+};
 
 TEST_P(HostFailure, ADeadHostIsNamedToAllOthers) {
-  const auto [count, each] = GetParam();
+  const auto& [count, each, network] = GetParam();
   std::mt19937 random(new_seed());
   for (int victim = 0; victim < count; ++victim) {
     SCOPED_TRACE("kills " + Hosts::name(victim));
     Hosts hosts(count);
     NEEDS_HOSTS(hosts);
     const std::uint32_t seed = random();
-    Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 60s); });
+    Job job(
+        hosts, each, [&](const Place& place) { call_until_failure(place, seed, 60s); }, environment());
     ASSERT_TRUE(job.wait_progress(victim * each, 20));
     const std::int64_t killed_ns = job.signal_host(victim, SIGKILL);
     ASSERT_TRUE(job.finish(30s, job.ranks_of(victim)));
@@ -66,12 +80,13 @@ TEST_P(HostFailure, ADeadHostIsNamedToAllOthers) {
 }
 
 TEST_P(HostFailure, AStoppedHostIsATimeoutThatNamesIt) {
-  const auto [count, each] = GetParam();
+  const auto& [count, each, network] = GetParam();
   const int victim = count - 1;
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   const std::uint32_t seed = new_seed();
-  Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 2s); });
+  Job job(
+      hosts, each, [&](const Place& place) { call_until_failure(place, seed, 2s); }, environment());
   ASSERT_TRUE(job.wait_progress(victim * each, 20));
   std::int64_t stopped_ns = 0;
   for (const int rank : job.ranks_of(victim)) job.stop(rank);
@@ -84,12 +99,13 @@ TEST_P(HostFailure, AStoppedHostIsATimeoutThatNamesIt) {
 
 // Which of the two hosts is at fault nobody can know; each names one on the other side.
 TEST_P(HostFailure, ALinkThatStaysDownIsAnErrorOnBothSides) {
-  const auto [count, each] = GetParam();
+  const auto& [count, each, network] = GetParam();
   const int victim = count - 1;
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   const std::uint32_t seed = new_seed();
-  Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 3s); });
+  Job job(
+      hosts, each, [&](const Place& place) { call_until_failure(place, seed, 3s); }, environment());
   for (int r = 0; r < count * each; ++r) ASSERT_TRUE(job.wait_progress(r, 20));
   hosts.link(victim, false);
   const std::int64_t cut_ns = now_ns();
@@ -104,39 +120,104 @@ TEST_P(HostFailure, ALinkThatStaysDownIsAnErrorOnBothSides) {
   }
 }
 
+void exact_calls(const Place& place, std::uint32_t seed, int calls) {
+  Communicator comm = Communicator::from_environment(with_timeout(60s));
+  Field field(kMost * 8 * static_cast<std::size_t>(place.size()), true);
+  std::mt19937 random(seed);
+  for (int salt = 0; salt < calls; ++salt) {
+    const AnyCall call = random_call(random, place.size(), kMost);
+    perform(comm, call, field, salt);
+    if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
+      place.give_up(wrong);
+    }
+    field.mark_recv();
+    place.step();
+  }
+}
+
+/// TCP segments that all hosts have sent again so far.
+long sent_again(const Job& job, int hosts) {
+  long sum = 0;
+  for (int host = 0; host < hosts; ++host) {
+    std::ifstream file("/proc/" + std::to_string(job.pid(job.ranks_of(host)[0])) + "/net/snmp");
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Tcp:")) lines.push_back(line);
+    }
+    if (lines.size() != 2) continue;
+    std::istringstream names(lines[0]), values(lines[1]);
+    for (std::string name, value; names >> name && values >> value;)
+      sum += name == "RetransSegs" ? std::stol(value) : 0;
+  }
+  return sum;
+}
+
+// It stays down until something was lost.
 TEST_P(HostFailure, ALinkThatComesBackIsNoError) {
-  const auto [count, each] = GetParam();
+  const auto& [count, each, network] = GetParam();
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   const std::uint32_t seed = new_seed();
-  Job job(hosts, each, [&](const Place& place) {
-    Communicator comm = Communicator::from_environment(with_timeout(60s));
-    Field field(kMost * 8 * static_cast<std::size_t>(place.size()), true);
-    std::mt19937 random(seed);
-    for (int salt = 0; salt < 200; ++salt) {
-      const AnyCall call = random_call(random, place.size(), kMost);
-      perform(comm, call, field, salt);
-      if (const std::string wrong = check(call, field, place.rank(), place.size(), salt); !wrong.empty()) {
-        place.give_up(wrong);
-      }
-      field.mark_recv();
-      place.step();
-    }
-  });
+  Job job(
+      hosts, each, [&](const Place& place) { exact_calls(place, seed, 200); }, environment());
   for (const int cut_at : {20, 60, 100}) {
     ASSERT_TRUE(job.wait_progress(0, cut_at));
+    const long before = sent_again(job, hosts.count());
     hosts.link(1, false);
+    ASSERT_TRUE(eventually(30s, [&] { return sent_again(job, hosts.count()) > before; })) << "nothing was lost";
     hosts.link(1, true);
   }
   EXPECT_TRUE(job.finish());
 }
 
+TEST_P(HostFailure, ASlowLinkIsNoError) {
+  const auto& [count, each, network] = GetParam();
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const std::uint32_t seed = new_seed();
+  Job job(
+      hosts, each, [&](const Place& place) { exact_calls(place, seed, 120); }, environment());
+  int at = 0;
+  for (const char* rate : {"1gbit", "100mbit", "20mbit", "none"}) {
+    ASSERT_TRUE(job.wait_progress(0, at += 25));
+    hosts.rate(rate);
+  }
+  EXPECT_TRUE(job.finish());
+}
+
+// At 500 kbit/s the 8 MiB that each host has to send take two minutes.
+TEST_P(HostFailure, ALinkTooSlowForTheDeadlineIsATimeoutThatNamesTheOtherSide) {
+  const auto& [count, each, network] = GetParam();
+  Hosts hosts(count);
+  NEEDS_HOSTS(hosts);
+  const auto body = [](const Place& place) {
+    Communicator comm = Communicator::from_environment(with_timeout(2s));
+    Buffer<float> data(std::size_t{2} << 20);
+    place.step();
+    place.wait_for_go();
+    place.fails([&] { comm.all_reduce(data.data(), data.data(), data.size(), DataType::f32); });
+    place.fails([&] { comm.barrier(); });
+  };
+  Job job(hosts, each, body, environment());
+  for (int r = 0; r < count * each; ++r) ASSERT_TRUE(job.wait_progress(r, 1));
+  hosts.rate("500kbit");
+  job.go();
+  ASSERT_TRUE(job.finish(60s));
+  for (int r = 0; r < count * each; ++r) {
+    SCOPED_TRACE("rank " + std::to_string(r));
+    ASSERT_EQ(job.slot(r).failures, 2);
+    EXPECT_EQ(job.slot(r).failure[0].code, Code::timeout) << job.error(r);
+    EXPECT_EQ(job.error(r), job.error(r, 1));
+    EXPECT_THAT(job.error(r), HasSubstr(", pid "));
+  }
+}
+
 TEST_P(HostFailure, DifferentCallsAreNamed) {
-  const auto [count, each] = GetParam();
+  const auto& [count, each, network] = GetParam();
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   const int odd = count * each - 1;
-  Job job(hosts, each, [odd](const Place& place) {
+  const auto body = [odd](const Place& place) {
     Communicator comm = Communicator::from_environment(with_timeout(30s));
     std::vector<float> data(4000, 1.0F);
     comm.all_reduce(data.data(), data.data(), 100, DataType::f32);
@@ -148,7 +229,8 @@ TEST_P(HostFailure, DifferentCallsAreNamed) {
       comm.barrier();
     });
     place.fails([&] { comm.barrier(); });
-  });
+  };
+  Job job(hosts, each, body, environment());
   for (int r = 0; r < count * each; ++r) ASSERT_TRUE(job.wait_progress(r, 1));
   job.go();
   ASSERT_TRUE(job.finish(30s));
@@ -164,11 +246,12 @@ TEST_P(HostFailure, DifferentCallsAreNamed) {
 
 // After a host has died: no file in the hosts' shared memory, and every survivor has ended by itself.
 TEST_P(HostFailure, NothingIsLeftBehind) {
-  const auto [count, each] = GetParam();
+  const auto& [count, each, network] = GetParam();
   Hosts hosts(count);
   NEEDS_HOSTS(hosts);
   const std::uint32_t seed = new_seed();
-  Job job(hosts, each, [&](const Place& place) { call_until_failure(place, seed, 60s); });
+  Job job(
+      hosts, each, [&](const Place& place) { call_until_failure(place, seed, 60s); }, environment());
   ASSERT_TRUE(job.wait_progress(0, 20));
   job.signal_host(count - 1, SIGKILL);
   ASSERT_TRUE(job.finish(30s, job.ranks_of(count - 1)));
@@ -181,9 +264,11 @@ TEST_P(HostFailure, NothingIsLeftBehind) {
   for (int host = 0; host < count; ++host) EXPECT_EQ(look.note(host), "") << Hosts::name(host);
 }
 
-INSTANTIATE_TEST_SUITE_P(Hosts, HostFailure, ::testing::Values(Shape{2, 1}, Shape{2, 2}, Shape{3, 2}),
+INSTANTIATE_TEST_SUITE_P(Hosts, HostFailure,
+                         ::testing::Values(Shape{2, 1}, Shape{2, 2}, Shape{3, 2}, Shape{2, 1, "ucx"},
+                                           Shape{2, 2, "ucx"}),
                          [](const auto& info) {
-                           return std::to_string(info.param.hosts) + "x" + std::to_string(info.param.each);
+                           return fmt::format("{}x{}_{}", info.param.hosts, info.param.each, info.param.network);
                          });
 
 }  // namespace

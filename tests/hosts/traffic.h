@@ -11,35 +11,37 @@
 
 namespace tutti::testing {
 
-/// What hosts send in a call, of a message of one.
+/// What goes over hosts' links in a call, of a message of one.
 struct Traffic {
   Collective collective;
-  double first;   // the first host
-  double others;  // any other host
+  double first;                      // the first host
+  double others;                     // any other host
+  const char* counted = "tx_bytes";  // or rx_bytes: what comes
 };
 
-/// What this host has sent so far.
-inline double sent() {
-  std::ifstream file("/sys/class/net/eth0/statistics/tx_bytes");
+/// What has gone over this host's link so far.
+inline double counted(const Traffic& traffic) {
+  std::ifstream file(std::string("/sys/class/net/eth0/statistics/") + traffic.counted);
   double bytes = 0;
   file >> bytes;
   return bytes;
 }
 
-/// By all ranks: notes what the own host sends in `calls` calls.
-inline void count_sent(const Place& place, Communicator& comm, int calls, const std::function<void()>& call) {
+/// By all ranks: notes what goes over the own host's link in `calls` calls.
+inline void count_bytes(const Place& place, Communicator& comm, const Traffic& traffic, int calls,
+                        const std::function<void()>& call) {
   // Whoever has left a barrier has no bytes of the calls before it to send; those of the barrier are few.
   comm.barrier();
-  const double before = sent();
+  const double before = counted(traffic);
   comm.barrier();
   for (int i = 0; i < calls; ++i) call();
   comm.barrier();
-  place.note(std::to_string(sent() - before));
+  place.note(std::to_string(counted(traffic) - before));
   comm.barrier();
 }
 
-/// That they have sent so much in `calls` calls with messages of `bytes`.
-inline void expect_sent(const Job& job, int hosts, int each, const Traffic& expected, int calls, double bytes) {
+/// That it was so much in `calls` calls with messages of `bytes`.
+inline void expect_bytes(const Job& job, int hosts, int each, const Traffic& expected, int calls, double bytes) {
   // Frames and their headers (one in 22 bytes of a full one), acknowledgements of what comes, and what a call says
   // besides its data.
   constexpr double kOverhead = 1.10;

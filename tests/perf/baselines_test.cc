@@ -58,7 +58,7 @@ TEST(Baselines, BitsAreCombinedByMpiAndRefusedByGloo) {
   }
 }
 
-/// A program with backend nccl, whose library is looked for in `folder` first; a GPU, if there is one, is hidden.
+/// A program with backend nccl, whose library is looked for in `folder` first. A GPU, if there is one, is hidden.
 Outcome run_on_nccl_in(const std::filesystem::path& folder, const std::string& program, const std::string& arguments) {
   setenv("LD_LIBRARY_PATH", folder.c_str(), 1);
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
@@ -101,6 +101,61 @@ TEST(Baselines, NcclThatCannotServeIsASentence) {
   run = run_on_nccl_in(real, "all_reduce_perf", arguments);
   EXPECT_EQ(run.status, 5) << run.text;
   EXPECT_NE(run.text.find("backend nccl: NCCL works on GPU memory only: "), std::string::npos) << run.text;
+}
+
+/// On so many GPUs that are none (nccl/fake_libcuda.cc), with an NCCL that refuses what NVIDIA's does
+/// (nccl/stand_in.cc). Tutti's own calls of device memory would be served by the fake GPUs too: `text` says which
+/// backend ran.
+class NcclOnGpus : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(folder_)) GTEST_SKIP() << "there are no fake GPUs in this build";
+  }
+  Outcome run(int gpus, const std::string& program, const std::string& arguments) const {
+    setenv("LD_LIBRARY_PATH", folder_.c_str(), 1);
+    setenv("FAKE_GPUS", std::to_string(gpus).c_str(), 1);
+    Outcome run = run_program(program, arguments + " --backend nccl");
+    unsetenv("LD_LIBRARY_PATH");
+    unsetenv("FAKE_GPUS");
+    return run;
+  }
+
+ private:
+  const std::filesystem::path folder_ = build_folder() / "tests" / "perf_stand_ins";
+};
+
+TEST_F(NcclOnGpus, EveryProgramMeasuresDeviceMemory) {
+  for (const char* program : kPrograms) {
+    const Outcome run = this->run(2, program, "--ranks 2 -b 0 -e 64K -i 20000 -n 2 -c 2 -r 1 --memory device");
+    EXPECT_EQ(run.status, 0) << run.text;
+    EXPECT_NE(run.text.find("Out of bounds values : 0 OK"), std::string::npos) << run.text;
+    EXPECT_NE(run.text.find("  nccl\n"), std::string::npos) << "another backend ran\n" << run.text;
+    EXPECT_NE(run.text.find("GPU 1 (Fake GPU)"), std::string::npos) << run.text;
+  }
+}
+
+TEST_F(NcclOnGpus, GraphsTimesAndOperations) {
+  for (const char* how :
+       {"-b 8 -e 8K -f 32 -G 2 --percentiles", "-b 8 -e 8K -f 32 --time 0.01", "-b 4K -e 4K -d all -o all"}) {
+    const Outcome run = this->run(3, "all_reduce_perf", std::string("--ranks 3 -n 2 -c 1 --memory device ") + how);
+    EXPECT_EQ(run.status, 0) << run.text;
+    EXPECT_NE(run.text.find("Out of bounds values : 0 OK"), std::string::npos) << run.text;
+  }
+}
+
+TEST_F(NcclOnGpus, HostMemoryGoesByWayOfTheGpu) {
+  for (const char* program : kPrograms) {
+    const Outcome run = this->run(2, program, "--ranks 2 -b 0 -e 64K -i 20000 -n 2 -c 2 -r 1");
+    EXPECT_EQ(run.status, 0) << run.text;
+    EXPECT_NE(run.text.find("Out of bounds values : 0 OK"), std::string::npos) << run.text;
+  }
+}
+
+TEST_F(NcclOnGpus, MoreRanksThanGpusAreASentence) {
+  const Outcome run = this->run(1, "all_reduce_perf", "--ranks 2 -b 8 -e 8 -T 20 --memory device");
+  EXPECT_EQ(run.status, 2) << run.text;
+  EXPECT_NE(run.text.find("backend nccl: ncclCommInitRank: "), std::string::npos) << run.text;
+  EXPECT_NE(run.text.find("Duplicate GPU"), std::string::npos) << run.text;
 }
 
 TEST(Baselines, AMissingPlugInIsASentence) {

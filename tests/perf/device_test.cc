@@ -156,20 +156,61 @@ void add(const testing::FakeBlock& block, Vector* to, const Vector* from, unsign
   }
 }
 
+constexpr std::size_t kLoopBytes = 4096;  // of which 3 ranks have 1360 each
+
+/// Each rank's words before a host loop, all alike, and after it. `word`: of 4096 bytes.
+class Loops {
+ public:
+  Loops() {
+    cuda_.kernel("tutti_add", add);
+    limit_ = std::make_unique<DeviceLimit>(kLoopBytes, 3);
+    for (int r = 0; r < 3; ++r) {
+      for (std::size_t i = 0; i < kLoopBytes / sizeof(float); ++i) word(r, i) = static_cast<float>(r + 1);
+    }
+  }
+  float& word(int rank, std::size_t i) { return reinterpret_cast<float*>(limit_->buffer(rank))[i]; }
+  DeviceLimit& limit() { return *limit_; }
+
+ private:
+  FakeDriver cuda_;
+  std::unique_ptr<DeviceLimit> limit_;
+};
+
+// Four calls, of which a loop makes at least so many.
 TEST(DeviceLimit, TheHostLoopIsAnAllReduce) {
-  FakeDriver cuda;
-  cuda.kernel("tutti_add", add);
-  DeviceLimit limit(4096, 3);
-  for (int r = 0; r < 3; ++r) limit.gpu().fill(limit.buffer(r), 0, 4096);
-  auto* first = reinterpret_cast<float*>(limit.buffer(0));
-  reinterpret_cast<float*>(limit.buffer(1))[1023] = 1;
-  reinterpret_cast<float*>(limit.buffer(2))[1023] = 2;
-  EXPECT_GT(limit.loop_us(4096, 0), 0);
-  // Four calls: 1 + 2 are 3, and from then on everybody has the sum, which triples each time.
-  EXPECT_EQ(first[1023], 3 * 3 * 3 * 3);
-  EXPECT_EQ(reinterpret_cast<float*>(limit.buffer(2))[1023], first[1023]);
-  EXPECT_EQ(first[0], 0);
-  EXPECT_GT(limit.copy_us(4096, 0), 0);
+  Loops loops;
+  EXPECT_GT(loops.limit().loop_us(HostLoop::all_reduce, kLoopBytes, 0), 0);
+  // 1 + 2 + 3 are 6, and from then on everybody has the sum, which triples each time.
+  for (int r = 0; r < 3; ++r) {
+    for (const std::size_t i : {0, 1023}) EXPECT_EQ(loops.word(r, i), 6 * 3 * 3 * 3) << r << " " << i;
+  }
+  EXPECT_GT(loops.limit().copy_us(kLoopBytes, 0), 0);
+}
+
+TEST(DeviceLimit, TheHostLoopIsAnAllGather) {
+  Loops loops;
+  EXPECT_GT(loops.limit().loop_us(HostLoop::all_gather, kLoopBytes, 0), 0);
+  constexpr std::size_t kShare = 340;  // words
+  for (int r = 0; r < 3; ++r) {
+    for (std::size_t i = 0; i < 3 * kShare; ++i) ASSERT_EQ(loops.word(r, i), static_cast<float>(i / kShare + 1)) << r;
+    EXPECT_EQ(loops.word(r, 3 * kShare), static_cast<float>(r + 1)) << "nobody's share";
+  }
+  EXPECT_EQ(loops.limit().loop_us(HostLoop::all_gather, 32, 0), 0) << "no share of whole 16 bytes";
+}
+
+TEST(DeviceLimit, TheHostLoopIsAReduceScatter) {
+  Loops loops;
+  EXPECT_GT(loops.limit().loop_us(HostLoop::reduce_scatter, kLoopBytes, 0), 0);
+  constexpr std::size_t kShare = 340;
+  for (int r = 0; r < 3; ++r) {
+    const auto own = static_cast<std::size_t>(r) * kShare;
+    // What the others have is added each time: 6 less the own one.
+    const float sum = static_cast<float>(r + 1 + 4 * (6 - (r + 1)));
+    for (std::size_t i = 0; i < 3 * kShare; ++i) {
+      const bool mine = i >= own && i < own + kShare;
+      ASSERT_EQ(loops.word(r, i), mine ? sum : static_cast<float>(r + 1)) << r << " " << i;
+    }
+  }
 }
 
 }  // namespace

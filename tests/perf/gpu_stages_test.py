@@ -70,6 +70,36 @@ class Stages(unittest.TestCase):
             time.sleep(0.01)
         self.assertFalse(is_running(pid))
 
+    def test_one_command_that_hangs_leaves_time_to_the_others(self):
+        file = self.out / "ran"
+        outcome, _ = self.run_stage(stages.Command(["sleep", "1000"], limit=1), command(f"touch {file}"))
+        self.assertEqual(outcome["failures"], ["it did not end within 1 s: sleep 1000"])
+        self.assertTrue(file.exists())
+
+    def test_no_run_under_the_sanitizer_may_take_the_others_time(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            stage = stages.sanitize_stage(stages.parse_arguments(["--out", str(self.out)]))
+        kinds = set()
+        for each in stage.commands:
+            self.assertLessEqual(each.limit, 60)
+            self.assertLess(int(each.words[each.words.index("-T") + 1]), each.limit)
+            self.assertEqual(each.words[each.words.index("--target-processes") + 1], "all")
+            kinds |= {"threads"} if "-t" in each.words else {"processes"}
+        self.assertEqual(kinds, {"threads", "processes"})
+
+    def test_benches_have_all_numbers_of_ranks(self):
+        threads, processes = [], []
+        with contextlib.redirect_stdout(io.StringIO()):
+            options = stages.parse_arguments(["--out", str(self.out)])
+        for make in (stages.bench_stage, stages.bench_ranks_stage):
+            words = make(options).commands[0].words
+            given = stages.benchmarks.parse_arguments(words[words.index("perf/gpu.py") + 1:])
+            self.assertEqual((given.command, given.resume), ("bench", True))
+            self.assertLess(given.budget, stages.LIMIT)
+            threads += given.threads
+            processes += given.processes
+        self.assertEqual((sorted(threads), sorted(processes)), ([*range(1, 9)], [*range(2, 9)]))
+
     def test_what_is_needed_is_said(self):
         outcome, said = self.run_stage(command("exit 3"), needs=[lambda: None, lambda: "there is no moon"])
         self.assertEqual((outcome["outcome"], outcome["failures"]), ("not run", ["there is no moon"]))

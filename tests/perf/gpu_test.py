@@ -29,7 +29,8 @@ if "-J" in words:
     ranks = int(words[words.index("--ranks") + 1]) if "--ranks" in words else int(words[words.index("-t") + 1])
     row = {"size": 16 << 20}
     if name == "device_limit":
-        rows = [{"size": size, "copy_us": size / 1e6, "gb_per_s": 2000.0, "loop_us": 99.0} for size in (16 << 20, 32 << 20, 64 << 20)]
+        loops = {"all_reduce": 99.0, "all_gather": 77.0}
+        rows = [{"size": size, "copy_us": size / 1e6, "gb_per_s": 2000.0, "loop_us": loops} for size in (16 << 20, 32 << 20, 64 << 20)]
     else:
         rows = [{"size": size, "out_of_place": {"time": 5.0 + size * ranks / 0.9e6}} for size in (8, 16 << 20)]
     pathlib.Path(words[words.index("-J") + 1]).write_text(json.dumps({"results": rows}))
@@ -80,6 +81,49 @@ class Runs(unittest.TestCase):
             self.assertTrue((out / "raw" / "all_reduce_processes_2_launch.json").exists())
             self.assertIn("- nccl: there is no NCCL in", text)
 
+    def bench(self, folder, out, *words):
+        arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", str(out), "--nccl", folder, *words])
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+            return gpu.bench(arguments), said.getvalue()
+
+    def test_sizes_and_ranks_are_the_goals(self):
+        arguments = gpu.parse_arguments(["bench"])
+        runs = gpu.benches(arguments, 1)
+        for _, _, options in runs:
+            first, last, factor = (options[options.index(name) + 1] for name in ("-b", "-e", "-f"))
+            self.assertEqual((first, last, factor), ("8", "1G", "2"))  # which hit 64 KiB, 16 MiB and 1 GiB
+        keys = {key for key, _, _ in runs}
+        for collective in gpu.MEASURED:
+            self.assertLessEqual({(collective, "threads", ranks, how) for ranks in range(1, 9) for how in ("graph", "launch")}, keys)
+            self.assertLessEqual({(collective, "processes", ranks, "launch") for ranks in range(2, 9)}, keys)
+        self.assertNotIn(("all_reduce", "processes", 2, "graph"), keys)
+        self.assertIn(("all_reduce", "processes", 2, "graph"), {key for key, _, _ in gpu.benches(arguments, 2)})
+        self.assertTrue(all(key[1] == "threads" and key[2] in (2, 4) for key, _, _ in runs[:12]))
+
+    def test_results_are_drawn_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs(folder)
+            out = pathlib.Path(folder, "out")
+            self.assertEqual(self.bench(folder, out, "--threads", "2", "--processes")[0], 0)
+            text = (out / "results.md").read_text()
+            self.assertIn("host loop, 2 ranks", text)
+            self.assertIn("| 77.00 |", text)
+            (out / "results.md").unlink()
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(gpu.draw(gpu.parse_arguments(["draw", "--out", str(out)])), 0)
+            self.assertEqual((out / "results.md").read_text(), text)
+
+    def test_results_of_another_machine_are_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs(folder)
+            out = pathlib.Path(folder, "out")
+            self.assertEqual(self.bench(folder, out, "--threads", "2", "--processes")[0], 0)
+            text = (out / "bench.json").read_text()
+            (out / "bench.json").write_text(text.replace("NVIDIA H200", "NVIDIA A100"))
+            status, said = self.bench(folder, out, "--threads", "2", "--processes", "--resume")
+            self.assertEqual(status, 1)
+            self.assertIn("another machine or commit: GPUs ['NVIDIA A100'], here ['NVIDIA H200']", said)
+
     def test_what_was_measured_is_not_measured_again(self):
         with tempfile.TemporaryDirectory() as folder:
             programs(folder, "all_gather_perf")
@@ -118,10 +162,11 @@ class Runs(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(gpu.bench(arguments), 1)
             self.assertIn("was over", said.getvalue())
+            self.assertIn("programs are left; --resume goes on with them", said.getvalue())
 
 
 class Tables(unittest.TestCase):
-    LIMITS = {2: {size: {"copy_us": size / 1e6, "gb_per_s": 2000, "loop_us": 1} for size in (16 * MIB, 32 * MIB)}}
+    LIMITS = {2: {size: {"copy_us": size / 1e6, "gb_per_s": 2000, "loop_us": {}} for size in (16 * MIB, 32 * MIB)}}
 
     def test_bytes_moved(self):
         self.assertEqual(gpu_tables.moved_bytes("all_reduce", 100, 2), 400)
@@ -133,11 +178,17 @@ class Tables(unittest.TestCase):
         self.assertAlmostEqual(share, 0.9)
         self.assertIsNone(gpu_tables.limit_us(self.LIMITS, 2, "all_reduce", 64))  # no copy of about that size
 
+    def test_what_is_larger_than_every_copy_goes_at_the_largest_ones_rate(self):
+        large = {2: {256 * MIB: {"copy_us": 100.0}}}
+        self.assertEqual(gpu_tables.limit_us(large, 2, "all_reduce", 1024 * MIB), 800.0)
+        self.assertIsNone(gpu_tables.limit_us(self.LIMITS, 2, "all_reduce", 1024 * MIB))  # 32 MiB: too small to tell
+
     def test_goals(self):
         times = {("all_reduce", "threads", 2, "launch"): {8: {"time": 20.0}, 16 * MIB: {"time": 2 * 16 * MIB / 1e6 / 0.9}}}
         lines = gpu_tables.goals(times, self.LIMITS)
-        self.assertIn("- NOT met: all_reduce, 2 threads, launch, up to 64 KiB: at most 15 us (20.00 to 20.00)", lines)
-        self.assertIn("- met: all_reduce, 2 threads, from 16 MiB: 0.85 or more of the copy limit (0.90 to 0.90)", lines)
+        self.assertIn("- NOT met: all_reduce, 2 threads, launch, up to 64 KiB: at most 15 us (20.00 to 20.00); not judged: 64 KiB", lines)
+        self.assertIn("- met, as far as judged: all_reduce, 2 threads, from 16 MiB: 0.85 or more of the copy limit (0.90 to 0.90); "
+                      "not judged: 1 GiB", lines)
         self.assertIn("- not measured: all_gather, 4 threads, graph, up to 64 KiB: at most 8 us", lines)
 
 

@@ -1,7 +1,10 @@
 #!/bin/bash
-# What ./dev rdma-vm runs inside the guest when it is given no command: suites.sh BUILD. Each suite is a line of the
-# summary; the last line says how many tests ran. Fails when one failed, or when none ran.
+# What ./dev rdma-vm runs inside the guest when it is given no command: suites.sh [--benchmark] BUILD. Each suite is a line
+# of the summary; the last line says how many tests ran. Fails when one failed, or when none ran. With --benchmark a short
+# form of perf/rdma_vm_bench.sh comes behind: one turn, which shows that it runs and what the figures are like.
 set -uo pipefail
+benchmark=no
+[ "${1-}" != --benchmark ] || { benchmark=yes && shift; }
 build=$1
 tests=$build/tests
 ran=0
@@ -26,6 +29,9 @@ suite() {
   printf '%s\n' "${summary[-1]}"
 }
 
+# sent_by DEVICE: packets so far.
+sent_by() { cat /sys/class/infiniband/"$1"/ports/1/hw_counters/sent_pkts; }
+
 # may_stall COMMAND...: once more, if somebody waited in vain. Under loss a connection of Soft-RoCE (Linux 6.1) has been
 # seen to move nothing for a minute, neither data nor an error, while others went on: once in some sixty runs. Then what
 # the devices count is shown. Wrong data fails at once.
@@ -33,7 +39,7 @@ exec 3>&1
 may_stall() {
   local log=/run/may_stall.log status=0 device
   "$@" > $log 2>&1 || status=$?
-  if [ $status != 0 ] && grep -q 'waits in vain' $log && ! grep -q 'first_wrong' $log; then
+  if [ $status != 0 ] && grep -qE 'waits in vain|waited [0-9.]+ s in' $log && ! grep -q 'first_wrong' $log; then
     for device in rxe2 rxe3; do grep -H . /sys/class/infiniband/$device/ports/1/hw_counters/* | grep -v ':0$' >&3; done
     printf 'a connection stalled; the tests run once more\n' >&3
     "$@"
@@ -52,6 +58,8 @@ suite "verbs, over a cable" $tests/test_transport_verbs_wire \
 for end in cable0 cable1; do tc qdisc add dev $end root netem loss 1% || failed=$((failed + 1)); done
 suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/test_transport_verbs_wire \
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes'
+TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives_far_processes \
+  --gtest_filter='*RandomPrograms/ab'
 for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
   printf '%s lost %s packets\n' $end "$dropped"
@@ -61,8 +69,21 @@ done
 unset TUTTI_TEST_CABLE
 TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives_far_processes \
   --gtest_filter='*/ab'
+# UCX connects by TCP: by UD, which it has for that, it lost its way on Soft-RoCE's loopback.
+before=$(sent_by rxe0)
+UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe0:1,dummy0 suite "UCX over rc_verbs" $tests/test_transport_ucx_wire \
+  --gtest_filter='UcxOverRdma/*PutsOfAnySize*Processes:UcxOverRdma/*PeersAndLanes*Processes'
+UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=rxe0:1,dummy0 TUTTI_NETWORK=ucx suite "collectives over UCX's rc_verbs" \
+  $tests/test_collectives_far_processes --gtest_filter='*RandomPrograms/ab'
+packets=$(($(sent_by rxe0) - before))
+printf 'rxe0 sent %s packets for UCX\n' $packets
+[ $packets -gt 10000 ] || { printf 'UCX went by another way: the test shows nothing\n' && failed=$((failed + 1)); }
 TUTTI_NETWORK=verbs TUTTI_TEST_CARD=verbs suite "GPUDirect, with GPUs of the tests" $tests/test_device_direct_processes \
   --gtest_filter='*HasTheBits*:*AmongCalls*/0'
+
+if [ $benchmark = yes ]; then
+  perf/rdma_vm_bench.sh --short "$build" || { printf 'the benchmark did not end well\n' && failed=$((failed + 1)); }
+fi
 
 printf '\nrdma_vm: %s tests ran, %s suites failed\n' $ran $failed
 [ $failed = 0 ] && [ $ran -gt 0 ]

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <random>
 
 #include "tests/topology/machines.h"
@@ -192,6 +193,25 @@ TEST(TopologyText, NamesWhatIsWrongAndWhere) {
   EXPECT_THAT(error_of("[]"), HasSubstr("topology: is array; expected an object"));
   EXPECT_THAT(error_of("{\"tutti_topology\": 1}"), HasSubstr("topology: has no \"hosts\""));
   EXPECT_THAT(error_of("{\"tutti_topology\": 1, \"hosts\": []}"), HasSubstr("hosts: there are none"));
+}
+
+TEST(TopologyText, TheFirstDifferenceIsNamedWithBothValues) {
+  const Topology one = machine("two_small_hosts");
+  EXPECT_EQ(first_difference(one, one), "");
+  const auto differs = [&](const std::function<void(Topology&)>& change) {
+    Topology other = one;
+    change(other);
+    return first_difference(one, other);
+  };
+  EXPECT_EQ(differs([](Topology& t) { t.hosts[1].caches[2].bytes = 5; }),
+            "hosts[1] (other).caches[2].bytes: 1048576 and 5");
+  EXPECT_EQ(differs([](Topology& t) { t.hosts[0].core_gb_per_s = 7; }),
+            "hosts[0] (small).core_gb_per_s: nothing and 7.0");
+  EXPECT_EQ(differs([](Topology& t) { t.links[0].latency_us = 4; }),
+            "links[0] (host 0 to host 1).latency_us: 25.0 and 4.0");
+  EXPECT_EQ(differs([](Topology& t) { t.ranks.pop_back(); }), "ranks[3]: {\"host\":1} and nothing");
+  EXPECT_EQ(differs([](Topology& t) { t.switches.push_back({"leaf"}); }),
+            "switches[0]: nothing and {\"name\":\"leaf\"}");
 }
 
 TEST(TopologyText, AShortTextCannotAskForMuchMemory) {

@@ -2,6 +2,7 @@
 #include "transport/bootstrap/bootstrap.h"
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 
 #include "bootstrap_support.h"
@@ -235,6 +236,42 @@ TEST(Bootstrap, AnAnnouncementReachesAllOthersAsItWasMade) {
       EXPECT_EQ(failure.code, failure.rank == 2 ? Code::mismatch : Code::aborted);
       EXPECT_EQ(failure.message, failure.rank == 2 ? "from two" : "from zero");
     }
+  }
+  leave_all(ranks);
+}
+
+/// Whatever their callers do: here they do nothing.
+TEST(Bootstrap, WhoAsksIsAnsweredByAllOthers) {
+  auto ranks = meet(4);
+  for (const int asker : {0, 2}) {
+    const std::uint64_t scope = 70 + static_cast<std::uint64_t>(asker);
+    std::mutex mutex;
+    std::condition_variable came;
+    std::map<int, std::uint64_t> answers;
+    for (const int rank : all_ranks(4)) {
+      Bootstrap& own = *ranks[static_cast<std::size_t>(rank)];
+      own.watch([](const Failure& failure) { ADD_FAILURE() << failure.message; },
+                [&, rank, asker, scope](const Standing& standing) {
+                  EXPECT_EQ(standing.scope, scope);
+                  EXPECT_EQ(standing.asker, asker);
+                  if (standing.rank < 0) {
+                    EXPECT_NE(rank, asker);
+                    EXPECT_TRUE(own.answer(standing, 1000 + static_cast<unsigned>(rank)).ok());
+                    return;
+                  }
+                  EXPECT_EQ(rank, asker);
+                  const std::lock_guard lock(mutex);
+                  answers[standing.rank] = standing.word;
+                  came.notify_all();
+                });
+    }
+    EXPECT_TRUE(ranks[static_cast<std::size_t>(asker)]->ask(scope).ok());
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return answers.size() == 3; }));
+    for (const auto& [rank, word] : answers) EXPECT_EQ(word, 1000u + static_cast<unsigned>(rank));
+    EXPECT_EQ(answers.count(asker), 0u);
+    lock.unlock();
+    for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // nobody calls what ends here
   }
   leave_all(ranks);
 }

@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <poll.h>
+
 #include <algorithm>
 
+#include "tests/transport/full_listener.h"
 #include "transport/bootstrap/socket.h"
 
 namespace tutti::bootstrap {
 namespace {
+
+using testing::FullListener;
+using testing::SignalStorm;
 
 using Addresses = std::vector<InterfaceAddress>;
 
@@ -180,6 +186,45 @@ TEST(Interfaces, AListOfAddressesIsTriedInTurn) {
   const Result<Fd> fd = connect_to({"127.0.0.2,127.0.0.1", listener->endpoint().port}, 5000);
   ASSERT_TRUE(fd.ok()) << fd.status().message();
   EXPECT_EQ(local_address_of(fd.value().get()), "127.0.0.1");
+}
+
+/// A process may have timers of its own.
+TEST(Interfaces, ASignalDoesNotEndAnAttempt) {
+  const FullListener full;
+  const SignalStorm storm;
+  const Result<Fd> fd = connect_to(full.endpoint(), 200);
+  EXPECT_EQ(fd.status().message(), "nobody answers at " + full.endpoint().text() +
+                                       ": Connection timed out (the host is down, the address is another's, or a "
+                                       "firewall drops what is sent)");
+  EXPECT_GT(SignalStorm::signals(), 0);
+}
+
+TEST(Interfaces, AnAttemptNeedsNobodyToWait) {
+  FullListener full;
+  Result<Connecting> attempt = Connecting::begin(full.endpoint(), 60'000);
+  ASSERT_TRUE(attempt.ok()) << attempt.status().message();
+  Result<Fd> fd = attempt.value().finish();
+  ASSERT_TRUE(fd.ok()) << fd.status().message();
+  EXPECT_FALSE(fd.value()) << "the listener has no room";
+  EXPECT_GE(attempt.value().fd(), 0);
+  full.make_room();  // the kernel asks again after a second
+  while (fd.ok() && !fd.value()) {
+    pollfd item{attempt.value().fd(), POLLOUT, 0};
+    (void)::poll(&item, 1, attempt.value().milliseconds_left());
+    fd = attempt.value().finish();
+  }
+  EXPECT_TRUE(fd.ok()) << fd.status().message();
+}
+
+TEST(Interfaces, ARefusalIsKnownFromSilence) {
+  const FullListener full;
+  const Result<Fd> silent = connect_to(full.endpoint(), 0);
+  EXPECT_FALSE(silent.ok());
+  Result<Connecting> attempt = Connecting::begin({"127.0.0.2,127.0.0.3", full.endpoint().port}, 5000);
+  Result<Fd> fd = attempt.value().finish();
+  while (fd.ok() && !fd.value()) fd = attempt.value().finish();
+  EXPECT_FALSE(fd.ok());
+  EXPECT_TRUE(attempt.value().refused());
 }
 
 TEST(Interfaces, WhoListensAtSeveralAddressesIsReachedAtEach) {

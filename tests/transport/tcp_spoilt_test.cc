@@ -46,6 +46,15 @@ class Scene {
   }
 
   Wire& wire() { return *wire_; }
+  std::byte* exposed() { return memory + kBytes; }
+  /// The other member's own connection, welcome.
+  Fd join() {
+    Fd fd = connect();
+    const Hello first = hello();
+    send(fd, &first, sizeof first);
+    EXPECT_EQ(answer(fd), static_cast<char>(Answer::welcome));
+    return fd;
+  }
   Status signal(std::uint64_t count) { return wire_->signal(1 - own_, 0, region_, 0, count, 0, Push::now); }
 
   Hello hello() const {
@@ -155,6 +164,36 @@ TEST(TcpSpoilt, WhatMakesNoSenseBreaksTheLink) {
     EXPECT_EQ(scene.count_at(16), 41u);
     EXPECT_TRUE(scene.untouched_around());
   }
+}
+
+/// A member that is dead for the meeting place may have sent more than has been read: a put whose first bytes have come,
+/// and another. Whoever conceals the memory frees it.
+TEST(TcpSpoilt, APutEndsWithItsMemory) {
+  Scene scene(0);
+  const Fd fd = scene.join();
+  const Frame put{Kind::put, 0, 0, Scene::kBytes, 0};
+  const std::vector<std::byte> bytes(Scene::kBytes, std::byte{0x77});
+  scene.send(fd, &put, sizeof put);
+  scene.send(fd, bytes.data(), 100);
+  scene.until("the first bytes", [&] { return scene.exposed()[99] == std::byte{0x77}; });
+  scene.wire().conceal(scene.exposed());
+  std::fill_n(scene.exposed(), Scene::kBytes, std::byte{0x55});
+  scene.send(fd, bytes.data(), bytes.size() - 100);
+  scene.until("the link to break", [&] { return !scene.wire().broken(1).ok(); });
+  EXPECT_THAT(scene.wire().broken(1).message(),
+              ::testing::EndsWith("it has sent a part of a put for memory that is exposed no longer"));
+  EXPECT_EQ(std::count(scene.exposed(), scene.exposed() + Scene::kBytes, std::byte{0x55}),
+            static_cast<std::ptrdiff_t>(Scene::kBytes));
+}
+
+TEST(TcpSpoilt, WhatComesLateFindsNoOtherMemory) {
+  Scene scene(0);
+  const Fd fd = scene.join();
+  scene.wire().conceal(scene.exposed());
+  EXPECT_NE(scene.wire().expose(scene.exposed(), Scene::kBytes).take(), "0 4096");
+  scene.send(fd, &kGood, sizeof kGood);
+  scene.until("the link to break", [&] { return !scene.wire().broken(1).ok(); });
+  EXPECT_NE(scene.count_at(16), 41u);
 }
 
 /// Whoever does not know what the members have told each other gets no answer, and does no harm.

@@ -18,7 +18,7 @@ Parcel sample() {
   parcel.signal(7, 16, 41, 42);
   parcel.large_put(8, 5, 1 << 20);
   parcel.signal(8, 32, 43, 44);
-  parcel.seal(3, 1, 99);
+  parcel.seal(3, 1, 99, 17);
   return parcel;
 }
 
@@ -29,6 +29,7 @@ TEST(Parcel, IsReadAsItWasWritten) {
   EXPECT_EQ(reading.value().head().member, 3u);
   EXPECT_EQ(reading.value().head().lane, 1u);
   EXPECT_EQ(reading.value().head().number, 99u);
+  EXPECT_EQ(reading.value().head().pass, 17u);
   Entry entry;
   const char* behind = nullptr;
   ASSERT_TRUE(reading.value().next(entry, behind));
@@ -56,7 +57,7 @@ TEST(Parcel, KnowsItsRoom) {
   for (const std::string bytes(9, 'x'); parcel.has_room_for(bytes.size()); ++puts) {
     parcel.put(0, 0, bytes.data(), bytes.size());
   }
-  EXPECT_EQ(puts, 5);  // 16 of the head, and 48 each
+  EXPECT_EQ(puts, 4);  // 24 of the head, and 48 each
   EXPECT_LE(parcel.bytes().size(), 256u);
   parcel.clear();
   EXPECT_TRUE(parcel.empty());
@@ -120,7 +121,7 @@ TEST(Inbox, SignalsComeInOrder) {
         inbox.passed();
         seen.push_back(number);
       } else {
-        inbox.wait(number, {{nullptr, number, 0}}, now);
+        inbox.wait(number, {{0, 0, number, 0}}, now);
       }
       complete[number] = now;
       EXPECT_FALSE(inbox.expects(number));

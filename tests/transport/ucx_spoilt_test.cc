@@ -1,5 +1,7 @@
 // What a peer may send that it should not: a sentence and a broken link, never an end of the process, nor a write
 // outside of what is exposed. And the choice of devices, on interfaces made for it.
+#include <fmt/format.h>
+
 #include "tests/transport/wire_suite.h"
 #include "transport/ucx/ucx.h"
 
@@ -34,7 +36,7 @@ class MeanPeer {
   explicit MeanPeer(const std::string& victim) : context_(ucx::Context::open(job_of(1)).take()) {
     ucp_ep_params_t how{};
     how.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-    how.address = reinterpret_cast<const ucp_address_t*>(victim.data() + ucx::kMagic.size());
+    how.address = reinterpret_cast<const ucp_address_t*>(victim.data() + ucx::kAddressAt);
     EXPECT_EQ(context_->ucp().ep_create(context_->worker(), &how, &endpoint_), UCS_OK);
   }
   const std::string& address() const { return context_->address(); }
@@ -87,7 +89,7 @@ std::string outcome_of(const Spoilt& spoilt) {
   for (const bool good : {true, false}) {
     Parcel parcel(4096);
     good ? parcel.signal(0, 16, 41, 42) : spoilt.fill(parcel);
-    parcel.seal(1, 0, good ? 0 : spoilt.number);
+    parcel.seal(1, 0, good ? 0 : spoilt.number, ucx::pass_between(peer.address(), wire->address()));
     peer.send(parcel.bytes().substr(0, parcel.bytes().size() - (good ? 0 : spoilt.cut)), good ? "" : spoilt.large);
   }
   const auto end = std::chrono::steady_clock::now() + kPatience / 4;
@@ -113,6 +115,39 @@ TEST(UcxSpoilt, WhatMakesNoSenseBreaksTheLink) {
     const Outcome outcome = in_child([&] { return outcome_of(spoilt); }, {{"UCX_TLS", "tcp"}});
     EXPECT_EQ(outcome.error + outcome.said, "") << spoilt.what;
   }
+}
+
+/// Whoever does not know what the members have told each other may call itself one of them, but is not heard.
+TEST(UcxSpoilt, StrangersAreIgnored) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    alignas(64) static std::byte memory[4096];
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    MeanPeer peer(wire->address());
+    if (const auto key = wire->expose(memory, sizeof memory); !key.ok()) return key.status().message();
+    const auto count_at = [](std::size_t at) {
+      std::uint64_t count = 0;
+      std::memcpy(&count, memory + at, sizeof count);
+      return count;
+    };
+    if (const Status met = wire->meet({"", peer.address()}); !met.ok()) return met.message();
+    const std::uint64_t pass = ucx::pass_between(peer.address(), wire->address());
+    for (const bool member : {false, true}) {
+      Parcel parcel(4096);
+      parcel.signal(0, member ? 16 : 32, 41, 42);
+      parcel.seal(1, 0, 0, member ? pass : pass ^ 1);
+      peer.send(parcel.bytes(), "");
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    while (count_at(16) == 0 && wire->broken(1).ok() && std::chrono::steady_clock::now() < end) {
+      peer.progress();
+      (void)wire->progress();
+    }
+    if (count_at(32) != 0) return "a stranger has been heard";
+    return count_at(16) == 41 ? "" : "the member has not been heard: " + wire->broken(1).message();
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error + outcome.said, "");
 }
 
 TEST(UcxSpoilt, KeysThatMakeNoSenseAreRefused) {
@@ -148,7 +183,7 @@ TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error, "");
-  EXPECT_EQ(outcome.said, "1 4096");
+  EXPECT_EQ(outcome.said, fmt::format("{} 4096", 1 + 99 * 65536));  // the second place, by another number each time
 }
 
 /// UCX knows interfaces, and not the labels that their addresses may have.

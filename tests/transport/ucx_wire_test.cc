@@ -1,4 +1,5 @@
-// The suite of wires on UCX: over TCP (loopback), and over shared memory, where UCX has RMA and takes other ways.
+// The suite of wires on UCX: over TCP (loopback), over RDMA (in a guest that has it), and over shared memory, where UCX has
+// RMA and takes other ways.
 #include "tests/transport/wire_suite.h"
 #include "transport/ucx/ucx.h"
 
@@ -18,7 +19,24 @@ const WireMaker kTcp{"Tcp",
 const WireMaker kSharedMemory{"SharedMemory", UcxWire::open, UcxWire::missing, {{"UCX_TLS", "posix,sysv,cma,self"}}, 2,
                               false};
 
+/// TUTTI_TEST_UCX_DEVICE="rxe0:1" names an RDMA device that goes to itself (./dev rdma-vm). What UCX may go by is in
+/// UCX_TLS then. Without one there are no such tests.
+std::vector<WireMaker> over_rdma() {
+  const char* device = std::getenv("TUTTI_TEST_UCX_DEVICE");
+  if (device == nullptr) return {};
+  return {WireMaker{"Rdma",
+                    [device](const WireJob& job) {
+                      ::setenv("UCX_NET_DEVICES", device, 1);
+                      return UcxWire::open(job);
+                    },
+                    UcxWire::missing}};
+}
+
 INSTANTIATE_TEST_SUITE_P(UcxOverTcp, WireSuite, every_way(kTcp), name_of_wire_test);
+INSTANTIATE_TEST_SUITE_P(UcxOverRdma, WireSuite,
+                         ::testing::Combine(::testing::ValuesIn(over_rdma()),
+                                            ::testing::Values(Members::threads, Members::processes)),
+                         name_of_wire_test);
 INSTANTIATE_TEST_SUITE_P(UcxOverSharedMemory, WireSuite, every_way(kSharedMemory), name_of_wire_test);
 
 /// Errors are one sentence that says what was asked for.

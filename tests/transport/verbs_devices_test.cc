@@ -74,6 +74,12 @@ TEST(VerbsDevices, TheOptionNamesRailsInItsOrder) {
   EXPECT_THAT(chosen({infiniband("mlx5_0", 4, false)}, "mlx5_0", ""), HasSubstr("mlx5_0:1 is not active"));
 }
 
+TEST(VerbsDevices, MoreNamesThanLanesAreRefused) {
+  EXPECT_EQ(chosen(kTwoRoce, "rxe1,rxe0", "", 1),
+            "TUTTI_VERBS_DEVICES: 'rxe1,rxe0' names 2 ports; a process sends in 1 lane, so expected 1 at most");
+  EXPECT_THAT(chosen(kTwoRoce, "rxe1,rxe0,rxe1", "", 2), HasSubstr("names 3 ports; a process sends in 2 lanes"));
+}
+
 TEST(VerbsDevices, VersionTwoAndOwnAddressComeFirst) {
   const std::vector<Port> ports = {
       roce("mlx5_0",

@@ -1,6 +1,6 @@
 // The suite of wires over verbs: on all devices of this machine, from each to itself; and over a cable between two
-// devices (TUTTI_TEST_CABLE="rxe2,rxe3": members take them in turn), where packets travel and may be lost. ./dev
-// rdma-vm runs it.
+// devices (TUTTI_TEST_CABLE="rxe2,rxe3"), where packets travel and may be lost, by two rails: members on even hosts
+// have them in this order and the others in the other one, so each rail begins at another end. ./dev rdma-vm runs it.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,7 +32,8 @@ const WireMaker kCable{"Cable",
                          const std::string ends = cable();
                          const std::size_t comma = ends.find(',');
                          const bool first = job.hosts[static_cast<std::size_t>(job.own)] % 2 == 0;
-                         return VerbsWire::open(job, first ? ends.substr(0, comma) : ends.substr(comma + 1));
+                         return VerbsWire::open(job,
+                                                first ? ends : ends.substr(comma + 1) + "," + ends.substr(0, comma));
                        },
                        [] { return cable().empty() ? "TUTTI_TEST_CABLE names no two devices" : no_device(); }};
 

@@ -32,8 +32,7 @@ void check_device(const std::string& program, const std::string& device, const s
   if (!torch::cuda::is_available()) refuse("this LibTorch has no CUDA device");
   if (!supports(Memory::device)) refuse("this build of Tutti does not communicate in GPU memory");
   if (backend != "tutti") {
-    refuse(
-        fmt::format("training also exchanges what lies in host memory, and backend {} does not serve both", backend));
+    refuse(fmt::format("a call that was started must be in its stream at once, which backend {} does not do", backend));
   }
 }
 

@@ -141,7 +141,16 @@ Result<std::vector<std::string>> Bootstrap::regroup(std::uint64_t name, const st
 
 Status Bootstrap::barrier() { return all_gather({}).status(); }
 
-void Bootstrap::watch(std::function<void(const Failure&)> on_failure) { local_->watch(std::move(on_failure)); }
+void Bootstrap::watch(std::function<void(const Failure&)> on_failure,
+                      std::function<void(const Standing&)> on_standing) {
+  local_->watch(std::move(on_failure), std::move(on_standing));
+}
+
+Status Bootstrap::ask(std::uint64_t scope) { return local_->post(Standing{rank(), -1, scope, 0}); }
+
+Status Bootstrap::answer(const Standing& question, std::uint64_t word) {
+  return local_->post(Standing{question.asker, rank(), question.scope, word});
+}
 
 Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) {
   TUTTI_CHECK(code != Code::ok);

@@ -45,9 +45,9 @@ struct Config {
 
 /// One rank's place in the meeting. Owns one thread (none when the size is 1).
 ///
-/// Threads: announce() and has_left() from any thread, any time; the others from one thread at a time. Exchanges are
-/// numbered by their order on each rank, so all ranks make them in the same order.
-/// Without leave(), destruction looks to the others like this rank's death.
+/// Threads: announce(), ask(), answer() and has_left() from any thread, any time; the others from one thread at a time.
+/// Exchanges are numbered by their order on each rank, so all ranks make them in the same order. Without leave(),
+/// destruction looks to the others like this rank's death.
 class Bootstrap {
  public:
   /// Until all ranks are here. Errors: timeout ("rank 3 of 4 has not come within 5 s; ranks 0, 1, 2 are here", the same
@@ -74,12 +74,18 @@ class Bootstrap {
                                            std::string_view mine, std::chrono::milliseconds limit);
 
   /// Calls `on_failure` from this object's thread, once for each rank that dies and each failure that is announced,
-  /// those before this call included. It must not call leave() or destroy this object.
-  void watch(std::function<void(const Failure&)> on_failure);
+  /// those before this call included; and `on_standing` for each question and each answer (ask()). They must not call
+  /// leave() or destroy this object.
+  void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing = {});
 
   /// Tells all ranks, this one too, unless another failure of that scope has been told before; returns at once, whether
   /// they read or not. Errors: the meeting place is gone or does not read.
   Status announce(std::uint64_t scope, Code code, std::string message);
+
+  /// Asks all other ranks where they stand in `scope`, whatever they are doing: their objects' threads answer. What
+  /// that means is up to the callers. Returns at once. Errors: as announce().
+  Status ask(std::uint64_t scope);
+  Status answer(const Standing& question, std::uint64_t word);
 
   /// Has `rank` said goodbye? That is no failure, but it will answer nothing any more.
   bool has_left(int rank) const { return local_->has_left(rank); }

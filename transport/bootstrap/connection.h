@@ -35,8 +35,6 @@ class Connection {
   /// remain readable after the connection has closed.
   void receive();
   Result<std::optional<Frame>> next(std::size_t max_payload) { return reader_.next(max_payload); }
-  /// Nothing but whole frames has come.
-  bool between_frames() const { return reader_.empty(); }
 
   /// The other side reads an end of stream behind what was sent.
   void finish_sending();

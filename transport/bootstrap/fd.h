@@ -56,6 +56,10 @@ class ParentOnlyFd {
     guard(false);
     fd_.reset();
   }
+  Fd release() {
+    guard(false);
+    return std::move(fd_);
+  }
 
  private:
   void guard(bool on);

@@ -259,9 +259,26 @@ class Hub {
         if (failed_scopes_.insert(note.scope).second) broadcast(-1, {MessageType::failure, encode(note)});
         return {};
       }
+      case MessageType::standing: {
+        TUTTI_ASSIGN(Standing standing, decode<Standing>(frame.payload));
+        return on_standing(rank, standing);
+      }
       case MessageType::goodbye: on_goodbye(rank); return {};
       default: return invalid_argument("a message that a rank does not send");
     }
+  }
+
+  Status on_standing(int rank, Standing standing) {
+    const bool asks = standing.rank < 0;
+    (asks ? standing.asker : standing.rank) = rank;
+    if (standing.asker < 0 || standing.asker >= local_.size()) return invalid_argument("an answer to no rank");
+    const Frame frame{MessageType::standing, encode(standing)};
+    if (asks) {
+      broadcast(rank, frame);
+    } else {
+      send(standing.asker, frame);
+    }
+    return {};
   }
 
   Status on_gather(int rank, Gather gather) {

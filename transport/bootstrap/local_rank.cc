@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace tutti::bootstrap {
@@ -97,10 +99,12 @@ Result<std::vector<std::string>> LocalRank::take_outcome(std::uint64_t sequence)
   return std::move(taken.mapped());
 }
 
-void LocalRank::watch(std::function<void(const Failure&)> on_failure) {
+void LocalRank::watch(std::function<void(const Failure&)> on_failure,
+                      std::function<void(const Standing&)> on_standing) {
   {
     const std::lock_guard lock(mutex_);
     on_failure_ = std::move(on_failure);
+    on_standing_ = std::move(on_standing);
   }
   wake();
 }
@@ -160,6 +164,14 @@ Status LocalRank::deliver(const Frame& frame) {
       note_failure({note.code, note.rank, note.scope, std::move(note.text)});
       return {};
     }
+    case MessageType::standing: {
+      Standing standing;
+      TUTTI_TRY(decode_into(frame, standing));
+      if (std::max(standing.rank, standing.asker) >= size_) return invalid_argument("an answer of an unknown rank");
+      const std::lock_guard lock(mutex_);
+      standings_.push_back(standing);
+      return {};
+    }
     case MessageType::left: {
       Left left;
       TUTTI_TRY(decode_into(frame, left));
@@ -198,6 +210,14 @@ void LocalRank::run_callbacks() {
     unheard_.pop_front();
     lock.unlock();  // the callback may post or look
     call(failure);
+    lock.lock();
+  }
+  while (on_standing_ && !standings_.empty()) {
+    const auto call = on_standing_;
+    const Standing standing = standings_.front();
+    standings_.pop_front();
+    lock.unlock();
+    call(standing);
     lock.lock();
   }
 }

@@ -54,7 +54,7 @@ class LocalRank {
                                          std::chrono::milliseconds limit);
   /// The same, for `most` and no longer: nothing while the outcome is not known.
   std::optional<Result<std::vector<std::string>>> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
-  void watch(std::function<void(const Failure&)> on_failure);
+  void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing);
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
   std::vector<Identity> roster() const;
   /// Asks the loop to end: with goodbyes, or at once.
@@ -74,7 +74,7 @@ class LocalRank {
   void note_left(int rank);
   /// Every present and future wait ends with `status`, unless its outcome is already here.
   void break_off(Status status);
-  /// Calls on_failure for what has come since the last time.
+  /// Calls on_failure and on_standing for what has come since the last time.
   void run_callbacks();
 
  private:
@@ -105,6 +105,8 @@ class LocalRank {
   Status broken_;
   std::function<void(const Failure&)> on_failure_;
   std::deque<Failure> unheard_;
+  std::function<void(const Standing&)> on_standing_;
+  std::deque<Standing> standings_;
 };
 
 /// "rank 2 (host alpha, pid 77)".

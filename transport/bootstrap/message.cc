@@ -136,7 +136,7 @@ class Reader {
 const char* name_of(MessageType type) {
   constexpr const char* names[] = {"?",       "challenge", "introduction", "welcome",       "refusal",
                                    "roster",  "gather",    "gathered",     "gather_failed", "impatient",
-                                   "failure", "left",      "goodbye",      "regroup"};
+                                   "failure", "left",      "goodbye",      "regroup",       "standing"};
   return names[static_cast<int>(type)];
 }
 
@@ -206,6 +206,7 @@ TUTTI_MESSAGE(Gathered)
 TUTTI_MESSAGE(GatherFailed)
 TUTTI_MESSAGE(Impatient)
 TUTTI_MESSAGE(FailureNote)
+TUTTI_MESSAGE(Standing)
 TUTTI_MESSAGE(Left)
 TUTTI_MESSAGE(Goodbye)
 #undef TUTTI_MESSAGE

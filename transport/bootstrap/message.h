@@ -8,7 +8,7 @@
 //   guest -> hub   introduction   who it is, a nonce of its own, and the proof that it knows the job's secret
 //   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
 //   hub -> guest   roster         everybody is here
-//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye
+//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
 #pragma once
@@ -49,8 +49,9 @@ enum class MessageType : std::uint8_t {
   left,
   goodbye,
   regroup,
+  standing,
 };
-inline constexpr std::uint8_t kLastMessageType = 13;
+inline constexpr std::uint8_t kLastMessageType = 14;
 
 struct Frame {
   MessageType type{};
@@ -210,6 +211,19 @@ struct FailureNote {
   template <class Archive>
   void fields(Archive& archive) {
     archive(rank)(scope)(code)(text, kMaxText);
+  }
+};
+
+/// A question, which the hub passes on to all others, or (with a rank) that rank's answer, which goes to who asked.
+struct Standing {
+  static constexpr MessageType kType = MessageType::standing;
+  std::int32_t asker = 0;
+  std::int32_t rank = -1;
+  std::uint64_t scope = 0;
+  std::uint64_t word = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(asker)(rank)(scope)(word);
   }
 };
 

@@ -25,6 +25,8 @@
 namespace tutti::bootstrap {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 struct Address {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -107,7 +109,7 @@ int family_of(int fd) {
 }
 
 /// An address in this many milliseconds or not at all: the next one, or another attempt, may do better.
-constexpr int kMostForOneAddress = 3000;
+constexpr std::chrono::milliseconds kMostForOneAddress{3000};
 
 /// On all interfaces, for IPv4 and IPv6 where the kernel has both.
 std::vector<Address> everywhere(std::uint16_t port) {
@@ -160,17 +162,14 @@ std::string words_of(int error) {
   return text;
 }
 
-/// errno of the attempt; 0 when connected.
-int finish_connecting(int fd, const Address& address, int timeout_ms) {
-  if (::connect(fd, address.get(), address.size) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
+/// errno of what has come of connecting; 0 when connected, EINPROGRESS as long as nobody knows.
+int outcome_of(int fd) {
   pollfd item{fd, POLLOUT, 0};
-  const int ready = ::poll(&item, 1, timeout_ms);
-  if (ready < 0) return errno;
-  if (ready == 0) return ETIMEDOUT;
+  const int ready = ::poll(&item, 1, 0);
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return EINPROGRESS;
   int error = 0;
   socklen_t size = sizeof error;
-  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  return ready > 0 && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
 }  // namespace
@@ -225,24 +224,71 @@ Fd Listener::accept(int& error_number) {
   return fd;
 }
 
-Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
-  TUTTI_ASSIGN(const std::vector<Address> addresses, resolve(to));
-  const auto began = std::chrono::steady_clock::now();
+struct Connecting::State {
+  Endpoint to;
+  std::vector<Address> addresses;
+  std::size_t turn = 0;  // of addresses
+  Clock::time_point end;  // of all
+  Clock::time_point turn_end;
+  ParentOnlyFd fd;
   std::string why;
-  for (const Address& address : addresses) {
-    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
-    const int left = std::max(0, timeout_ms - static_cast<int>(spent.count()));
-    Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    const int error = fd ? finish_connecting(fd.get(), address, std::min(left, kMostForOneAddress)) : errno;
+  bool refused = true;
+
+  int begin_turn() {
+    turn_end = std::min(end, Clock::now() + kMostForOneAddress);
+    fd = ParentOnlyFd(Fd(::socket(addresses[turn].storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
+    return fd && ::connect(fd.get(), addresses[turn].get(), addresses[turn].size) == 0 ? 0 : errno;
+  }
+};
+
+Connecting::Connecting(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Connecting::Connecting(Connecting&&) noexcept = default;
+Connecting::~Connecting() = default;
+
+Result<Connecting> Connecting::begin(const Endpoint& to, int timeout_ms) {
+  auto state = std::make_unique<State>();
+  TUTTI_ASSIGN(state->addresses, resolve(to));
+  state->to = to;
+  state->end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  return Connecting(std::move(state));
+}
+
+Result<Fd> Connecting::finish() {
+  State& s = *state_;
+  for (; s.turn < s.addresses.size(); ++s.turn) {
+    int error = s.fd ? outcome_of(s.fd.get()) : s.begin_turn();
+    if (error == EINPROGRESS && Clock::now() < s.turn_end) return Fd();
+    if (error == EINPROGRESS) error = ETIMEDOUT;
+    Fd fd = s.fd.release();
     if (error == 0) {
-      tune(fd.get(), to.is_unix());
+      tune(fd.get(), s.to.is_unix());
       return fd;
     }
-    if (!why.empty()) why += "; ";
-    if (!to.is_unix() && !is_numeric(to.address)) why += numeric(address) + ": ";
-    why += words_of(error);
+    s.refused = s.refused && error == ECONNREFUSED;
+    if (!s.why.empty()) s.why += "; ";
+    if (!s.to.is_unix() && !is_numeric(s.to.address)) s.why += numeric(s.addresses[s.turn]) + ": ";
+    s.why += words_of(error);
   }
-  return Status(Code::system, fmt::format("nobody answers at {}: {}", to.text(), why));
+  return Status(Code::system, fmt::format("nobody answers at {}: {}", s.to.text(), s.why));
+}
+
+int Connecting::fd() const { return state_->fd.get(); }
+
+int Connecting::milliseconds_left() const {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(state_->turn_end - Clock::now()).count();
+  return static_cast<int>(std::max<std::int64_t>(left, 0));
+}
+
+bool Connecting::refused() const { return state_->refused; }
+
+Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
+  TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
+  for (;;) {
+    Result<Fd> fd = connecting.finish();
+    if (!fd.ok() || fd.value()) return fd;
+    pollfd item{connecting.fd(), POLLOUT, 0};
+    (void)::poll(&item, 1, connecting.milliseconds_left());
+  }
 }
 
 std::string local_address_of(int fd) {

@@ -43,7 +43,33 @@ class Listener {
   Endpoint endpoint_;
 };
 
-/// One attempt at each address, of a few seconds at most. Name resolution may block beyond `timeout_ms`.
+/// One attempt at each address, of a few seconds at most, that nobody waits for. Not thread-safe.
+///
+///   TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
+///   TUTTI_ASSIGN(Fd fd, connecting.finish());   // again and again: when connecting.fd() is writable, and now and then
+class Connecting {
+ public:
+  /// Name resolution may block beyond `timeout_ms`. Errors: system, invalid_argument (there is no such address).
+  static Result<Connecting> begin(const Endpoint& to, int timeout_ms);
+  Connecting(Connecting&&) noexcept;
+  ~Connecting();
+
+  /// The connection; none: not yet. Errors: system, nobody answers; then it is over.
+  Result<Fd> finish();
+  /// Another one as soon as the next address has its turn.
+  int fd() const;
+  /// So long finish() need not be called, unless fd() is writable.
+  int milliseconds_left() const;
+  /// What failed was refused at every address: the host is there, and nobody listens.
+  bool refused() const;
+
+ private:
+  struct State;
+  explicit Connecting(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// The same, and waits. A signal does not end it.
 Result<Fd> connect_to(const Endpoint& to, int timeout_ms);
 
 /// This process's end of a TCP connection, numeric; empty for a Unix socket.

@@ -42,6 +42,7 @@ HostsTransport::HostsTransport(Setup setup)
       members_(std::move(setup.members)),
       own_(setup.own),
       alive_(std::move(setup.alive)),
+      meeting_(std::move(setup.meeting)),
       keep_(std::move(setup.keep)),
       windows_(members_.size()),
       peers_(members_.size()) {

@@ -51,6 +51,7 @@ class HostsTransport final : public Transport, public FarLinks {
     std::byte* own = nullptr;               // exposed_bytes() that the wire exposes
     std::vector<std::string> keys;          // of the far ranks' exposed memory
     std::function<bool(int member)> alive;  // as far as the meeting place knows
+    std::function<bool()> meeting;          // whether that is there
     std::function<void(Gone)> keep;         // called at the end, before `near` ends: `own` must stay until then
   };
   /// Errors: memory_limit, those of Wire::attach(). The others do not see that it has failed: they must be told.
@@ -82,6 +83,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
   Status broken(int rank) override { return wire_->broken(member(rank)); }
+  bool hears_of_deaths() override { return meeting_(); }
   void tell(Code code, const std::string& sentence) override;
   bool settled(Ticket ticket) override { return wire_->settled(ticket); }
   Status post() override { return wire_->post(); }
@@ -112,6 +114,7 @@ class HostsTransport final : public Transport, public FarLinks {
   const std::vector<int> members_;
   std::byte* const own_;
   const std::function<bool(int member)> alive_;
+  const std::function<bool()> meeting_;
   const std::function<void(Gone)> keep_;
   std::vector<Window> windows_;
   std::vector<Peer> peers_;

@@ -1,4 +1,4 @@
-// What comes in by a connection, and the memory that it may write to.
+// What comes in by a connection, and is written to memory that is exposed.
 #pragma once
 
 #include <cstddef>
@@ -6,25 +6,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/exposed.h"
 #include "transport/tcp/frame.h"
 
 namespace tutti::tcp {
 
-/// Memory that peers may write into; a region is its number. Not thread-safe.
-class ExposedMemory {
- public:
-  std::uint32_t add(std::byte* base, std::size_t bytes);
-  void remove(const std::byte* base);
-  /// Null where [at, at + bytes) is not exposed.
-  std::byte* place(std::uint32_t region, std::uint64_t at, std::uint64_t bytes) const;
-
- private:
-  struct Region {
-    std::byte* base = nullptr;  // null: none
-    std::size_t bytes = 0;
-  };
-  std::vector<Region> regions_;
-};
+using transport::ExposedMemory;
 
 /// Not thread-safe.
 class Inbox {
@@ -38,8 +25,9 @@ class Inbox {
 
   Status unpack(const ExposedMemory& memory);
 
-  // Of a put whose bytes have not all come.
-  std::byte* to_ = nullptr;
+  // Of a put whose bytes have not all come. Where they go is asked each time: the memory may be exposed no longer.
+  std::uint32_t region_ = 0;
+  std::uint64_t at_ = 0;
   std::size_t left_ = 0;
   // What came with it or behind it.
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kBuffer);

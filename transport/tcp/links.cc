@@ -314,7 +314,7 @@ Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
 
 void Links::conceal(std::byte* base) {
   const std::lock_guard lock(mutex_);
-  exposed_.remove(base);
+  (void)exposed_.remove(base);
 }
 
 Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "base/options.h"
 
@@ -86,6 +87,15 @@ Result<std::string> devices_for(const std::string& ip, bool that_alone, const st
   return devices;
 }
 
+std::uint64_t pass_between(std::string_view one_address, std::string_view other_address) {
+  const auto word_of = [](std::string_view address) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, address.data() + kMagic.size(), sizeof word);
+    return word;
+  };
+  return word_of(one_address) ^ word_of(other_address);
+}
+
 Result<std::unique_ptr<Context>> Context::open(const transport::WireJob& job) {
   TUTTI_ASSIGN(const Ucp* table, ucx::ucp());
   std::unique_ptr<Context> context(new Context(*table));
@@ -146,7 +156,10 @@ Status Context::start_worker() {
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
   TUTTI_TRY(check(ucp_.worker_get_address(worker_, &address, &bytes), "ucp_worker_get_address"));
-  address_ = std::string(kMagic) + std::string(reinterpret_cast<const char*>(address), bytes);
+  std::random_device random;
+  const std::uint32_t words[] = {random(), random()};
+  address_ = std::string(kMagic) + std::string(reinterpret_cast<const char*>(words), sizeof words) +
+             std::string(reinterpret_cast<const char*>(address), bytes);
   ucp_.worker_release_address(worker_, address);
   if (address_.size() > transport::Wire::kMostAddressBytes) {
     return unsupported(fmt::format(

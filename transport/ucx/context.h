@@ -19,7 +19,12 @@ namespace tutti::ucx {
 inline constexpr std::size_t kInline = 2048;
 inline constexpr std::size_t kParcel = 4096;
 
-inline constexpr std::string_view kMagic = "tutti ucx 1\n";  // before an address
+// An address: this, a word of the process's own that the job's members alone are told, and UCX's address.
+inline constexpr std::string_view kMagic = "tutti ucx 2\n";
+inline constexpr std::size_t kAddressAt = kMagic.size() + sizeof(std::uint64_t);
+
+/// What the parcels between two members bear, so that a stranger who finds UCX's port cannot pass for either.
+std::uint64_t pass_between(std::string_view one_address, std::string_view other_address);
 
 /// The network devices to name to UCX ("eth0,mlx5_0:1"), for the interface that has `ip`. `root`: "" or a test's own.
 /// Errors: invalid_argument, no interface has it.

@@ -75,8 +75,8 @@ Links::~Links() {
     (void)context_.release();
     return;
   }
-  for (const Exposed& one : exposed_) {
-    if (one.memory != nullptr) (void)ucp().mem_unmap(context_->context(), one.memory);
+  for (const transport::Exposed& one : exposed_.all()) {
+    if (one.base != nullptr) (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
   }
 }
 
@@ -84,10 +84,11 @@ Status Links::meet(const std::vector<std::string>& addresses) {
   const std::lock_guard lock(mutex_);
   for (int m = 0; m < job_.members(); ++m) {
     const std::string& address = addresses[static_cast<std::size_t>(m)];
-    if (job_.linked(m) && (!address.starts_with(kMagic) || address.size() == kMagic.size())) {
+    if (job_.linked(m) && (!address.starts_with(kMagic) || address.size() <= kAddressAt)) {
       return unsupported(fmt::format("{} cannot be reached by UCX: it has given no UCX address of this version",
                                      job_.names[static_cast<std::size_t>(m)]));
     }
+    if (job_.linked(m)) link_of(m).pass = pass_between(this->address(), address);
   }
   addresses_ = addresses;
   return {};
@@ -100,7 +101,7 @@ Status Links::connect(Link& link) {
   how.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   const std::string& address = addresses_[static_cast<std::size_t>(link.member)];
-  how.address = reinterpret_cast<const ucp_address_t*>(address.data() + kMagic.size());
+  how.address = reinterpret_cast<const ucp_address_t*>(address.data() + kAddressAt);
   how.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   how.err_handler = {&Links::on_error, &link};
   ucs_status_t made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
@@ -120,12 +121,12 @@ Status Links::connect(Link& link) {
 
 Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  Exposed one{base, bytes, nullptr};
+  ucp_mem_h memory = nullptr;
   ucp_mem_map_params_t what{};
   what.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   what.address = base;
   what.length = bytes;
-  const ucs_status_t mapped = ucp().mem_map(context_->context(), &what, &one.memory);
+  const ucs_status_t mapped = ucp().mem_map(context_->context(), &what, &memory);
   if (mapped != UCS_OK) {
     return Status(
         check(mapped, "").code(),
@@ -133,19 +134,14 @@ Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
                     "-l), raise it",
                     bytes, context_->devices(), words_of(mapped)));
   }
-  auto free = std::find_if(exposed_.begin(), exposed_.end(), [](const Exposed& e) { return e.base == nullptr; });
-  if (free == exposed_.end()) free = exposed_.insert(free, Exposed());
-  *free = one;
-  return transport::print_key(static_cast<std::size_t>(free - exposed_.begin()), bytes);
+  return transport::print_key(exposed_.add(base, bytes, memory), bytes);
 }
 
 void Links::conceal(std::byte* base) {
   const std::lock_guard lock(mutex_);
-  for (Exposed& one : exposed_) {
-    if (one.base != base) continue;
-    (void)ucp().mem_unmap(context_->context(), one.memory);
-    one = {};
-  }
+  const transport::Exposed one = exposed_.remove(base);
+  if (one.base == nullptr) return;
+  (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
 }
 
 Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
@@ -232,7 +228,7 @@ void Links::send(Link& link, int lane) {
   if (way.open == nullptr) return;
   Sending& sending = *std::exchange(way.open, nullptr);
   if (link.endpoint == nullptr) return settle(sending);  // it has broken
-  sending.parcel.seal(job_.own, lane, way.next++);
+  sending.parcel.seal(job_.own, lane, way.next++, link.pass);
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   how.cb.send = &Links::on_sent;

@@ -12,6 +12,7 @@
 
 #include "transport/attached.h"
 #include "transport/bell.h"
+#include "transport/exposed.h"
 #include "transport/ucx/context.h"
 #include "transport/ucx/parcel.h"
 #include "transport/wire.h"
@@ -83,17 +84,13 @@ class Links final : public transport::Wire {
   struct Link {
     Links* links = nullptr;
     int member = 0;
+    std::uint64_t pass = 0;  // of both directions' parcels
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
     int outstanding = 0;              // messages that have not left
     bool heard = false;               // of the peer, while there is no endpoint yet
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
-  };
-  struct Exposed {
-    std::byte* base = nullptr;  // null: concealed
-    std::size_t bytes = 0;
-    ucp_mem_h memory = nullptr;
   };
 
   Links(const WireJob& job, std::unique_ptr<Context> context);
@@ -121,8 +118,7 @@ class Links final : public transport::Wire {
   ucs_status_t receive(std::string_view text, void* data, std::size_t bytes, bool rendezvous);
   Status unpack(Reading& reading, void* data, std::size_t bytes, bool rendezvous);
   void received(Receiving& receiving, ucs_status_t status);
-  std::byte* target(const Entry& entry, std::size_t bytes);
-  static void apply(const Inbox::Signal& signal);
+  void drain(Inbox& inbox);
 
   const WireJob job_;
   WireInfo info_;
@@ -131,7 +127,7 @@ class Links final : public transport::Wire {
   std::mutex mutex_;  // all below
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<Link>> links_;
-  std::vector<Exposed> exposed_;
+  transport::ExposedMemory exposed_;  // a registration is a ucp_mem_h
   transport::AttachedMemory attached_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> free_sendings_;

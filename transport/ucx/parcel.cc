@@ -25,8 +25,8 @@ void Parcel::signal(std::uint32_t region, std::uint64_t at, std::uint64_t count,
   add({Kind::signal, region, at, count, tag});
 }
 
-void Parcel::seal(int member, int lane, std::uint64_t number) {
-  const Head head{static_cast<std::uint32_t>(member), static_cast<std::uint32_t>(lane), number};
+void Parcel::seal(int member, int lane, std::uint64_t number, std::uint64_t pass) {
+  const Head head{static_cast<std::uint32_t>(member), static_cast<std::uint32_t>(lane), number, pass};
   std::memcpy(text_.data(), &head, sizeof head);
 }
 

@@ -5,7 +5,7 @@
 //   if (!parcel.has_room_for(bytes)) ... send it first ...
 //   parcel.put(region, at, from, bytes);
 //   parcel.signal(region, at, count, tag);
-//   parcel.seal(own, lane, number);             // parcel.bytes() is what goes
+//   parcel.seal(own, lane, number, pass);       // parcel.bytes() is what goes
 //
 // Layout: a head, then entries in order, each followed by the bytes that it has, filled up to a multiple of eight. Both
 // sides have the same byte order (UCX wants that too).
@@ -38,8 +38,9 @@ struct Head {
   std::uint32_t member = 0;  // the sender
   std::uint32_t lane = 0;
   std::uint64_t number = 0;  // of the parcel, in its lane; from 0
+  std::uint64_t pass = 0;    // what the two members alone know: see pass_between()
 };
-static_assert(sizeof(Head) == 16);
+static_assert(sizeof(Head) == 24);
 
 class Parcel {
  public:
@@ -56,7 +57,7 @@ class Parcel {
   void large_put(std::uint32_t region, std::uint64_t at, std::size_t bytes);
   void signal(std::uint32_t region, std::uint64_t at, std::uint64_t count, std::uint64_t tag);
 
-  void seal(int member, int lane, std::uint64_t number);
+  void seal(int member, int lane, std::uint64_t number, std::uint64_t pass);
   std::string_view bytes() const { return text_; }
 
  private:
@@ -88,7 +89,8 @@ class Reading {
 class Inbox {
  public:
   struct Signal {
-    std::byte* at = nullptr;
+    std::uint32_t region = 0;
+    std::uint64_t at = 0;
     std::uint64_t count = 0;
     std::uint64_t tag = 0;
   };

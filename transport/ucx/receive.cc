@@ -10,11 +10,7 @@
 
 namespace tutti::ucx {
 
-namespace {
-
-constexpr std::size_t kSignalBytes = 16;
-
-}  // namespace
+using transport::kSignalBytes;
 
 ucs_status_t Links::on_parcel(void* links, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                               const ucp_am_recv_param_t* parameters) {
@@ -36,6 +32,10 @@ ucs_status_t Links::receive(std::string_view text, void* data, std::size_t bytes
     return UCS_OK;
   }
   Link& link = link_of(static_cast<int>(head.member));
+  if (addresses_.empty() || head.pass != link.pass) {
+    log::info("UCX: a message that is not from {}, as it says, is ignored", job_.names[head.member]);
+    return UCS_OK;
+  }
   if (link.broken) return UCS_OK;
   if (link.endpoint == nullptr) link.heard = has_news_ = true;
   const Status status = unpack(reading.value(), data, bytes, rendezvous);
@@ -43,18 +43,12 @@ ucs_status_t Links::receive(std::string_view text, void* data, std::size_t bytes
   return rendezvous && status.ok() ? UCS_INPROGRESS : UCS_OK;
 }
 
-/// Where an entry points, or null when that is no exposed memory.
-std::byte* Links::target(const Entry& entry, std::size_t bytes) {
-  if (entry.region >= exposed_.size()) return nullptr;
-  const Exposed& region = exposed_[entry.region];
-  if (region.base == nullptr || entry.at > region.bytes || bytes > region.bytes - entry.at) return nullptr;
-  return region.base + entry.at;
-}
-
-void Links::apply(const Inbox::Signal& signal) {
-  auto* words = reinterpret_cast<std::uint64_t*>(signal.at);
-  std::atomic_ref(words[1]).store(signal.tag, std::memory_order_relaxed);
-  std::atomic_ref(words[0]).store(signal.count, std::memory_order_release);
+/// Signals whose time has come. The memory of some may be exposed no longer.
+void Links::drain(Inbox& inbox) {
+  inbox.drain([this](const Inbox::Signal& signal) {
+    std::byte* const cell = exposed_.place(signal.region, signal.at, kSignalBytes);
+    if (cell != nullptr) transport::write_signal(cell, signal.count, signal.tag);
+  });
 }
 
 Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rendezvous) {
@@ -72,9 +66,9 @@ Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rende
   const char* behind = nullptr;
   while (reading.next(entry, behind)) {
     const std::size_t size = entry.kind == Kind::signal ? kSignalBytes : entry.bytes_or_count;
-    std::byte* to = target(entry, size);
+    std::byte* to = exposed_.place(entry.region, entry.at, size);
     if (to == nullptr) return wrong(fmt::format("{} bytes for memory that this process has not exposed", size));
-    if (entry.kind == Kind::signal && reinterpret_cast<std::uintptr_t>(to) % kSignalBytes != 0) {
+    if (entry.kind == Kind::signal && !transport::is_cell(to)) {
       return wrong(fmt::format("a signal for place {}, which is no multiple of {}", entry.at, kSignalBytes));
     }
     if (entry.kind == Kind::put) {
@@ -87,13 +81,10 @@ Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rende
       } else {
         std::memcpy(to, data, bytes);
       }
+    } else if (at_once) {
+      transport::write_signal(to, entry.bytes_or_count, entry.tag);
     } else {
-      const Inbox::Signal signal{to, entry.bytes_or_count, entry.tag};
-      if (at_once) {
-        apply(signal);
-      } else {
-        signals.push_back(signal);
-      }
+      signals.push_back({entry.region, entry.at, entry.bytes_or_count, entry.tag});
     }
   }
   if (!reading.status().ok()) return wrong(reading.status().message());
@@ -104,7 +95,7 @@ Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rende
   }
   inbox.wait(head.number, std::move(signals), !rendezvous);
   if (!rendezvous) {
-    inbox.drain(&Links::apply);
+    drain(inbox);
     return {};
   }
   if (free_receivings_.empty()) free_receivings_.push_back(&receivings_.emplace_back());
@@ -132,7 +123,7 @@ void Links::received(Receiving& receiving, ucs_status_t status) {
   if (status != UCS_OK) return fail(link, status);
   Inbox& inbox = link.lanes[receiving.lane].inbox;
   inbox.complete(receiving.number);
-  inbox.drain(&Links::apply);
+  drain(inbox);
 }
 
 }  // namespace tutti::ucx

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/log.h"
 #include "base/parse.h"
 
 namespace tutti::transport::verbs {
@@ -115,6 +116,12 @@ Result<std::vector<RailChoice>> choose_rails(const std::vector<Port>& ports, std
   std::vector<RailChoice> rails;
   if (!wanted.empty()) {
     TUTTI_ASSIGN(rails, rails_by_name(ports, wanted, own_ip));
+    if (rails.size() > most) {
+      return invalid_argument(
+          fmt::format("TUTTI_VERBS_DEVICES: {} names {} ports; a process sends in {} lane{}, so expected "
+                      "{} at most",
+                      quote(wanted), rails.size(), most, most == 1 ? "" : "s", most));
+    }
   } else {
     std::vector<std::size_t> usable;
     for (std::size_t p = 0; p < ports.size(); ++p) {
@@ -141,7 +148,11 @@ Result<std::vector<RailChoice>> choose_rails(const std::vector<Port>& ports, std
   if (rails.empty()) {
     return unsupported(fmt::format("verbs: no RDMA port can be used; there are: {}", list(ports)));
   }
-  if (rails.size() > most) rails.resize(most);
+  if (rails.size() > most) {
+    log::info("verbs: {} ports could be rails; the first {}, as many as there are lanes, are: {}", rails.size(), most,
+              list(ports));
+    rails.resize(most);
+  }
   return rails;
 }
 

@@ -4,7 +4,8 @@
 // The rule. TUTTI_VERBS_DEVICES ("mlx5_0,mlx5_2:1") names the rails, in its order. Without it: the port that has the
 // address by which the job's other members reach this host, and with it all active ports of its kind and speed; where
 // no port has that address (the hosts meet by another network), all active InfiniBand ports, or else all active RoCE
-// ports. Rails are in the order of the devices' names, so that rail k is the same cable plan on all hosts.
+// ports. Rails are in the order of the devices' names, so that rail k is the same cable plan on all hosts. A process has
+// as many rails as a job has lanes, at most: more names are refused, and of more ports the first ones are taken.
 //
 // A RoCE port needs an entry of its GID table as its source address: of an interface that is up; the job's own address
 // before others, RoCE v2 (routed, UDP) before v1 (one Ethernet), IPv4 before IPv6 before link-local. An InfiniBand
@@ -56,7 +57,7 @@ struct RailChoice {
 };
 
 /// The rails, at most `most` of them and at least one. `wanted`: of TUTTI_VERBS_DEVICES. `own_ip` may be empty.
-/// Errors: unsupported, invalid_argument (of `wanted`), listing what there is.
+/// Errors: unsupported, invalid_argument (of `wanted`; also when it names more than `most`), listing what there is.
 Result<std::vector<RailChoice>> choose_rails(const std::vector<Port>& ports, std::string_view wanted,
                                              std::string_view own_ip, std::size_t most);
 

@@ -4,8 +4,8 @@
 // Registration. Memory is registered when its owner exposes it, and until he conceals it; nothing else is, ever. A
 // cache of registrations by address would save the copy of other sources, but it is wrong as soon as an address is
 // unmapped and mapped again: the device goes on reading the old pages, and only a hook under malloc and munmap would
-// tell. So a source that is not exposed goes through staging memory: one copy. Memory of tutti's own allocation is
-// exposed.
+// tell. So a source that is not exposed goes through staging memory: one copy. Exposed are a communicator's windows, and
+// no buffer of a caller's, of tutti's own allocation or not.
 //
 // A device's memory (GPUDirect) is registered by the descriptor that its driver gives of it, under the addresses that
 // it has there; nothing here reads or writes it.

@@ -15,8 +15,9 @@
 // half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow.
 //
 // What nobody is told. An RDMA write wakes nobody at the receiver. doze() sleeps until something of its own completes,
-// or for a nap: 20 us, twice that when it is called again and nothing has happened, up to 1 ms. That is what a message
-// may cost after a quiet time, and what quiet costs: a thousand wake-ups a second, about 1 % of a core.
+// or for a nap: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows (half a
+// millisecond: kFarDoze of the executor). That is what a message may cost after a quiet time, and what quiet costs: two
+// thousand wake-ups a second, about 2 % of a core.
 //
 // Sources. A put whose source lies in exposed memory is sent from there (a ticket tells when it has been read), any
 // other is copied through 4 MiB of registered staging memory, and is settled when put() returns; rail.h says why there

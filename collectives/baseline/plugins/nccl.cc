@@ -1,7 +1,9 @@
-// NCCL behind CommunicatorInterface. Calls are the stream's, as with Tutti on device memory; the program chooses the
-// device. Tutti's own libnccl.so.2 serves too, on host memory where there is no GPU: so this is tested without one.
+// NCCL behind CommunicatorInterface. Calls on device memory are the stream's, as with Tutti; host memory goes by way of
+// the GPU, and such a call is done when it returns. Tutti's own libnccl.so.2 serves too, on host memory where there is
+// no GPU.
 //
-// Ranks meet over a file in the temporary directory with rank 0's id in it, which is gone as soon as all are connected.
+// Ranks meet over a file in the temporary directory with rank 0's id in it, which is gone as soon as all are connected:
+// so they are on one host.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/baseline/plugins/nccl_device.h"
 #include "collectives/baseline/plugins/nccl_library.h"
 #include "collectives/baseline/plugins/ordered_communicator.h"
 #include "collectives/baseline/plugins/plugin.h"
@@ -47,10 +50,36 @@ ncclRedOp_t op_of(ReduceOp op) {
   }
 }
 
+/// The elements that this rank's call reads and writes. all_to_allv is messages, and has none here.
+struct Extents {
+  std::size_t send = 0;
+  std::size_t recv = 0;
+};
+
+Extents extents_of(const Call& call, int rank, int size) {
+  const std::size_t one = call.count;
+  const std::size_t all = call.count * static_cast<std::size_t>(size);
+  const bool root = rank == call.root;
+  switch (call.collective) {
+    case Collective::all_reduce: return {one, one};
+    case Collective::reduce: return {one, root ? one : 0};
+    case Collective::broadcast: return {root ? one : 0, one};
+    case Collective::all_gather: return {one, all};
+    case Collective::reduce_scatter: return {all, one};
+    case Collective::gather: return {one, root ? all : 0};
+    case Collective::scatter: return {root ? all : 0, one};
+    case Collective::all_to_all: return {all, all};
+    case Collective::all_to_allv:
+    case Collective::barrier:
+    case Collective::send_recv: break;
+  }
+  return {};
+}
+
 class NcclCommunicator final : public OrderedCommunicator {
  public:
-  /// Takes `comm` over. Errors: what NCCL says.
-  static Result<std::shared_ptr<CommunicatorInterface>> create(const NcclLibrary& nccl, ncclComm_t comm);
+  /// Takes `comm` over, which is on this GPU (-1: on none). Errors: what NCCL says.
+  static Result<std::shared_ptr<CommunicatorInterface>> create(const NcclLibrary& nccl, ncclComm_t comm, int gpu);
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -59,46 +88,52 @@ class NcclCommunicator final : public OrderedCommunicator {
   Status status() const override;
 
  private:
-  NcclCommunicator(const NcclLibrary& nccl, ncclComm_t comm) : OrderedCommunicator("nccl"), nccl_(nccl), comm_(comm) {}
+  NcclCommunicator(const NcclLibrary& nccl, ncclComm_t comm, int gpu)
+      : OrderedCommunicator("nccl"), nccl_(nccl), comm_(comm), gpu_(gpu), staging_(gpu) {}
   bool scales() const override { return true; }
   Status execute(const Call& call) override;
   Status execute_group(std::span<const Transfer> transfers) override;
 
+  // On memory that NCCL takes.
   Status dispatch(const Call& call);
+  Status exchange(std::span<const Transfer> transfers);
+
   Status all_to_allv(const Call& call);
   Status barrier();
-  /// NCCL itself does not look, and fails later.
-  Status check_memory(const char* what, const void* buffer) const;
+  /// Whether NCCL cannot take it as it is; without a GPU everything is the host's, and taken.
+  bool is_staged(const void* buffer) const { return gpu_ >= 0 && !device::kind_of(buffer).on_device(); }
   Status check(nccl::ncclResult_t result, const char* function) const { return nccl_.check(result, rank_, function); }
 
   const NcclLibrary& nccl_;
   const ncclComm_t comm_;
+  const int gpu_;
   int rank_ = 0;
   int size_ = 1;
-  void* word_ = nullptr;  // what a barrier sums
+  NcclStaging staging_;
 };
 
-Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::create(const NcclLibrary& nccl, ncclComm_t comm) {
-  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm));
+Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::create(const NcclLibrary& nccl, ncclComm_t comm,
+                                                                        int gpu) {
+  std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm, gpu));
   TUTTI_TRY(nccl.check(nccl.ncclCommUserRank(comm, &made->rank_), -1, "ncclCommUserRank"));
   TUTTI_TRY(nccl.check(nccl.ncclCommCount(comm, &made->size_), -1, "ncclCommCount"));
-  TUTTI_TRY(nccl.check(nccl.ncclMemAlloc(&made->word_, sizeof(float)), made->rank_, "ncclMemAlloc"));
   return std::shared_ptr<CommunicatorInterface>(std::move(made));
 }
 
 NcclCommunicator::~NcclCommunicator() {
   stop();
-  if (word_ != nullptr) nccl_.ncclMemFree(word_);
   nccl_.ncclCommDestroy(comm_);
 }
 
 Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::split(int color, int key) {
   drain();
   ncclComm_t child = nullptr;
-  TUTTI_TRY(check(nccl_.ncclCommSplit(comm_, color < 0 ? nccl::kSplitNoColor : color, key, &child, nullptr),
-                  "ncclCommSplit"));
+  TUTTI_TRY(on_gpu(gpu_, [&] {
+    return check(nccl_.ncclCommSplit(comm_, color < 0 ? nccl::kSplitNoColor : color, key, &child, nullptr),
+                 "ncclCommSplit");
+  }));
   if (child == nullptr) return std::shared_ptr<CommunicatorInterface>();
-  return create(nccl_, child);
+  return create(nccl_, child, gpu_);
 }
 
 Status NcclCommunicator::status() const {
@@ -107,17 +142,16 @@ Status NcclCommunicator::status() const {
   return state == nccl::ncclInProgress ? Status() : check(state, "ncclCommGetAsyncError");
 }
 
-Status NcclCommunicator::check_memory(const char* what, const void* buffer) const {
-  if (buffer == nullptr || nccl_.takes_host_memory) return {};
-  const device::MemoryKind kind = device::kind_of(buffer);
-  return kind.on_device() ? Status() : lacks(fmt::format("{} on {}", what, device::print(kind)));
-}
-
-/// No buffer's worth of data: one element of each rank, and then the stream's end.
+/// No buffer's worth of data: one element of each rank, on the host, so that it is done when it returns.
 Status NcclCommunicator::barrier() {
-  TUTTI_TRY(
-      check(nccl_.ncclAllReduce(word_, word_, 1, nccl::ncclFloat32, nccl::ncclMax, comm_, nullptr), "ncclAllReduce"));
-  return device::kind_of(word_).on_device() ? wait_for_stream(nullptr) : Status();
+  const float mine = 0;
+  float all = 0;
+  return execute({.collective = Collective::all_reduce,
+                  .send = &mine,
+                  .recv = &all,
+                  .count = 1,
+                  .type = DataType::f32,
+                  .op = ReduceOp::max});
 }
 
 Status NcclCommunicator::all_to_allv(const Call& call) {
@@ -185,17 +219,58 @@ Status NcclCommunicator::execute(const Call& call) {
   if (!call.algorithm.empty()) return lacks(fmt::format("algorithm '{}'", call.algorithm));
   const bool exchange = call.collective == Collective::all_to_all || call.collective == Collective::all_to_allv;
   if (exchange && call.send == call.recv && call.send != nullptr) return lacks(std::string(name) + " in place");
-  TUTTI_TRY(check_memory(name, call.send));
-  TUTTI_TRY(check_memory(name, call.recv));
-  return dispatch(call);
+  const Extents extents = extents_of(call, rank_, size_);
+  const std::size_t width = size_of(call.type);
+  std::vector<NcclStaging::Buffer> staged;
+  if (extents.send > 0 && is_staged(call.send)) {
+    staged.push_back({.host = const_cast<void*>(call.send), .bytes = extents.send * width});
+  }
+  if (extents.recv > 0 && is_staged(call.recv)) {
+    staged.push_back({.host = call.recv, .bytes = extents.recv * width, .written = true});
+  }
+  if (staged.empty()) return dispatch(call);
+  if (extents.send > 0 && extents.recv > 0 && staged.size() == 1) {
+    return lacks(fmt::format("{} from {} to {}", name, device::print(device::kind_of(call.send)),
+                             device::print(device::kind_of(call.recv))));
+  }
+  return staging_.run(staged, [&](Stream stream) {
+    Call there = call;
+    there.stream = stream;
+    there.send = there.recv = nullptr;
+    for (const NcclStaging::Buffer& buffer : staged) {
+      if (buffer.written) {
+        there.recv = buffer.on_gpu;
+      } else {
+        there.send = buffer.on_gpu;
+      }
+    }
+    return dispatch(there);
+  });
 }
 
 Status NcclCommunicator::execute_group(std::span<const Transfer> transfers) {
-  for (const Transfer& t : transfers) {
+  std::vector<Transfer> there(transfers.begin(), transfers.end());
+  std::vector<NcclStaging::Buffer> staged;
+  std::vector<std::size_t> whose;  // of each staged buffer, in `there`
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    const Transfer& t = there[i];
     if (t.tag != 0) return lacks("a message with a tag");
     if (!t.sending && t.peer == kAnySource) return lacks("a receive from any source");
-    TUTTI_TRY(check_memory(t.sending ? "send" : "recv", t.buffer));
+    if (t.count == 0 || !is_staged(t.buffer)) continue;
+    staged.push_back({.host = t.buffer, .bytes = t.count * size_of(t.type), .written = !t.sending});
+    whose.push_back(i);
   }
+  if (staged.empty()) return exchange(there);
+  return staging_.run(staged, [&](Stream stream) {
+    for (std::size_t i = 0; i < staged.size(); ++i) {
+      there[whose[i]].buffer = staged[i].on_gpu;
+      there[whose[i]].stream = stream;
+    }
+    return exchange(there);
+  });
+}
+
+Status NcclCommunicator::exchange(std::span<const Transfer> transfers) {
   TUTTI_TRY(check(nccl_.ncclGroupStart(), "ncclGroupStart"));
   Status first;
   for (const Transfer& t : transfers) {
@@ -266,24 +341,28 @@ Result<nccl::ncclUniqueId> read_id(const BaselineSettings& settings) {
   }
 }
 
+Status init(const NcclLibrary& nccl, const BaselineSettings& settings, ncclComm_t& comm) {
+  const auto join = [&](const nccl::ncclUniqueId& id) {
+    return nccl.check(nccl.ncclCommInitRank(&comm, settings.size, id, settings.rank), settings.rank,
+                      "ncclCommInitRank");
+  };
+  if (settings.rank != 0) {
+    TUTTI_ASSIGN(const nccl::ncclUniqueId id, read_id(settings));
+    return join(id);
+  }
+  nccl::ncclUniqueId id{};
+  MeetingFile file(meeting_file(settings.meeting));
+  TUTTI_TRY(nccl.check(nccl.ncclGetUniqueId(&id), 0, "ncclGetUniqueId"));
+  TUTTI_TRY(file.write(id));
+  return join(id);  // returns when all have come
+}
+
 Result<std::shared_ptr<CommunicatorInterface>> connect(const BaselineSettings& settings) {
   TUTTI_ASSIGN(const NcclLibrary* nccl, nccl_library());
+  TUTTI_ASSIGN(const int gpu, choose_gpu(settings.rank));
   ncclComm_t comm = nullptr;
-  const auto init = [&](const nccl::ncclUniqueId& id) {
-    return nccl->check(nccl->ncclCommInitRank(&comm, settings.size, id, settings.rank), settings.rank,
-                       "ncclCommInitRank");
-  };
-  if (settings.rank == 0) {
-    nccl::ncclUniqueId id{};
-    MeetingFile file(meeting_file(settings.meeting));
-    TUTTI_TRY(nccl->check(nccl->ncclGetUniqueId(&id), 0, "ncclGetUniqueId"));
-    TUTTI_TRY(file.write(id));
-    TUTTI_TRY(init(id));  // returns when all have come
-  } else {
-    TUTTI_ASSIGN(const nccl::ncclUniqueId id, read_id(settings));
-    TUTTI_TRY(init(id));
-  }
-  return NcclCommunicator::create(*nccl, comm);
+  TUTTI_TRY(on_gpu(gpu, [&] { return init(*nccl, settings, comm); }));
+  return NcclCommunicator::create(*nccl, comm, gpu);
 }
 
 }  // namespace

@@ -4,9 +4,6 @@
 #include <fmt/format.h>
 
 #include "device/memory_kind.h"
-#if TUTTI_HAS_CUDA
-#include "device/driver.h"
-#endif
 
 namespace tutti {
 namespace {
@@ -60,15 +57,6 @@ Result<const NcclLibrary*> nccl_library() {
   static const Result<NcclLibrary> library = load();
   if (!library.ok()) return library.status();
   return &library.value();
-}
-
-Status wait_for_stream([[maybe_unused]] Stream stream) {
-#if TUTTI_HAS_CUDA
-  TUTTI_ASSIGN(const device::Driver* cuda, device::driver());
-  return device::check(cuda->StreamSynchronize(static_cast<CUstream>(stream)), "cuStreamSynchronize");
-#else
-  return device::available();
-#endif
 }
 
 }  // namespace tutti

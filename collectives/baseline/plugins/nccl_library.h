@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "nccl/abi.h"
-#include "tutti/types.hpp"
 
 namespace tutti {
 
@@ -22,8 +21,6 @@ namespace tutti {
   F(ncclCommGetAsyncError)    \
   F(ncclGroupStart)           \
   F(ncclGroupEnd)             \
-  F(ncclMemAlloc)             \
-  F(ncclMemFree)              \
   F(ncclRedOpCreatePreMulSum) \
   F(ncclRedOpDestroy)         \
   F(ncclAllReduce)            \
@@ -50,8 +47,5 @@ struct NcclLibrary {
 /// Opens libnccl.so.2, as the loader finds it, once; it stays open. Errors: unsupported, one sentence (no such library,
 /// older than 2.28, no GPU).
 Result<const NcclLibrary*> nccl_library();
-
-/// Until what the stream of a device holds is done.
-Status wait_for_stream(Stream stream);
 
 }  // namespace tutti

@@ -8,10 +8,8 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
-#include <thread>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "collectives/executor/cuda/kernels.h"
 #include "collectives/executor/cuda/loaded_kernels.h"
 
@@ -69,6 +67,11 @@ void ProgramPool::give_back(CUdeviceptr address) {
 
 int DeviceProgram::kernel() const { return kernel_of(head().type, head().op, head().reduces); }
 
+const std::vector<Cut>& DeviceProgram::cuts() const {
+  if (cuts_.empty()) cuts_ = cuts_of(head());
+  return cuts_;
+}
+
 Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(const Place& place) {
   std::unique_ptr<DeviceExecutor> executor(new DeviceExecutor(place));
   TUTTI_TRY(executor->prepare());
@@ -102,18 +105,7 @@ DeviceExecutor::~DeviceExecutor() {
   if (cuda_ == nullptr) return;
   const auto context = device::enter(place_.device);
   const device::UncapturedCalls uncaptured(*cuda_);
-  if (words_ != nullptr) {
-    const std::int64_t since = now_ns();
-    while (!idle()) {
-      if (static_cast<std::uint64_t>(now_ns() - since) > load(words_->limit_ns)) {
-        // A kernel still runs, or waits behind something of the caller's: what it may touch stays.
-        new std::shared_ptr<ProgramPool>(pool_);
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    cuda_->MemFreeHost(words_);
-  }
+  if (words_ != nullptr) cuda_->MemFreeHost(words_);
   if (done_ != nullptr) cuda_->EventDestroy(done_);
   if (captured_ != nullptr) cuda_->EventDestroy(captured_);
   if (stream_ != nullptr) cuda_->StreamDestroy(stream_);
@@ -192,10 +184,12 @@ Result<bool> DeviceExecutor::begin_launch(CUstream stream) {
   return captured;
 }
 
-Status DeviceExecutor::end_launch(CUstream stream) {
+Status DeviceExecutor::end_launch(const Status& put, bool captured, CUstream stream) {
+  if (captured) return put;
   const std::lock_guard lock(mutex_);
   launched_any_ = true;
-  return device::check(cuda_->EventRecord(done_, stream), "cuEventRecord", kernels_->where());
+  const Status recorded = device::check(cuda_->EventRecord(done_, stream), "cuEventRecord", kernels_->where());
+  return put.ok() ? recorded : put;
 }
 
 // A graph may be launched for as long as the communicator lives.
@@ -207,6 +201,10 @@ void DeviceExecutor::keep(const std::shared_ptr<const DeviceProgram>& program) {
 Status DeviceExecutor::launch(std::span<const Launch> calls, CUstream stream) {
   TUTTI_ASSIGN(const auto context, device::enter(place_.device));
   TUTTI_ASSIGN(const bool captured, begin_launch(stream));
+  return end_launch(put(calls, captured, stream), captured, stream);
+}
+
+Status DeviceExecutor::put(std::span<const Launch> calls, bool captured, CUstream stream) {
   while (!calls.empty()) {
     std::size_t count = 1;
     if (place_.form == Form::cut) {
@@ -221,7 +219,7 @@ Status DeviceExecutor::launch(std::span<const Launch> calls, CUstream stream) {
     const std::lock_guard lock(mutex_);
     if (!captured) launched_ += count;
   }
-  return captured ? Status() : end_launch(stream);
+  return {};
 }
 
 // The kernel that reduces serves programs that only move, too.
@@ -252,8 +250,9 @@ Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, C
   arguments.rank = place_.rank;
   const Mail& list = mail->mail();
   const int units = list.tasks * list.strips;
+  Status put;
   if (place_.form == Form::cut) {
-    TUTTI_TRY(carry_cut(arguments, list, stream));
+    put = carry_cut(arguments, list, stream);
   } else {
     const int blocks = std::min(units, place_.sizes.lanes);
     if (largest_share(static_cast<std::size_t>(units), static_cast<std::size_t>(blocks)) > kMostUnits) {
@@ -261,13 +260,10 @@ Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, C
           fmt::format("rank {} groups messages to and from {} peers; {} blocks serve at most {} at a time", place_.rank,
                       list.tasks, blocks, blocks * kMostUnits / list.strips));
     }
-    TUTTI_TRY(launch_kernel(&arguments, kMailKernel, blocks, stream));
+    put = launch_kernel(&arguments, kMailKernel, blocks, stream);
   }
-  if (captured) {
-    keep(mail);
-    return {};
-  }
-  return end_launch(stream);
+  if (captured) keep(mail);
+  return end_launch(put, captured, stream);
 }
 
 Status DeviceExecutor::wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream) {
@@ -352,14 +348,9 @@ Status DeviceExecutor::launch_kernel(const void* arguments, int kernel, int bloc
 Status DeviceExecutor::launch_cut(const Launch& launch, CUstream stream) {
   LaunchArguments arguments = arguments_of({&launch, 1});
   const DeviceProgram& program = *launch.first;
-  auto found = cuts_.find(&program);
-  if (found == cuts_.end()) {
-    if (cuts_.size() > 256) cuts_.clear();
-    found = cuts_.emplace(&program, cuts_of(program.head())).first;
-  }
   const std::uint64_t call = launched_ + 1;
   const transport::DeviceWindowSizes& sizes = place_.sizes;
-  for (const Cut& cut : found->second) {
+  for (const Cut& cut : program.cuts()) {
     for (const Cut::Wait& wait : cut.before) {
       std::uint64_t& seen = seen_[static_cast<std::size_t>(wait.peer * 2 + wait.channel)];
       TUTTI_TRY(

@@ -60,7 +60,7 @@ class BlockBudget {
 
  private:
   void release();
-  std::string gpu_;  // its uuid
+  std::string gpu_;  // which
   int ranks_ = 0;
   int of_each_ = 0;
 };
@@ -99,11 +99,14 @@ class DeviceProgram {
   int blocks() const { return head().lanes * head().strips; }
   int kernel() const;
   std::size_t bytes() const { return copy_.size(); }
+  /// As cuts_of() has them, made at the first use. One thread at a time.
+  const std::vector<Cut>& cuts() const;
 
  private:
   const std::shared_ptr<ProgramPool> pool_;
   const CUdeviceptr address_;
   const std::vector<std::byte> copy_;
+  mutable std::vector<Cut> cuts_;  // none: not made yet
 };
 
 class DeviceExecutor {
@@ -117,8 +120,7 @@ class DeviceExecutor {
     std::uint64_t window = 0;  // the own one
   };
   static Result<std::unique_ptr<DeviceExecutor>> create(const Place& place);
-  /// Waits until the kernels are done, for as long as the limit of a wait; what they could still use is never freed
-  /// then. REQUIRES: graphs that hold its calls are launched no more.
+  /// REQUIRES: idle(), and graphs that hold its calls are launched no more.
   ~DeviceExecutor();
   DeviceExecutor(const DeviceExecutor&) = delete;
   DeviceExecutor& operator=(const DeviceExecutor&) = delete;
@@ -172,14 +174,16 @@ class DeviceExecutor {
   Status prepare();
   Status follow(CUstream stream, bool captured, std::uint64_t capture);
   Status launch_kernel(const void* arguments, int kernel, int blocks, CUstream stream);
+  Status put(std::span<const Launch> calls, bool captured, CUstream stream);
   /// The first calls of these by one kernel; how many it is.
   Result<std::size_t> launch_together(std::span<const Launch> calls, CUstream stream);
   Status launch_cut(const Launch& launch, CUstream stream);
   Status carry_cut(MailArguments arguments, const Mail& mail, CUstream stream);
   Status wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream);
-  /// What both kinds of launches begin and end with.
+  /// What both kinds of launches begin and end with. `put`: how it went; what was put there before something failed
+  /// runs all the same.
   Result<bool> begin_launch(CUstream stream);
-  Status end_launch(CUstream stream);
+  Status end_launch(const Status& put, bool captured, CUstream stream);
   void keep(const std::shared_ptr<const DeviceProgram>& program);
   LaunchArguments arguments_of(std::span<const Launch> calls) const;
 
@@ -207,7 +211,6 @@ class DeviceExecutor {
       seen_;  // form cut: by peer and channel, the signals that streams have been made to wait for
   std::vector<std::shared_ptr<const DeviceProgram>> kept_;  // programs that graphs hold
   mutable std::mutex mutex_;                                // of what abort() and idle() use
-  std::map<const DeviceProgram*, std::vector<Cut>> cuts_;
 };
 
 }  // namespace tutti::executor::cuda

@@ -16,12 +16,13 @@ namespace tutti::executor::cuda {
 
 Result<std::shared_ptr<const Kernels>> Kernels::get(int device) {
   static std::mutex mutex;
-  static std::map<int, std::weak_ptr<const Kernels>> loaded;
+  static std::map<std::pair<std::uint64_t, int>, std::weak_ptr<const Kernels>> all;  // by the driver's generation, too
   const std::lock_guard lock(mutex);
-  if (auto kernels = loaded[device].lock()) return kernels;
+  std::weak_ptr<const Kernels>& loaded = all[{device::driver_generation(), device}];
+  if (auto kernels = loaded.lock()) return kernels;
   std::shared_ptr<Kernels> kernels(new Kernels());
   TUTTI_TRY(kernels->load(device));
-  loaded[device] = kernels;
+  loaded = kernels;
   return std::shared_ptr<const Kernels>(std::move(kernels));
 }
 
@@ -66,7 +67,7 @@ namespace {
 
 struct Reserved {
   std::mutex mutex;
-  std::map<std::string, int> blocks;  // by the GPU's uuid
+  std::map<std::string, int> blocks;  // by the GPU's uuid and the driver's generation
 };
 
 Reserved& reserved() {
@@ -86,7 +87,7 @@ Result<BlockBudget> BlockBudget::reserve(int device, int ranks, int processes) {
   const int capacity = whole / processes;
   TUTTI_ASSIGN(const CUuuid uuid, device::uuid_of(device));
   BlockBudget budget;
-  budget.gpu_.assign(uuid.bytes, sizeof(uuid.bytes));
+  budget.gpu_ = std::string(uuid.bytes, sizeof(uuid.bytes)) + std::to_string(device::driver_generation());
   budget.ranks_ = ranks;
   Reserved& all = reserved();
   const std::lock_guard lock(all.mutex);

@@ -281,8 +281,18 @@ Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
   std::vector<std::byte*>& bases = bases_of(prepared);
   bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
-  TUTTI_TRY(walk_lanes(prepared, buffers));
-  if (far_ != nullptr) TUTTI_TRY(far_puts_->finish());
+  if (far_ == nullptr) {
+    TUTTI_TRY(walk_lanes(prepared, buffers));
+  } else {
+    // That this rank is in an express call a peer need not hear in a message of its own: it goes with the next signal,
+    // or with the word of some later call, before the peer has used up the cells.
+    owed_ = prepared.express ? owed_ + 1 : 0;
+    const bool owes = prepared.express && owed_ % (express_bases_.size() / 4) != 0;
+    waiter_.hold_back(owes);
+    TUTTI_TRY(walk_lanes(prepared, buffers));
+    waiter_.hold_back(false);
+    TUTTI_TRY(far_puts_->finish(!owes));
+  }
   return prepared.scratch.count > 0 && ranks_ > 2 ? look_for_intruders() : Status();
 }
 

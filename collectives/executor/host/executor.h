@@ -204,6 +204,7 @@ class HostExecutor {
   bool warm_ = false;  // the transport is
   std::optional<FarPuts> far_puts_;
   std::vector<int> far_neighbours_;  // in the last call
+  std::uint64_t owed_ = 0;           // express calls in a row
   // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies
   // in its express cell, by cell.
   std::vector<std::byte*> bases_[2];

@@ -61,9 +61,9 @@ Status FarPuts::before_signal(int peer) {
   return settle([&](const Pending& put) { return !put.fixed && put.peer != peer; });
 }
 
-Status FarPuts::finish() {
+Status FarPuts::finish(bool post) {
   TUTTI_TRY(settle([](const Pending&) { return true; }));
-  TUTTI_TRY(links_.post());
+  if (post) TUTTI_TRY(links_.post());
   const auto idle = [&] { return links_.idle(); };
   return idle() ? Status() : waiter_.until(idle, waiter_.rank());
 }

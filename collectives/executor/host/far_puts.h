@@ -28,8 +28,8 @@ class FarPuts {
   Status put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes);
   Status before_write(const void* begin, std::size_t bytes);
   Status before_signal(int peer);
-  /// Sends what was held back too, and stays until it has left.
-  Status finish();
+  /// Stays until all sources are free and what was sent has left: with `post` also what was held back.
+  Status finish(bool post = true);
   /// After a failure: gives the puts in progress a moment, since their buffers may be freed when the call returns.
   void drop();
 

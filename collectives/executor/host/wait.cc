@@ -66,7 +66,9 @@ Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankNa
       ranks_(transport.sizes().ranks),
       name_(std::move(name)),
       options_(std::move(options)),
-      timeout_ns_(options_.timeout.count()) {
+      timeout_ns_(options_.timeout.count()),
+      answers_(static_cast<std::size_t>(ranks_)) {
+  for (auto& answer : answers_) answer.store(kNoAnswer, std::memory_order_relaxed);
   set_background(false);
 }
 
@@ -153,12 +155,28 @@ void Waiter::disarm() {
   transport_.window(rank_).board->doze.sleeping.store(transport::kAwake, std::memory_order_relaxed);
 }
 
+std::uint64_t Waiter::standing() const {
+  std::uint64_t latest = 0;
+  bool inside = false;
+  for (const CallRecord& record : transport_.window(rank_).board->calls) {
+    const std::uint64_t sequence = record.sequence.load(std::memory_order_acquire);
+    if (sequence <= latest) continue;
+    latest = sequence;
+    inside = record.state.load(std::memory_order_acquire) == transport::CallState::entered;
+  }
+  return 2 * latest + (inside ? 1 : 0);
+}
+
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
+  const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  if (answer != kNoAnswer) return answer / 2 >= sequence;
   const Board* board = transport_.window(rank).board;
   return board == nullptr || board->calls[sequence % kCallRing].sequence.load(std::memory_order_acquire) >= sequence;
 }
 
 bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
+  const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  if (answer != kNoAnswer) return answer == 2 * sequence + 1;
   const Board* board = transport_.window(rank).board;
   if (board == nullptr) return false;
   const CallRecord& record = board->calls[sequence % kCallRing];
@@ -170,18 +188,13 @@ bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
 // is no death. Whether it is alive must be read first: it closes, then ends.
 Status Waiter::look_around(Patience& patience, int peer) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
+  TUTTI_TRY(hear_far());
   int gone = -1;  // whom this rank waits for all the same
   int open = 0;   // others that have not closed theirs
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
     const Board* board = transport_.window(rank).board;
     const bool alive = transport_.alive(rank);
-    if (far(rank)) {
-      if (const Status told = Health::told_on(*board); !told.ok()) {
-        health_.fail_quietly(told.code(), told.message());
-        return health_.status();
-      }
-    }
     if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) {
       ++open;
       if (!alive) return health_.fail(Code::peer_died, death_text(rank));
@@ -212,8 +225,22 @@ Status Waiter::look_around(Patience& patience, int peer) {
                                                   name_(rank_), activity(gone)));
 }
 
+Status Waiter::hear_far() {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (!far(rank)) continue;
+    const Status told = Health::told_on(*transport_.window(rank).board);
+    if (told.ok()) continue;
+    health_.fail_quietly(told.code(), told.message());
+    return health_.status();
+  }
+  return {};
+}
+
 Status Waiter::unreachable(int peer, const Status& why) {
   if (why.code() == Code::peer_died && !far(peer)) return health_.fail(Code::peer_died, death_text(peer));
+  if (far(peer) && !far_->hears_of_deaths()) {
+    return health_.fail(Code::peer_died, fmt::format("{}, or is cut off: {}", death_text(peer), why.message()));
+  }
   // A far process whose link is broken may well live; if not, the meeting place would have told.
   return health_.fail(far(peer) ? Code::system : why.code(),
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity(peer), name_(peer), why.message()));
@@ -222,6 +249,7 @@ Status Waiter::unreachable(int peer, const Status& why) {
 Status Waiter::lost(int peer, const Status& why) {
   for (const std::int64_t since = now_ns(); now_ns() - since < kLostNs && !health_.failed();) {
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
+    TUTTI_TRY(hear_far());
     // Whoever has closed its communicator did its part, and wants nothing any more.
     if (transport_.window(peer).board->pulse.departed.load(std::memory_order_acquire) != 0) return {};
     if (!far_->progress()) breathe();
@@ -263,6 +291,11 @@ Status Waiter::check_peer(int peer, std::uint64_t sequence) {
                                             now_ns() - since < timeout_ns() && far_->broken(peer).ok() &&
                                             transport_.alive(peer) && !health_.failed();) {
     serve_far(now_ns(), kFarDoze);
+  }
+  if (far(peer) && theirs.sequence.load(std::memory_order_acquire) < sequence) {
+    if (health_.failed()) return health_.status();
+    if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
+    if (const Status broken = far_->broken(peer); !broken.ok()) TUTTI_TRY(lost(peer, broken));
   }
   // No second look at the sequence is needed: see HostExecutor::keep_in_sight().
   const std::uint64_t seen = theirs.sequence.load(std::memory_order_acquire);
@@ -344,8 +377,10 @@ std::vector<bool> Waiter::still_ranks() {
 }
 
 // Who is late may itself be waiting for somebody. To blame are those who hold up the call and do not even poll: they
-// are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them.
+// are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them. Far
+// ranks are asked first: of those that have left the call, or are no neighbours in it, nothing is known here.
 Status Waiter::deadline_passed(int peer) {
+  if (far_ != nullptr && peer != rank_ && options_.ask) options_.ask();
   const std::vector<bool> still = still_ranks();
   if (health_.failed()) return health_.status();
   if (peer == rank_) return not_taken(still);

@@ -27,7 +27,8 @@ struct WaitOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
   std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
   std::function<bool()> interrupted;                              // see tutti::Options; not in the background
-  bool crowded = false;                                           // more ranks than cores here: yield almost at once
+  std::function<void()> ask;        // the far ranks where they stand; their answers come to answered(). May be null
+  bool crowded = false;             // more ranks than cores here: yield almost at once
   bool crowded_background = false;  // the same where each rank has a second thread, which computes
 };
 
@@ -78,6 +79,9 @@ class Waiter {
     quick_spins_ = crowded_ || far_ != nullptr ? 20 : 2000;
   }
 
+  /// Whether what was put to far ranks and not sent yet may stay so until a wait takes long.
+  void hold_back(bool hold_back) { holds_back_ = hold_back; }
+
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
   /// otherwise.
   void begin_call(std::uint64_t sequence) { sequence_ = sequence; }
@@ -93,10 +97,11 @@ class Waiter {
       if (far_ == nullptr) {
         cpu_relax();
       } else {
-        if (i == 0) (void)far_->post();  // a link that has broken is found out below
+        if (i == 0 && !holds_back_) (void)far_->post();  // a link that has broken is found out below
         far_->progress();
       }
     }
+    if (holds_back_) (void)far_->post();
     Patience patience;
     Status status;
     while (status.ok() && !holds()) status = pause(patience, peer, word);
@@ -112,7 +117,8 @@ class Waiter {
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
   /// After the link to a far `peer` has broken. Ok: it has closed its communicator, and nobody misses what goes to it.
-  /// Else the failure: its death, of which the meeting place tells within a moment if it is one, or `why`.
+  /// Else the failure: its death, of which the meeting place tells within a moment if it is one, or `why`; both where
+  /// there is no meeting place any more.
   Status lost(int peer, const Status& why);
 
   /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may
@@ -122,6 +128,14 @@ class Waiter {
   /// "rank 1 (host alpha, pid 4711) died in all_reduce(128 x f32, sum), its call 7": the same whoever says it. Any
   /// thread.
   std::string death_text(int rank) const;
+
+  /// Where this rank stands, for a far one that asks: its latest call, doubled, and one more while it is in it. Any
+  /// thread.
+  std::uint64_t standing() const;
+  /// What a far rank has answered. Any thread.
+  void answered(int rank, std::uint64_t standing) {
+    answers_[static_cast<std::size_t>(rank)].store(standing, std::memory_order_release);
+  }
 
   /// Any thread.
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ns_.store(timeout.count(), std::memory_order_relaxed); }
@@ -150,6 +164,8 @@ class Waiter {
   void disarm();
   /// Do the boards say that the call in progress cannot end?
   Status look_around(Patience& patience, int peer);
+  /// The failure that a far rank has told by the network.
+  Status hear_far();
   Status deadline_passed(int peer);
   /// The same where what was sent to other hosts has not left. `still`: by rank.
   Status not_taken(const std::vector<bool>& still);
@@ -172,6 +188,7 @@ class Waiter {
   Status mismatch(std::uint64_t sequence);
   /// What this rank is in, as far as `peer` is concerned.
   std::string activity(int peer) const;
+  // Of a far rank as it has answered, else by what it has told of calls in which it is a neighbour.
   bool has_entered(int rank, std::uint64_t sequence) const;
   bool is_inside(int rank, std::uint64_t sequence) const;
 
@@ -183,9 +200,12 @@ class Waiter {
   RankName name_;
   WaitOptions options_;
   std::atomic<std::int64_t> timeout_ns_;
+  static constexpr std::uint64_t kNoAnswer = ~std::uint64_t{0};
+  std::vector<std::atomic<std::uint64_t>> answers_;  // of far ranks: where they stand
   bool background_ = false;
   bool crowded_;
   int quick_spins_;
+  bool holds_back_ = false;
   std::int64_t last_beat_ns_ = 0;          // told to the far ranks
   std::uint64_t sequence_ = 0;             // of the collective in progress
   PendingTransfers* transfers_ = nullptr;  // in progress
