@@ -78,6 +78,27 @@ TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("does not know the token"), std::string::npos);
 }
 
+// All have sent before the first one is taken, and some connections say nothing.
+TEST(FdSocket, HundredsOfParcelsWaitForTheirReceiver) {
+  constexpr int kParcels = 400;
+  const int before = open_descriptors();
+  FdSocket socket = FdSocket::listen().take();
+  const Token token = random_token();
+  const Fd memory = memory_with("x");
+  std::vector<Fd> silent;
+  for (int i = 0; i < kParcels; ++i) {
+    if (i % 4 == 0) silent.push_back(connect_to({socket.name(), 0}, 1000).take());
+    ASSERT_TRUE(send_fds(socket.name(), token, i, {memory.get()}).ok());
+  }
+  for (int i = 0; i < kParcels; ++i) {
+    auto received = socket.accept_fds(in(10s), token);
+    ASSERT_TRUE(received.ok()) << "after " << i << ": " << received.status().message();
+    EXPECT_EQ(received.value().sender, i);
+    EXPECT_EQ(received.value().fds.size(), 1u);
+  }
+  EXPECT_LT(open_descriptors(), before + 400);  // nor were all of them open at a time
+}
+
 TEST(FdSocket, NobodySends) {
   FdSocket socket = FdSocket::listen().take();
   EXPECT_EQ(socket.accept_fds(in(20ms), random_token()).status().code(), Code::timeout);

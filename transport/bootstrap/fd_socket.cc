@@ -74,17 +74,9 @@ Result<FdSocket> FdSocket::listen() {
 }
 
 Result<FdSocket::Received> FdSocket::accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token) {
+  // Each connection is asked before the next one is accepted: most have sent by then, and of those that have not only
+  // the last few stay open.
   for (;;) {
-    int error = 0;
-    while (Fd fd = listener_->accept(error)) {
-      if (connections_.size() >= kMaxSilent) connections_.erase(connections_.begin());
-      if (const Status status = check_same_user(fd.get()); status.ok()) {
-        connections_.push_back(std::move(fd));
-      } else {
-        log::error("refused {}: {}", describe_peer(fd.get()), status.message());
-      }
-    }
-    if (error == EMFILE || error == ENFILE) return system_error("cannot accept file descriptors", error);
     for (auto at = connections_.begin(); at != connections_.end();) {
       std::optional<Received> received = try_receive(at->get(), token);
       if (!received) {
@@ -97,6 +89,17 @@ Result<FdSocket::Received> FdSocket::accept_fds(std::chrono::steady_clock::time_
       at = connections_.erase(at);
       if (received->sender >= 0) return std::move(*received);
     }
+    if (connections_.size() > kMaxSilent) connections_.erase(connections_.begin());
+    int error = 0;
+    if (Fd fd = listener_->accept(error)) {
+      if (const Status status = check_same_user(fd.get()); status.ok()) {
+        connections_.push_back(std::move(fd));
+      } else {
+        log::error("refused {}: {}", describe_peer(fd.get()), status.message());
+      }
+      continue;
+    }
+    if (error == EMFILE || error == ENFILE) return system_error("cannot accept file descriptors", error);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) return Status(Code::timeout, "no file descriptors have come from a peer on this host");
     std::vector<pollfd> items{{listener_->fd(), POLLIN, 0}};
