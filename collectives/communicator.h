@@ -114,7 +114,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status exchange_counts(const Call& call, std::uint64_t memory);
   /// After the ranks have told each other what they have. `memories`: which any of them has its buffers in.
   Status execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device);
-  Status mixed_memories() const;
+  /// The failure of an all_to_allv, after the ranks have told each other what they have.
+  Status mixed_memories();
   executor::UnevenPieces pieces_of(const Call& call) const;
 
   // Device memory (communicator_device.cc).
@@ -167,8 +168,6 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// some host they cannot, and grid_refused_ says why.
   Result<bool> open_grid(int device, const executor::CallIdentity& identity);
   Result<std::unique_ptr<DeviceHalf>> make_row(int device, const executor::CallIdentity& identity, int& gathers);
-  /// Everybody's words, by a call that the others see as `identity`.
-  Result<Words> gather_as(const executor::CallIdentity& identity, std::span<const std::uint64_t> mine);
   Status run_on_grid(const Call& call);
   /// Puts kernels of this host's ranks into the stream.
   Status run_row(std::span<const GridCall::NearCall> calls, const executor::CallIdentity& identity);
@@ -232,12 +231,12 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// Says what has been done, for TUTTI_EXPLAIN and TUTTI_TRACE.
   void told(const executor::CallSnapshot& call, const std::string& algorithm, const std::string& how) const;
   static std::string how(const executor::Prepared& prepared);
-  // Everybody's words, by an all_gather of this communicator (split.cc): as one of the calls in progress, and as a call
-  // of its own.
-  Result<Words> gather_many(std::span<const std::uint64_t> mine);
+  // Everybody's words, by an all_gather of this communicator (split.cc): as one of the calls in progress, which the
+  // others see as `identity`, and as a call of its own.
+  Result<Words> gather_as(const executor::CallIdentity& identity, std::span<const std::uint64_t> mine);
+  Result<Words> gather_words(const Words& mine);
   /// The call that does it.
   Call gathering(std::span<const std::uint64_t> mine, Words& all) const;
-  Result<Words> gather_words(const Words& mine);
 
   // Constant after construction.
   const std::shared_ptr<Fabric> fabric_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/executor/kinds.h"
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
 
@@ -101,9 +102,9 @@ Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfer
 
 // A message that one rank has sent through the host before this must not be awaited from a kernel behind it: where any
 // rank has done so, all go on like that.
-Status TuttiCommunicator::need_device_half(int device) {
+Status TuttiCommunicator::need_device_half(int device, const executor::CallIdentity& identity) {
   if (device_half_) return {};
-  TUTTI_ASSIGN(const Words staged, gather_many(Words{messages_staged_.load() ? std::uint64_t{1} : 0}));
+  TUTTI_ASSIGN(const Words staged, gather_as(identity, Words{messages_staged_.load() ? std::uint64_t{1} : 0}));
   messages_staged_.store(std::count(staged.begin(), staged.end(), 1) > 0);
   DeviceHalf::Config config;
   config.rank = rank_;
@@ -112,7 +113,7 @@ Status TuttiCommunicator::need_device_half(int device) {
   config.host = transport_.get();
   config.health = &health_;
   config.name = [this](int rank) { return who(rank); };
-  config.gather = [this](std::span<const std::uint64_t> mine) { return gather_many(mine); };
+  config.gather = [this, identity](std::span<const std::uint64_t> mine) { return gather_as(identity, mine); };
   config.hosts = planner_->hosts();
   config.processes_of_gpu = fabric_->local_processes();
   config.options = options_;
@@ -122,13 +123,12 @@ Status TuttiCommunicator::need_device_half(int device) {
 
 Status TuttiCommunicator::open_device(int device) {
   TUTTI_TRY(usable());
-  if (far_) {  // a send may come first there
-    return open_grid(device, identity_on_device({.collective = Collective::barrier}, 0)).status();
-  }
+  const executor::CallIdentity identity = identity_on_device({.collective = Collective::barrier}, 0);
+  if (far_) return open_grid(device, identity).status();  // a send may come first there
   queue_.wait_idle();
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
-  return need_device_half(device);
+  return need_device_half(device, identity);
 }
 
 Status TuttiCommunicator::run_together(std::span<const Call> calls) {
@@ -180,7 +180,7 @@ DeviceHalf::Request TuttiCommunicator::request_on_device(const Call& call) const
 
 Status TuttiCommunicator::execute_on_device(std::span<const Call> calls, int device,
                                             const executor::UnevenPieces* uneven) {
-  TUTTI_TRY(need_device_half(device));
+  TUTTI_TRY(need_device_half(device, identity_on_device(calls.front(), 0)));
   std::vector<DeviceHalf::Request> requests;
   for (const Call& call : calls) requests.push_back(request_on_device(call));
   requests.front().uneven = uneven;
@@ -208,11 +208,16 @@ Status TuttiCommunicator::execute_on_device(std::span<const Call> calls, int dev
   return harmless && !health_.failed() ? status : failed(status);
 }
 
-Status TuttiCommunicator::mixed_memories() const {
-  return invalid_argument(
-      fmt::format("{} called all_to_allv in which some ranks have their buffers in host memory and some on a GPU; "
-                  "expected one of the two",
-                  own_name_));
+Status TuttiCommunicator::mixed_memories() {
+  const auto first_with = [this](std::uint64_t flag) {
+    const auto has = [flag](const executor::Parcel& parcel) { return (parcel.largest & flag) != 0; };
+    return static_cast<int>(std::find_if(told_.begin(), told_.end(), has) - told_.begin());
+  };
+  const executor::CallSnapshot call = last_call();
+  return failed(health_.fail(Code::mismatch,
+                             executor::mixed_text([this](int rank) { return who(rank); },
+                                                  first_with(executor::Parcel::kOnHost), call,
+                                                  first_with(executor::Parcel::kOnDevice), call)));
 }
 
 Status TuttiCommunicator::execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device) {

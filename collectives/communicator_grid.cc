@@ -31,20 +31,6 @@ bool TuttiCommunicator::wants_grid(const Call& call) const {
          elements_of(call, size()) * size_of(call.type) >= kLeastBytes;
 }
 
-Result<Words> TuttiCommunicator::gather_as(const executor::CallIdentity& identity,
-                                           std::span<const std::uint64_t> mine) {
-  if (health_.failed()) return failed(health_.status());
-  Words all;
-  const Call call = gathering(mine, all);
-  TUTTI_TRY(keep_in_sight());
-  TUTTI_ASSIGN(const Ready* ready, this->ready(call));
-  executor::Announcement announcement = ready->announcement;
-  announcement.identity = identity;
-  announcement.fingerprint = identity.fingerprint();
-  TUTTI_TRY(carry_out(*ready, call, announcement));
-  return all;
-}
-
 Result<std::unique_ptr<DeviceHalf>> TuttiCommunicator::make_row(int device, const executor::CallIdentity& identity,
                                                                 int& gathers) {
   TUTTI_ASSIGN(const std::size_t slot, slot_bytes());

@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "collectives/executor/kinds.h"
 
 namespace tutti {
 
@@ -43,8 +44,10 @@ DeviceWatch::DeviceWatch(const DeviceHalf::Config& config, DeviceExecutor& execu
       health_(*config.health),
       board_(*config.host->window(config.host_rank(config.rank)).board),
       executor_(executor),
-      timeout_ns_(std::chrono::nanoseconds(config.options.timeout).count()),
-      thread_([this] { run(); }) {}
+      timeout_ns_(std::chrono::nanoseconds(config.options.timeout).count()) {
+  for (int r = 0; r < size_; ++r) boards_.push_back(config.host->window(config.host_rank(r)).board);
+  thread_ = std::thread([this] { run(); });
+}
 
 bool DeviceWatch::wait_until_idle() const {
   const std::int64_t since = now_ns();
@@ -124,12 +127,24 @@ void DeviceWatch::run() {
         tell(late);
       }
     }
+    if (!health_.failed() && recorded_ < calls_) look_for_other_kind();
     if (health_.failed()) executor_.abort();
     // For the flight recorder. Replays of graphs count there, too, so this is never too late.
     const std::uint64_t finished = std::min(executor_.progress().finished, calls_);
     for (; recorded_ < finished; ++recorded_) {
       executor::end_launch(board_, recorded_ + 1);
     }
+  }
+}
+
+void DeviceWatch::look_for_other_kind() {
+  const transport::CallRecord& own = board_.launches[(recorded_ + 1) % transport::kCallRing];
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const executor::CallSnapshot theirs = executor::called_instead(own, boards_[static_cast<std::size_t>(r)]->calls);
+    if (theirs.sequence == 0) continue;
+    (void)health_.fail(Code::mismatch, executor::mixed_text(name_, r, theirs, rank_, executor::snapshot(own)));
+    return;
   }
 }
 

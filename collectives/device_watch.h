@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/device_half.h"
 #include "collectives/executor/cuda/executor.h"
@@ -36,9 +37,12 @@ class DeviceWatch {
   void run();
   transport::DeviceCall own_call(std::uint64_t number) const;
   void tell(const transport::DeviceVerdict& verdict);
+  /// Has a peer passed host memory in place of the oldest call that is under way?
+  void look_for_other_kind();
 
   const int rank_;
   const int size_;
+  std::vector<const transport::Board*> boards_;  // by rank
   const bool cut_;
   const std::function<std::string(int)> name_;
   executor::Health& health_;

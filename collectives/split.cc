@@ -20,9 +20,17 @@ Call TuttiCommunicator::gathering(std::span<const std::uint64_t> mine, Words& al
   return call;
 }
 
-Result<Words> TuttiCommunicator::gather_many(std::span<const std::uint64_t> mine) {
+Result<Words> TuttiCommunicator::gather_as(const executor::CallIdentity& identity,
+                                           std::span<const std::uint64_t> mine) {
+  if (health_.failed()) return failed(health_.status());
   Words all;
-  TUTTI_TRY(execute(gathering(mine, all)));
+  const Call call = gathering(mine, all);
+  TUTTI_TRY(keep_in_sight());
+  TUTTI_ASSIGN(const Ready* ready, this->ready(call));
+  executor::Announcement announcement = ready->announcement;
+  announcement.identity = identity;
+  announcement.fingerprint = identity.fingerprint();
+  TUTTI_TRY(carry_out(*ready, call, announcement));
   return all;
 }
 
@@ -30,7 +38,9 @@ Result<Words> TuttiCommunicator::gather_words(const Words& mine) {
   TUTTI_TRY(usable());
   wait_for_queue();
   waiter_.set_background(false);
-  return gather_many(mine);
+  Words all;
+  TUTTI_TRY(execute(gathering(mine, all)));
+  return all;
 }
 
 Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int color, int key) {

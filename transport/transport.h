@@ -56,6 +56,7 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<CallState> state{CallState::entered};
   std::atomic<std::uint32_t> algorithm{0};  // row of the algorithm table; kNoAlgorithm for none
   std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> others{0};  // see CallsMade: the number of the next one of the other kind; 0: not counted
 };
 static_assert(sizeof(CallRecord) == 2 * kCacheLine);
 
@@ -72,7 +73,8 @@ enum CallFlags : std::uint8_t {
   kDeterministic = 1,
   kInPlace = 2,   // not part of the fingerprint: ranks may differ
   kSending = 4,   // in records of single messages
-  kOnDevice = 8,  // the buffers are device memory, which goes through the host's (collectives/staging.h)
+  kOnDevice = 8,  // the buffers are device memory, and the host has a part in the call: it goes through the host's
+                  // (collectives/staging.h), or the ranks open their GPUs' memory to each other for it
 };
 
 /// What a rank that has waited for long tells about itself, so that the others can find out who holds up whom.
@@ -98,6 +100,15 @@ struct alignas(kCacheLine) Regroup {
   std::atomic<std::uint64_t> value{0};
 };
 
+/// How many collectives a rank has made of either kind, so that its records tell how the two follow each other: ranks
+/// that pass host memory and device memory in one call wait for each other in different places, and find it out by this
+/// (executor/kinds.h). Written by the owner only.
+struct alignas(kCacheLine) CallsMade {
+  static constexpr std::uint64_t kUncounted = ~std::uint64_t{0};
+  std::atomic<std::uint64_t> on_host{0};
+  std::atomic<std::uint64_t> on_device{0};  // or kUncounted
+};
+
 /// How the rank sleeps, if it does. A hint (a sleep is bounded anyway), and on a line of its own: a signaller looks at
 /// it after every signal, and must find it in its cache. On the cell itself, which is on its way from the waiter's
 /// cache, that look took 150 ns.
@@ -120,9 +131,10 @@ struct Board {
   Doze doze;
   Regroup regroup;
   Leavers leavers;
+  CallsMade made;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
   CallRecord groups[kCallRing];                     // groups of sends and receives, each rank counting its own
-  CallRecord launches[kCallRing];                   // collectives on device memory; for the flight recorder alone
+  CallRecord launches[kCallRing];                   // collectives on device memory, which kernels carry out
 };
 
 /// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.

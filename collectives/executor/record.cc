@@ -23,7 +23,7 @@ std::uint64_t mix(std::uint64_t x) {
 }
 
 void write(CallRecord& record, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
-           transport::Handle input, transport::Handle output, double factor) {
+           transport::Handle input, transport::Handle output, double factor, std::uint64_t others) {
   // A seqlock without fences: each field is stored with release, behind the zero, and readers load each with acquire,
   // so whoever has seen a field of this call finds the zero, or what came after it, when it looks at the sequence
   // again. On x86 these are plain moves, and ThreadSanitizer, which knows no fences, understands them.
@@ -40,6 +40,7 @@ void write(CallRecord& record, std::uint64_t sequence, const Announcement& annou
   record.state.store(transport::CallState::entered, release);
   record.algorithm.store(announcement.algorithm, release);
   record.bytes.store(announcement.bytes, release);
+  record.others.store(others, release);
   record.sequence.store(sequence, release);
 }
 
@@ -54,7 +55,9 @@ std::uint64_t CallIdentity::fingerprint() const {
 
 void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
               transport::Handle input, transport::Handle output, double factor) {
-  write(board.calls[sequence % transport::kCallRing], sequence, announcement, history, input, output, factor);
+  const std::uint64_t others = board.made.on_device.load(std::memory_order_relaxed) + 1;  // 0 where they do not count
+  write(board.calls[sequence % transport::kCallRing], sequence, announcement, history, input, output, factor, others);
+  board.made.on_host.store(sequence, std::memory_order_relaxed);
 }
 
 void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers) {
@@ -72,11 +75,22 @@ void announce_group(transport::Board& board, std::uint64_t number, std::span<con
     group.identity.count = only.count;
     tag = static_cast<transport::Handle>(only.tag);
   }
-  write(board.groups[number % transport::kCallRing], number, group, 0, tag, 0, 1.0);
+  write(board.groups[number % transport::kCallRing], number, group, 0, tag, 0, 1.0, 0);
 }
 
 void announce_launch(transport::Board& board, std::uint64_t number, const Announcement& announcement) {
-  write(board.launches[number % transport::kCallRing], number, announcement, 0, 0, 0, 1.0);
+  write(board.launches[number % transport::kCallRing], number, announcement, 0, 0, 0, 1.0, 0);
+}
+
+void count_launch(transport::Board& board, std::uint64_t number) {
+  if (board.made.on_device.load(std::memory_order_relaxed) == transport::CallsMade::kUncounted) return;
+  board.made.on_device.store(number, std::memory_order_relaxed);
+  CallRecord& record = board.launches[number % transport::kCallRing];
+  record.others.store(board.made.on_host.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void stop_counting(transport::Board& board) {
+  board.made.on_device.store(transport::CallsMade::kUncounted, std::memory_order_relaxed);
 }
 
 void end_launch(transport::Board& board, std::uint64_t number) {
@@ -109,6 +123,7 @@ CallSnapshot snapshot(const CallRecord& record) {
   if (call.collective == Collective::send_recv) call.tag = static_cast<int>(record.input.load(acquire));
   call.count = record.count.load(acquire);
   call.bytes = record.bytes.load(acquire);
+  call.others = record.others.load(acquire);
   call.algorithm = record.algorithm.load(acquire);
   call.state = record.state.load(acquire);
   call.entered = record.entered.load(acquire);
@@ -125,6 +140,7 @@ std::string CallSnapshot::text() const {
     return fmt::format("{}({} x {}{}) {} {}", sending ? "send" : "recv", count, name_of(type), with_tag,
                        sending ? "to" : "from", peer);
   }
+  if (collective == Collective::barrier && on_device) return "open_device()";
   std::string text = fmt::format("{}(", name_of(collective));
   if (collective == Collective::all_to_allv) {
     text += fmt::format("{}{}", name_of(type), count == 0 ? ", counts" : "");

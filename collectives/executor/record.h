@@ -29,19 +29,20 @@ struct CallSnapshot {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   bool deterministic = false;
-  bool on_device = false;   // device memory that goes through the host's
+  bool on_device = false;   // device memory, in a call of the host's (transport::kOnDevice)
   bool sending = false;     // of a single message: a send, else a receive
   int root = 0;             // of a group of sends and receives: the peer, kAnySource, or kManyPeers
   int tag = 0;              // of a single message
   std::uint64_t count = 0;  // of such a group: how many messages; of an all_to_allv: 0 where its counts are told
   std::uint64_t bytes = 0;
+  std::uint64_t others = 0;  // the number of the rank's next call on the other kind of memory; 0: not counted
   std::uint32_t algorithm = transport::kNoAlgorithm;
   transport::CallState state = transport::CallState::entered;
   std::uint64_t entered = 0;  // ticks
   std::uint64_t ended = 0;    // ticks; 0 while it runs
 
   /// "all_reduce(128 x f32, sum)", "all_reduce(128 x f32, sum, device memory)", "broadcast(4 x u8, root 2)",
-  /// "barrier()", "send(8 x f32, tag 3) to rank 1", "4 sends and receives".
+  /// "barrier()", "open_device()", "send(8 x f32, tag 3) to rank 1", "4 sends and receives".
   std::string text() const;
 };
 
@@ -71,9 +72,15 @@ void announce(transport::Board& board, std::uint64_t sequence, const Announcemen
 /// Writes the record of group `number` of sends and receives: for the flight recorder alone, peers do not compare it.
 void announce_group(transport::Board& board, std::uint64_t number, std::span<const Transfer> transfers);
 
-/// Writes the record of the `number`-th call on device memory, and that it has ended: for the flight recorder alone.
+/// Writes the record of the `number`-th call on device memory, before it is put into its stream; that it is there, so
+/// that it counts (CallsMade); and that it has ended, for the flight recorder.
 void announce_launch(transport::Board& board, std::uint64_t number, const Announcement& announcement);
+void count_launch(transport::Board& board, std::uint64_t number);
 void end_launch(transport::Board& board, std::uint64_t number);
+
+/// From now on nobody can tell how this rank's calls on host memory and on device memory follow each other: a graph
+/// repeats some of them, or two threads make them.
+void stop_counting(transport::Board& board);
 
 /// The call of this record has ended.
 void end(transport::CallRecord& record, bool well);

@@ -327,6 +327,18 @@ TEST_P(DeviceFailures, AnotherCallIsNamed) {
   EXPECT_EQ(outcomes[0].said, outcomes[2].said);
 }
 
+TEST_P(DeviceFailures, HostMemoryOnOneRankIsNamed) {
+  const auto outcomes = with_a_bad_rank(GetParam(), [](Communicator& comm, std::byte*, CUstream) {
+    std::vector<Value> host(5000);
+    comm.all_reduce(host.data(), host.data(), 5000, DataType::u32, ReduceOp::sum);
+  });
+  expect_all_say(outcomes, "called all_reduce(5000 x u32, sum) as its call 3 on device memory");
+  expect_all_say(outcomes, "on host memory");
+  expect_all_say(outcomes, "rank 1 (");
+  EXPECT_EQ(outcomes[0].said, outcomes[1].said);
+  EXPECT_EQ(outcomes[0].said, outcomes[2].said);
+}
+
 TEST_P(DeviceFailures, ARankThatDies) {
   const auto outcomes = with_a_bad_rank(GetParam(), [](Communicator&, std::byte*, CUstream) { ::raise(SIGKILL); });
   expect_all_say(outcomes, "died", 1);

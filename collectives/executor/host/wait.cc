@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/executor/kinds.h"
 #include "collectives/executor/record.h"
 
 namespace tutti::executor {
@@ -188,6 +189,7 @@ bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
 // is no death. Whether it is alive must be read first: it closes, then ends.
 Status Waiter::look_around(Patience& patience, int peer) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
+  if (sequence_ != 0) TUTTI_TRY(mixed_kinds());
   TUTTI_TRY(hear_far());
   int gone = -1;  // whom this rank waits for all the same
   int open = 0;   // others that have not closed theirs
@@ -351,6 +353,18 @@ Status Waiter::mismatch(std::uint64_t sequence) {
   if (other == one) other = "the same with another algorithm asked for";
   return health_.fail(Code::mismatch,
                       fmt::format("{} called {}, {} called {}", name_(found.one), one, name_(found.other), other));
+}
+
+Status Waiter::mixed_kinds() {
+  const CallRecord& own = transport_.window(rank_).board->calls[sequence_ % kCallRing];
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const Board* board = transport_.window(rank).board;
+    if (rank == rank_ || board == nullptr) continue;
+    const CallSnapshot theirs = called_instead(own, board->launches);
+    if (theirs.sequence == 0) continue;
+    return health_.fail(Code::mismatch, mixed_text(name_, rank_, snapshot(own), rank, theirs));
+  }
+  return {};
 }
 
 std::vector<bool> Waiter::still_ranks() {

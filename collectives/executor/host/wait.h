@@ -186,6 +186,8 @@ class Waiter {
   Difference difference(std::uint64_t sequence) const;
   /// The failure that names the first call in which ranks differ, when they have by call `sequence`.
   Status mismatch(std::uint64_t sequence);
+  /// The failure, where a peer has passed device memory in place of the call in progress.
+  Status mixed_kinds();
   /// What this rank is in, as far as `peer` is concerned.
   std::string activity(int peer) const;
   // Of a far rank as it has answered, else by what it has told of calls in which it is a neighbour.

@@ -1,0 +1,28 @@
+#include "collectives/executor/kinds.h"
+
+#include <fmt/format.h>
+
+namespace tutti::executor {
+
+CallSnapshot called_instead(const transport::CallRecord& own,
+                            const transport::CallRecord (&theirs)[transport::kCallRing]) {
+  const CallSnapshot mine = snapshot(own);
+  if (mine.sequence == 0 || mine.others == 0) return {};
+  // It may have been written over by a later one, which says as much.
+  const CallSnapshot other = snapshot(theirs[mine.others % transport::kCallRing]);
+  const bool first = other.sequence >= mine.others && other.others != 0 && other.others <= mine.sequence;
+  return first ? other : CallSnapshot{};
+}
+
+std::string mixed_text(const std::function<std::string(int)>& name, int on_host, const CallSnapshot& host_call,
+                       int on_device, const CallSnapshot& device_call) {
+  const std::string host =
+      fmt::format("{} called {} as its call {} on host memory", name(on_host), host_call.text(), host_call.sequence);
+  const std::string device = fmt::format("{} called {} as its call {} on device memory", name(on_device),
+                                         device_call.text(), device_call.sequence);
+  const bool host_first = on_host < on_device;
+  return fmt::format("{}, {}; expected one kind of memory on all ranks", host_first ? host : device,
+                     host_first ? device : host);
+}
+
+}  // namespace tutti::executor
