@@ -127,8 +127,10 @@ class TuttiCommunicator final : public CommunicatorInterface {
   /// -1: not known yet.
   int device_in_use() const;
   Status run_group_on_device(std::span<const Transfer> transfers);
-  /// All ranks make the GPU half at their first call on device memory.
-  Status need_device_half(int device);
+  /// All ranks make the GPU half at their first call on device memory, which the others see as `identity`.
+  Status need_device_half(int device, const executor::CallIdentity& identity);
+  /// What the GPU half has said to a call, or to messages.
+  Status put_on_device(const Status& status);
   DeviceHalf::Request request_on_device(const Call& call) const;
   /// One or more, all on one stream. `uneven`: of an all_to_allv, which comes alone.
   Status execute_on_device(std::span<const Call> calls, int device, const executor::UnevenPieces* uneven = nullptr);

@@ -93,7 +93,11 @@ Status TuttiCommunicator::run_group_on_device(std::span<const Transfer> transfer
   }
   TUTTI_TRY(check_on_device(transfers).status());
   if (health_.failed()) return failed(health_.status());
-  const Status status = device_half_->run_group(transfers);
+  return put_on_device(device_half_->run_group(transfers));
+}
+
+// Some kinds of error are found before anything is in a stream; after others, ranks wait for this one.
+Status TuttiCommunicator::put_on_device(const Status& status) {
   if (status.ok()) return {};
   const bool harmless = status.code() == Code::invalid_argument || status.code() == Code::unsupported ||
                         status.code() == Code::memory_limit;
@@ -201,11 +205,7 @@ Status TuttiCommunicator::execute_on_device(std::span<const Call> calls, int dev
     told(made, how.algorithm,
          fmt::format("{}, {} round(s), on GPU {}, {}", how.algorithm, how.rounds, device_half_->device(), how.reason));
   }
-  if (status.ok()) return {};
-  // Found before anything was done, as far as the kinds of error say so; else others wait for this rank.
-  const bool harmless = status.code() == Code::invalid_argument || status.code() == Code::unsupported ||
-                        status.code() == Code::memory_limit;
-  return harmless && !health_.failed() ? status : failed(status);
+  return put_on_device(status);
 }
 
 Status TuttiCommunicator::mixed_memories() {
