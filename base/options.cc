@@ -26,7 +26,7 @@ constexpr std::array<Definition, kOptions> kTable{{
     {Option::deterministic, "TUTTI_DETERMINISTIC", Type::flag, "0", "",
      "Same bits for every algorithm, lane count, placement and kind of memory."},
     {Option::memory_limit, "TUTTI_MEMORY_LIMIT", Type::bytes, "0", "",
-     "Memory that one communicator may take per rank; 0: no limit."},
+     "Memory of each kind (host, pinned, GPU) that one communicator may take per rank; 0: no limit."},
     {Option::algorithm, "TUTTI_ALGORITHM", Type::text, "", "",
      "Use this row of the algorithm table wherever it can serve; empty: the planner chooses."},
     {Option::backend, "TUTTI_BACKEND", Type::choice, "tutti", "tutti|openmpi|mpich|gloo|nccl",

@@ -162,6 +162,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status await_stream(std::uint64_t turn);
   /// The same on all ranks, if memory_limit is. Errors: memory_limit.
   Result<std::size_t> slot_bytes() const;
+  std::size_t room_for_pinned() const;
 
   // The same with kernels inside each host (communicator_grid.cc).
   /// Whether it is worth that, and can be: the same on all ranks.

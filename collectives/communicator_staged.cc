@@ -25,16 +25,18 @@ constexpr std::int64_t kLongestNapNs = 500'000;  // a nap is a sixteenth of what
 
 }  // namespace
 
-// The limit counts for pinned memory alone, as it does for that of the GPU: what else a rank takes may be its own.
-Result<std::size_t> TuttiCommunicator::slot_bytes() const {
-  const std::size_t limit = options_.memory_limit;
-  return Staging::slot_bytes(limit == 0 ? std::numeric_limits<std::size_t>::max() : limit);
+// The limit counts for pinned memory alone, as it does for that of the GPU: what else a rank takes may be its own. Half
+// of it is for calls, the rest for messages.
+Result<std::size_t> TuttiCommunicator::slot_bytes() const { return Staging::slot_bytes(room_for_pinned() / 2); }
+
+std::size_t TuttiCommunicator::room_for_pinned() const {
+  return options_.memory_limit == 0 ? std::numeric_limits<std::size_t>::max() : options_.memory_limit;
 }
 
 Status TuttiCommunicator::need_staging(int device) {
   if (staging_) return {};
   TUTTI_ASSIGN(const std::size_t bytes, slot_bytes());
-  TUTTI_ASSIGN(staging_, Staging::create(device, bytes));
+  TUTTI_ASSIGN(staging_, Staging::create(device, bytes, room_for_pinned()));
   staging_->set_limit(std::chrono::nanoseconds(options_.timeout).count());
   return {};
 }
@@ -74,13 +76,14 @@ Status TuttiCommunicator::run_group_staged(std::span<const Transfer> transfers) 
   TUTTI_TRY(staging_->check(stream));
   std::size_t bytes = 0;
   for (const Transfer& t : transfers) bytes += round_up(t.count * size_of(t.type), transport::kCacheLine);
-  if (options_.memory_limit != 0 && bytes > options_.memory_limit) {
-    return Status(Code::memory_limit,
-                  fmt::format("{} groups messages of {} bytes on device memory, which go through as much "
-                              "pinned memory; memory_limit is {}",
-                              own_name_, bytes, options_.memory_limit));
+  const Result<std::byte*> block = staging_->block(bytes);
+  if (!block.ok()) {
+    return Status(block.status().code(),
+                  fmt::format("{} groups messages of {} bytes on device memory, which go through as much pinned "
+                              "memory: {}",
+                              own_name_, bytes, block.status().message()));
   }
-  TUTTI_ASSIGN(std::byte * host, staging_->block(bytes));
+  std::byte* host = block.value();
   std::vector<Transfer> on_host(transfers.begin(), transfers.end());
   Staging::Turn turn;
   for (Transfer& t : on_host) {

@@ -91,7 +91,7 @@ class CudaHalf final : public DeviceHalf {
 
   int device() const override { return meeting_.config().device; }
   std::span<const Explanation> explanations() const override { return explanations_; }
-  std::size_t memory() const override { return meeting_.sizes().bytes() + DeviceExecutor::kPoolBytes; }
+  std::size_t memory() const override { return meeting_.memory(); }
   void set_timeout(std::chrono::nanoseconds timeout) override {
     executor_->set_limit(timeout.count());
     programs_->set_timeout(timeout.count());
@@ -113,6 +113,7 @@ class CudaHalf final : public DeviceHalf {
     place.rank = rank();
     place.form = meeting_.form();
     place.sizes = meeting_.sizes();
+    place.pool_bytes = meeting_.pool_bytes();
     place.peers = meeting_.links().peers();
     place.window = meeting_.links().peer(rank()).window;
     TUTTI_ASSIGN(executor_, DeviceExecutor::create(place));

@@ -29,7 +29,7 @@ class DeviceHalf {
   using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
 
   static constexpr int kGathers = 6;
-  static constexpr std::size_t kGatherWords = 7;  // at most, each time
+  static constexpr std::size_t kGatherWords = 8;  // at most, each time
 
   struct Config {
     int rank = 0;

@@ -30,6 +30,8 @@ constexpr std::size_t kScratchHalf = std::size_t{8} << 20;
 constexpr std::size_t kLeastScratchHalf = std::size_t{256} << 10;
 constexpr std::size_t kExpressBytes = std::size_t{64} << 10;  // of what a rank publishes or puts
 constexpr std::size_t kMailBytes = std::size_t{32} << 10;     // of a message in one slot
+constexpr std::size_t kLeastMailBytes = std::size_t{4} << 10;
+constexpr std::size_t kLeastPoolBytes = std::size_t{256} << 10;
 constexpr int kMostBlocks = 64;
 
 std::uint64_t token_of_process() {
@@ -90,6 +92,7 @@ Status DeviceMeeting::hold() {
   TUTTI_TRY(agree(mine, &blocks_));
   blocks_ = std::min(blocks_, kMostBlocks);
   budget_.keep(blocks_);
+  TUTTI_TRY(plan_memory(all));
   number_ = all[0].notes ^ all[0].process;
   TUTTI_ASSIGN(links_, CudaIpc::connect(links_config(all)));
   return {};
@@ -123,6 +126,8 @@ Result<std::vector<DeviceGreeting>> DeviceMeeting::greet(const Status& mine) {
   greeting_.well = mine.ok() ? 1 : 0;
   greeting_.process = token_of_process();
   greeting_.pid = static_cast<std::uint64_t>(::getpid());
+  const std::size_t limit = config_.options.memory_limit;
+  greeting_.room = limit == 0 ? std::numeric_limits<std::uint64_t>::max() : limit;
   std::uint64_t words[kWords];
   std::memcpy(words, &greeting_, sizeof(words));
   TUTTI_ASSIGN(const std::vector<std::uint64_t> gathered, config_.gather(words));
@@ -194,18 +199,33 @@ Status DeviceMeeting::agree(const Status& mine, int* least) {
   return {};
 }
 
-CudaIpc::Config DeviceMeeting::links_config(const std::vector<Greeting>& all) {
+std::size_t DeviceMeeting::memory() const { return CudaIpc::memory(sizes_) + pool_bytes_; }
+
+// From what all have told, so that all come to the same.
+Status DeviceMeeting::plan_memory(const std::vector<Greeting>& all) {
   sizes_ = {.ranks = config_.size,
             .lanes = form_ == Form::cut ? 1 : blocks_,
             .scratch_half = kScratchHalf,
             .published_half = kScratchHalf,
             .express_bytes = form_ == Form::cut ? 0 : kExpressBytes,
             .mail_bytes = config_.size <= 16 ? kMailBytes : kMailBytes / 4};
-  const std::size_t limit = config_.options.memory_limit;
-  while (limit != 0 && sizes_.bytes() > limit && sizes_.scratch_half > kLeastScratchHalf) {
-    sizes_.scratch_half /= 2;
-    sizes_.published_half /= 2;
+  pool_bytes_ = executor::cuda::DeviceExecutor::kPoolBytes;
+  std::size_t room = std::numeric_limits<std::size_t>::max();
+  for (const Greeting& one : all) room = std::min<std::size_t>(room, one.room);
+  while (memory() > room && (sizes_.scratch_half > kLeastScratchHalf || pool_bytes_ > kLeastPoolBytes)) {
+    sizes_.scratch_half = std::max(sizes_.scratch_half / 2, kLeastScratchHalf);
+    sizes_.published_half = sizes_.scratch_half;
+    sizes_.mail_bytes = std::max(sizes_.mail_bytes / 2, kLeastMailBytes);
+    pool_bytes_ = std::max(pool_bytes_ / 2, kLeastPoolBytes);
   }
+  if (memory() <= room) return {};
+  return Status(Code::memory_limit,
+                fmt::format("a communicator of {} ranks takes at least {} bytes of each one's GPU memory; memory_limit "
+                            "leaves {}",
+                            config_.size, memory(), room));
+}
+
+CudaIpc::Config DeviceMeeting::links_config(const std::vector<Greeting>& all) {
   CudaIpc::Config links;
   links.rank = config_.rank;
   links.device = config_.device;

@@ -19,6 +19,7 @@ struct DeviceGreeting {
   std::uint64_t notes = 0;
   std::uint64_t pid = 0;
   std::uint64_t side_by_side = 0;  // kernels of other processes run beside its own on its GPU
+  std::uint64_t room = 0;          // bytes of its GPU's memory that the communicator may take
 };
 
 class DeviceMeeting {
@@ -43,6 +44,8 @@ class DeviceMeeting {
   bool all_open() const { return all_open_; }      // every pointer is good for every rank
   int blocks() const { return blocks_; }           // the most that a call may have
   const transport::DeviceWindowSizes& sizes() const { return sizes_; }
+  std::size_t pool_bytes() const { return pool_bytes_; }  // for programs
+  std::size_t memory() const;                             // of this rank's GPU, in bytes
   transport::CudaIpc& links() { return *links_; }
   /// A number of this communicator's own in this process, the same for all of its ranks.
   std::uint64_t number() const { return number_; }
@@ -54,6 +57,7 @@ class DeviceMeeting {
   Result<std::vector<Greeting>> greet(const Status& mine);
   Status refused(int rank) const;
   Status plan_blocks(const std::vector<Greeting>& all);
+  Status plan_memory(const std::vector<Greeting>& all);
   transport::CudaIpc::Config links_config(const std::vector<Greeting>& all);
 
   DeviceHalf::Config config_;
@@ -67,6 +71,7 @@ class DeviceMeeting {
   std::uint64_t number_ = 0;
   executor::cuda::BlockBudget budget_;
   transport::DeviceWindowSizes sizes_;
+  std::size_t pool_bytes_ = 0;
   std::shared_ptr<Living> living_;
   std::unique_ptr<transport::CudaIpc> links_;
 };

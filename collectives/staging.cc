@@ -50,7 +50,8 @@ struct alignas(kLine) Counters {
 
 class PinnedStaging final : public Staging {
  public:
-  PinnedStaging(int device, std::size_t slot_bytes) : Staging(slot_bytes), device_(device) {}
+  PinnedStaging(int device, std::size_t slot_bytes, std::size_t room)
+      : Staging(slot_bytes), device_(device), room_(room) {}
 
   ~PinnedStaging() override {
     if (cuda_ == nullptr) return;
@@ -82,7 +83,7 @@ class PinnedStaging final : public Staging {
     }
     TUTTI_ASSIGN(const auto context, device::enter(device_));
     cuda_ = cuda;
-    TUTTI_ASSIGN(std::byte* const memory, allocate(this->memory()));
+    TUTTI_ASSIGN(std::byte* const memory, allocate(pinned()));
     counters_ = new (memory) Counters();
     const device::UncapturedCalls uncaptured(*cuda_);
     return device::check(cuda_->EventCreate(&behind_, CU_EVENT_DISABLE_TIMING), "cuEventCreate", where_);
@@ -91,24 +92,26 @@ class PinnedStaging final : public Staging {
   void set_limit(std::int64_t ns) override { limit_ns_ = ns; }
   int device() const override { return device_; }
   std::size_t memory() const override {
-    std::size_t bytes = sizeof(Counters) + slots_bytes() + (on_device_ != 0 ? slot_bytes_ : 0);
-    if (direct_ != 0) bytes += slots_bytes();
-    for (const Block& block : blocks_) bytes += block.bytes;
-    return bytes;
+    return pinned() + (on_device_ != 0 ? slot_bytes_ : 0) + (direct_ != 0 ? slots_bytes() : 0);
   }
 
   std::byte* input(std::uint64_t turn) override { return slot(turn, 0); }
   std::byte* output(std::uint64_t turn) override { return slot(turn, 1); }
 
   Result<std::byte*> block(std::size_t bytes) override {
-    if (blocks_.empty() || blocks_.back().bytes < bytes) {
-      // Those before are still used by turns that are under way.
-      const std::size_t more = blocks_.empty() ? kSlotBytes : 2 * blocks_.back().bytes;
-      TUTTI_ASSIGN(const auto context, device::enter(device_));
-      TUTTI_ASSIGN(std::byte* const memory, allocate(std::max(bytes, more)));
-      blocks_.push_back({memory, std::max(bytes, more)});
+    if (!blocks_.empty() && blocks_.back().bytes >= bytes) return blocks_.back().memory;
+    // Those before are still used by turns that are under way.
+    const std::size_t left = room_ - std::min(room_, pinned());
+    if (bytes > left) {
+      return Status(Code::memory_limit,
+                    fmt::format("memory_limit is {}, of which {} bytes are taken", room_, pinned()));
     }
-    return blocks_.back().memory;
+    const std::size_t wish = blocks_.empty() ? kSlotBytes : 2 * blocks_.back().bytes;
+    const std::size_t size = std::max(bytes, std::min(wish, left));
+    TUTTI_ASSIGN(const auto context, device::enter(device_));
+    TUTTI_ASSIGN(std::byte* const memory, allocate(size));
+    blocks_.push_back({memory, size});
+    return memory;
   }
 
   Result<std::byte*> on_device() override {
@@ -200,6 +203,11 @@ class PinnedStaging final : public Staging {
     return reinterpret_cast<std::byte*>(counters_ + 1) + slot_at(turn, direction);
   }
   std::size_t slots_bytes() const { return 2 * kSlots * slot_bytes_; }
+  std::size_t pinned() const {
+    std::size_t bytes = sizeof(Counters) + slots_bytes();
+    for (const Block& block : blocks_) bytes += block.bytes;
+    return bytes;
+  }
 
   // REQUIRES: the device's context is current.
   Result<std::byte*> allocate(std::size_t bytes) {
@@ -232,6 +240,7 @@ class PinnedStaging final : public Staging {
   }
 
   int device_;
+  const std::size_t room_;
   const device::Driver* cuda_ = nullptr;
   std::string where_;             // "GPU 0 (NVIDIA H200)"
   Counters* counters_ = nullptr;  // pinned, and the slots behind them
@@ -250,8 +259,8 @@ class PinnedStaging final : public Staging {
 
 }  // namespace
 
-Result<std::unique_ptr<Staging>> Staging::create(int device, std::size_t slot_bytes) {
-  auto staging = std::make_unique<PinnedStaging>(device, slot_bytes);
+Result<std::unique_ptr<Staging>> Staging::create(int device, std::size_t slot_bytes, std::size_t room) {
+  auto staging = std::make_unique<PinnedStaging>(device, slot_bytes, room);
   TUTTI_TRY(staging->set_up());
   return std::unique_ptr<Staging>(std::move(staging));
 }
@@ -262,7 +271,7 @@ Result<std::unique_ptr<Staging>> Staging::create(int device, std::size_t slot_by
 
 namespace tutti {
 
-Result<std::unique_ptr<Staging>> Staging::create(int, std::size_t) {
+Result<std::unique_ptr<Staging>> Staging::create(int, std::size_t, std::size_t) {
   return unsupported("this build of Tutti has no CUDA; expected host memory");
 }
 

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,7 +38,9 @@ class Staging {
 
   /// For device memory of this GPU; -1: the calling thread's. Errors: unsupported (no CUDA in this build, no driver, a
   /// GPU whose streams cannot wait for values), and what the driver says.
-  static Result<std::unique_ptr<Staging>> create(int device, std::size_t slot_bytes);
+  /// It takes `room` bytes of pinned memory at most.
+  static Result<std::unique_ptr<Staging>> create(int device, std::size_t slot_bytes,
+                                                 std::size_t room = std::numeric_limits<std::size_t>::max());
   /// Waits until the streams are through with it, for `limit` at most; what they could still use is never freed then.
   /// REQUIRES: all turns have been ended.
   virtual ~Staging() = default;
@@ -49,8 +52,8 @@ class Staging {
   /// Of turn `turn`.
   virtual std::byte* input(std::uint64_t turn) = 0;
   virtual std::byte* output(std::uint64_t turn) = 0;
-  /// In place of slots, for a turn that needs more: so many bytes, until the next turn that asks for some. Errors: what
-  /// the driver says.
+  /// In place of slots, for a turn that needs more: so many bytes, until the next turn that asks for some. Errors:
+  /// memory_limit (`room`), what the driver says.
   virtual Result<std::byte*> block(std::size_t bytes) = 0;
   /// Device memory of a slot's size, the same every time; whoever uses it follows the order of the turns. Allocated at
   /// the first time, so before kernels run that wait for other ranks. Errors: what the driver says.

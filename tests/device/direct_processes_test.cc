@@ -26,7 +26,7 @@ using Hosts = std::vector<std::string>;
 using Body = std::function<std::string(Communicator&, DeviceBuffers&, FakeDriver&)>;
 
 // Slots of 512 KiB, so that calls of some size take several turns.
-const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
+const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "8M"}, {"TUTTI_SCRATCH", "256K"}};
 constexpr const char* kByCard = "by the network's card";
 
 bool by_verbs() { return std::getenv("TUTTI_TEST_CARD") != nullptr; }

@@ -20,7 +20,7 @@ using Value = std::uint32_t;
 
 const Hosts kPlacements[] = {{"a", "b"}, {"a", "a", "b"}, {"a", "b", "c", "a"}};
 // Slots of 512 KiB, so that calls of some size take several turns.
-const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
+const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "8M"}, {"TUTTI_SCRATCH", "256K"}};
 
 class FarDevice : public ::testing::TestWithParam<Hosts> {
  protected:

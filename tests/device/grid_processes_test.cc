@@ -20,7 +20,7 @@ namespace {
 using Hosts = std::vector<std::string>;
 
 // Slots of 512 KiB, so that calls of some size take several turns.
-const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "4M"}, {"TUTTI_SCRATCH", "256K"}};
+const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "8M"}, {"TUTTI_SCRATCH", "256K"}};
 
 /// Ranks on `hosts`, each on a GPU of its own unless `one_gpu`.
 std::vector<Outcome> run_on(const Hosts& hosts, const std::function<std::string(Communicator&, DeviceBuffers&)>& body,

@@ -116,8 +116,7 @@ Status CudaIpc::prepare() {
   TUTTI_ASSIGN(const CUuuid gpu, device::uuid_of(config_.device));
   TUTTI_TRY(check(cuda_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreateWithPriority"));
   TUTTI_ASSIGN(window_, OwnMemory::make(config_.device, config_.sizes.bytes()));
-  TUTTI_ASSIGN(table_,
-               OwnMemory::make(config_.device, ranks() * (sizeof(DevicePeer) + kRegions * sizeof(std::uint64_t))));
+  TUTTI_ASSIGN(table_, OwnMemory::make(config_.device, table_bytes(config_.sizes)));
   for (const auto& memory : {window_.get(), table_.get()}) {
     TUTTI_TRY(check(cuda_->MemsetD8Async(memory->address(), 0, memory->bytes(), stream_), "cuMemsetD8Async"));
   }

@@ -57,6 +57,8 @@ class CudaIpc {
   /// A collective call of all ranks; three exchanges, or fewer when one of them fails. When a rank cannot go on, all of
   /// them give the same sentence. Errors: unsupported, memory_limit, system, peer_died, timeout.
   static Result<std::unique_ptr<CudaIpc>> connect(Config config);
+  /// What it takes of this rank's GPU memory, in bytes: its window, and what it knows of the others'.
+  static std::size_t memory(const DeviceWindowSizes& sizes) { return sizes.bytes() + table_bytes(sizes); }
   /// REQUIRES: no kernel uses any of it. Returns at once; what peers still use stays until they have left.
   ~CudaIpc();
   CudaIpc(const CudaIpc&) = delete;
@@ -108,6 +110,9 @@ class CudaIpc {
   struct Retirement;
   static Retirement& retirement();
 
+  static std::size_t table_bytes(const DeviceWindowSizes& sizes) {
+    return static_cast<std::size_t>(sizes.ranks) * (sizeof(DevicePeer) + kRegions * sizeof(std::uint64_t));
+  }
   explicit CudaIpc(Config config) : config_(std::move(config)) {}
   std::size_t ranks() const { return config_.notes.size(); }
   Notes& own() const { return *config_.notes[static_cast<std::size_t>(config_.rank)]; }

@@ -81,7 +81,7 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(const Place& plac
 Status DeviceExecutor::prepare() {
   TUTTI_ASSIGN(cuda_, device::driver());
   TUTTI_ASSIGN(kernels_, Kernels::get(place_.device));
-  TUTTI_ASSIGN(pool_, ProgramPool::create(place_.device, kPoolBytes));
+  TUTTI_ASSIGN(pool_, ProgramPool::create(place_.device, place_.pool_bytes));
   TUTTI_ASSIGN(const auto context, device::enter(place_.device));
   const device::UncapturedCalls uncaptured(*cuda_);
   const std::string where = device::name_of(place_.device);
@@ -119,7 +119,7 @@ Result<std::shared_ptr<const DeviceProgram>> DeviceExecutor::upload(std::vector<
   if (address == 0) {
     return Status(Code::memory_limit, fmt::format("rank {} has no room for a program of {} bytes in the {} bytes that "
                                                   "hold those of calls on device memory",
-                                                  place_.rank, program.size(), kPoolBytes));
+                                                  place_.rank, program.size(), place_.pool_bytes));
   }
   auto uploaded = std::make_shared<const DeviceProgram>(pool_, address, program);
   TUTTI_TRY(

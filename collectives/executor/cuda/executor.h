@@ -111,11 +111,13 @@ class DeviceProgram {
 
 class DeviceExecutor {
  public:
+  static constexpr std::size_t kPoolBytes = std::size_t{8} << 20;
   struct Place {
     int device = 0;
     int rank = 0;
     Form form = Form::waiting;
     transport::DeviceWindowSizes sizes;
+    std::size_t pool_bytes = kPoolBytes;  // for programs
     std::uint64_t peers = 0;   // DevicePeer[ranks], in the GPU's memory
     std::uint64_t window = 0;  // the own one
   };
@@ -125,7 +127,6 @@ class DeviceExecutor {
   DeviceExecutor(const DeviceExecutor&) = delete;
   DeviceExecutor& operator=(const DeviceExecutor&) = delete;
 
-  static constexpr std::size_t kPoolBytes = std::size_t{8} << 20;
   /// Errors: memory_limit when all of the pool is taken.
   Result<std::shared_ptr<const DeviceProgram>> upload(std::vector<std::byte> program);
 
