@@ -42,7 +42,7 @@ class CudaHalf final : public DeviceHalf {
     if (!meeting_.config().in_host.empty()) executor::stop_counting(board());
     const Status mine = start();
     TUTTI_TRY(meeting_.agree(mine, nullptr));
-    streams_ = std::make_unique<DeviceStreams>(meeting_.number(), rank());
+    streams_ = std::make_unique<DeviceStreams>(meeting_.number(), rank(), device());
     watch_ = std::make_unique<DeviceWatch>(meeting_.config(), *executor_);
     set_timeout(meeting_.config().options.timeout);
     return {};

@@ -4,14 +4,16 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <thread>
+#include <tuple>
 #include <utility>
 
 namespace tutti {
 
 class DeviceStreams {
  public:
-  /// `communicator`: a number of its own in this process, the same for all of its ranks.
-  DeviceStreams(std::uint64_t communicator, int rank) : key_(communicator, rank) {}
+  /// `communicator`: a number of its own in this process, the same for all of its ranks; `device`: this rank's GPU.
+  DeviceStreams(std::uint64_t communicator, int rank, int device) : key_(communicator, rank), device_(device) {}
   ~DeviceStreams() {
     const std::lock_guard lock(all().mutex);
     all().streams.erase(key_);
@@ -19,24 +21,31 @@ class DeviceStreams {
   DeviceStreams(const DeviceStreams&) = delete;
   DeviceStreams& operator=(const DeviceStreams&) = delete;
 
-  /// Notes that this rank uses `stream` now; another rank that used it last, or -1.
+  /// Notes that this rank uses `stream` now; another rank that used it last, or -1. By the thread that puts the call
+  /// into the stream.
   int use(const void* stream) {
-    if (stream == kPerThread) return -1;  // each thread has its own
     const std::lock_guard lock(all().mutex);
-    all().streams[key_] = stream == kLegacy ? nullptr : stream;
+    const Used& own = all().streams[key_] = used(stream);
     for (const auto& [key, theirs] : all().streams) {
-      if (key.first == key_.first && key.second != key_.second && theirs == all().streams[key_]) return key.second;
+      if (key.first == key_.first && key.second != key_.second && theirs == own) return key.second;
     }
     return -1;
   }
 
  private:
+  // Both default streams are another one on each GPU, and one of them for each thread.
+  using Used = std::tuple<const void*, int, std::thread::id>;
   static inline const void* const kLegacy = reinterpret_cast<const void*>(1);
   static inline const void* const kPerThread = reinterpret_cast<const void*>(2);
 
+  Used used(const void* stream) const {
+    return {stream == kLegacy ? nullptr : stream, device_,
+            stream == kPerThread ? std::this_thread::get_id() : std::thread::id()};
+  }
+
   struct All {
     std::mutex mutex;
-    std::map<std::pair<std::uint64_t, int>, const void*> streams;
+    std::map<std::pair<std::uint64_t, int>, Used> streams;
   };
   static All& all() {
     static All all;
@@ -44,6 +53,7 @@ class DeviceStreams {
   }
 
   const std::pair<std::uint64_t, int> key_;
+  const int device_;
 };
 
 }  // namespace tutti

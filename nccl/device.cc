@@ -20,6 +20,8 @@ struct Cuda {
   }
 };
 
+const auto kPerThreadStream = reinterpret_cast<cudaStream_t>(2);  // cudaStreamPerThread
+
 constexpr int kMemoryType = 2;    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr int kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
 
@@ -60,6 +62,12 @@ void send(Communicator& communicator, const void* buffer, std::size_t count, Dat
 
 void recv(Communicator& communicator, void* buffer, std::size_t count, DataType type, int peer, cudaStream_t stream) {
   communicator.recv(buffer, count, type, peer, 0, nullptr, stream);
+}
+
+bool is_of_this_thread(cudaStream_t stream, const void* send, const void* recv) {
+  if (stream != kPerThreadStream) return false;
+  const Cuda driver = cuda();
+  return is_on_device(driver, send) || is_on_device(driver, recv);
 }
 
 int current_device() {

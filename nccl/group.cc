@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "nccl/device.h"
+
 namespace tutti::nccl {
 namespace {
 
@@ -28,14 +30,16 @@ void keep_first(Outcome& first, const Outcome& outcome) {
   if (first.ok()) first = outcome;
 }
 
-/// body(0), body(1), ... at the same time, as far as threads can be had; the first on this thread.
-void run_together(std::size_t count, const std::function<void(std::size_t)>& body) {
+/// body(0), body(1), ... at the same time, as far as threads can be had; those that `stay` (or, where none does, the
+/// first) on this thread.
+void run_together(std::size_t count, const std::function<void(std::size_t)>& body, std::vector<std::size_t> stay = {}) {
+  if (stay.empty() && count > 0) stay.push_back(0);
   std::vector<std::thread> threads;
-  std::vector<std::size_t> own;
+  std::vector<std::size_t> own = stay;
   for (std::size_t i = 0; i < count; ++i) {
+    if (std::find(stay.begin(), stay.end(), i) != stay.end()) continue;
     try {
-      if (i > 0) threads.emplace_back(body, i);
-      if (i == 0) own.push_back(i);
+      threads.emplace_back(body, i);
     } catch (const std::system_error&) {
       own.push_back(i);
     }
@@ -162,11 +166,26 @@ Outcome start_all(const std::vector<Batch>& batches, std::vector<Started>& start
 /// With nobody else to run beside: on this thread.
 Outcome run_alone(const Batch& batch) { return run_batch(batch.collectives, batch.messages); }
 
+/// Those that want to go into a stream of this thread's own.
+std::vector<std::size_t> of_this_thread(const std::vector<Batch>& batches) {
+  const auto wants = [](const Operation& o) { return is_of_this_thread(o.stream, o.send, o.recv); };
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const Batch& batch = batches[i];
+    if (std::any_of(batch.collectives.begin(), batch.collectives.end(), wants) ||
+        std::any_of(batch.messages.begin(), batch.messages.end(), wants)) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
 Outcome run_batches(const std::vector<Batch>& batches) {
   if (batches.size() == 1) return run_alone(batches.front());
   if (supports(Memory::device)) {  // the first call on device memory meets the others' before it counts as started
     std::vector<Outcome> outcomes(batches.size());
-    run_together(batches.size(), [&](std::size_t i) { outcomes[i] = run_alone(batches[i]); });
+    run_together(
+        batches.size(), [&](std::size_t i) { outcomes[i] = run_alone(batches[i]); }, of_this_thread(batches));
     return first_of(outcomes);
   }
   std::vector<Comm::Caller> callers;
@@ -188,14 +207,18 @@ Outcome run_batches(const std::vector<Batch>& batches) {
 /// For non-blocking communicators. The callbacks run before the communicator ends: see Comm::~Comm.
 Outcome leave_running(const std::vector<Batch>& batches) {
   if (supports(Memory::device)) {  // see run_batches()
-    for (const Batch& batch : batches) {
-      batch.comm->begin();
+    const std::vector<std::size_t> stay = of_this_thread(batches);
+    for (const Batch& batch : batches) batch.comm->begin();
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (std::find(stay.begin(), stay.end(), i) != stay.end()) continue;
+      const Batch& batch = batches[i];
       try {
         std::thread([batch] { batch.comm->end(run_alone(batch)); }).detach();  // the operations keep the communicator
       } catch (...) {
         batch.comm->end(outcome_of_current_exception("ncclGroupEnd"));
       }
     }
+    for (const std::size_t i : stay) batches[i].comm->end(run_alone(batches[i]));
     return {ncclInProgress, {}};
   }
   std::vector<Started> started;

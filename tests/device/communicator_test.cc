@@ -313,5 +313,147 @@ TEST(DeviceCalls, RanksOnOneGpuNeedStreamsOfTheirOwn) {
   EXPECT_GE(told, 1) << errors[0] << "; " << errors[1];
 }
 
+// A handle that all threads use, and each for another stream. What a rank has used before does not count.
+TEST(DeviceCalls, EachThreadHasADefaultStreamOfItsOwn) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  DeviceBuffers shared(0);
+  expect_no_errors(run_threads(2, [&shared](Communicator& comm) {
+    DeviceBuffers memory(0);
+    const auto context = device::enter(0);
+    auto* data = reinterpret_cast<std::uint32_t*>(memory.allocate(4 * 3000));
+    const std::vector<std::uint32_t> ones(3000, 1);
+    memory.write(reinterpret_cast<std::byte*>(data), std::as_bytes(std::span(ones)));
+    for (int turn = 0; turn < 3; ++turn) {  // first rank 0, then nobody, then rank 1 is on the stream that both know
+      const bool on_shared = (turn == 0 && comm.rank() == 0) || (turn == 2 && comm.rank() == 1);
+      const CUstream stream = on_shared ? shared.stream() : CU_STREAM_PER_THREAD;
+      comm.group_start();
+      comm.all_reduce(data, data, 3000, DataType::u32, ReduceOp::sum, {.stream = stream});
+      comm.all_reduce(data, data, 3000, DataType::u32, ReduceOp::sum, {.stream = stream});
+      comm.group_end();
+      comm.group_start();
+      comm.send(data, 1000, DataType::u32, 1 - comm.rank(), 0, stream);
+      comm.recv(data + 1000, 1000, DataType::u32, 1 - comm.rank(), 0, nullptr, stream);
+      comm.group_end();
+      must_cuda(memory.driver().StreamSynchronize(stream), "cuStreamSynchronize");
+      comm.barrier();
+    }
+    memory.must_hold<std::uint32_t>(reinterpret_cast<std::byte*>(data), 3000, [](std::size_t) { return 64; });  // 4^3
+    MUST(comm.status() == Code::ok);
+  }));
+}
+
+TEST(DeviceCalls, TheDefaultStreamOfAThreadIsOneForAllItsRanks) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  std::vector<Communicator> ranks = Communicator::in_process(2);
+  std::vector<std::thread> threads;
+  for (Communicator& comm : ranks) threads.emplace_back([&comm] { comm.open_device(0); });
+  for (std::thread& thread : threads) thread.join();
+  DeviceBuffers memory(0);
+  std::byte* data = memory.allocate(128);
+  const auto sum = [&](Communicator& comm, std::byte* at) {
+    comm.all_reduce(at, at, 16, DataType::f32, ReduceOp::sum, {.stream = CU_STREAM_PER_THREAD});
+  };
+  sum(ranks[0], data);
+  std::string told;
+  try {
+    sum(ranks[1], data + 64);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    told = error.what();
+  }
+  EXPECT_NE(told.find("rank 1 ("), std::string::npos) << told;
+  EXPECT_NE(told.find("uses the same stream as rank 0 ("), std::string::npos) << told;
+  ranks[0].abort("its partner does not come");
+}
+
+// Windows, tables and programs of all ranks, and what the host takes for messages that go through it.
+TEST(DeviceCalls, MemoryLimitCountsAllThatARankTakes) {
+  constexpr std::size_t kLimit = std::size_t{8} << 20;
+  Options options;
+  options.memory_limit = kLimit;
+  for (const int ranks : {2, 3}) {
+    FakeDriver cuda;
+    add_walkers(cuda);
+    expect_no_errors(run_threads(
+        ranks,
+        [&cuda](Communicator& comm) {
+          const std::size_t host = comm.memory().scratch;
+          comm.open_device(0);
+          comm.barrier();
+          const std::size_t taken = cuda.allocated(0);
+          MUST(taken <= static_cast<std::size_t>(comm.size()) * kLimit);
+          MUST(taken >= static_cast<std::size_t>(comm.size()) * kLimit / 4);
+          const std::size_t told = comm.memory().scratch - host;
+          MUST(told <= kLimit && told * static_cast<std::size_t>(comm.size()) >= taken);
+          comm.barrier();
+          DeviceBuffers memory(0);
+          compare_with_host(comm, memory, 8);
+        },
+        options));
+  }
+}
+
+TEST(DeviceCalls, ALimitThatIsTooSmallIsTold) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  Options options;
+  options.memory_limit = std::size_t{1} << 20;
+  expect_no_errors(run_threads(
+      2,
+      [](Communicator& comm) {
+        DeviceBuffers memory(0);
+        std::string told;
+        try {
+          open_memory(comm, memory);
+        } catch (const Error& error) {
+          MUST(error.code() == Code::memory_limit);
+          told = error.what();
+        }
+        MUST(told.find("a communicator of 2 ranks takes at least") != std::string::npos);
+        MUST(told.find("bytes of each one's GPU memory; memory_limit leaves 1048576") != std::string::npos);
+        comm.barrier();  // and host memory goes on working
+      },
+      options));
+}
+
+TEST(DeviceCalls, MessagesThroughTheHostStayWithinTheLimit) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  constexpr std::size_t kLimit = std::size_t{8} << 20;
+  Options options;
+  options.memory_limit = kLimit;
+  expect_no_errors(run_threads(
+      2,
+      [](Communicator& comm) {
+        DeviceBuffers memory(0);
+        const std::size_t host = comm.memory().scratch;
+        std::byte* data = memory.allocate(kLimit);
+        const auto pass_on = [&](std::size_t bytes) {
+          if (comm.rank() == 0) comm.send(data, bytes, DataType::u8, 1, 0, memory.stream());
+          if (comm.rank() == 1) comm.recv(data, bytes, DataType::u8, 0, 0, nullptr, memory.stream());
+          memory.synchronize();
+        };
+        const auto taken = [&] { return comm.memory().scratch - host; };
+        for (const std::size_t bytes : {100u, 1u << 20, 3u << 20}) {
+          pass_on(bytes);
+          MUST(taken() <= kLimit);
+        }
+        std::string told;
+        try {
+          pass_on(std::size_t{7} << 20);
+        } catch (const Error& error) {
+          MUST(error.code() == Code::memory_limit);
+          told = error.what();
+        }
+        MUST(told.find("groups messages of 7340032 bytes on device memory") != std::string::npos);
+        MUST(told.find("memory_limit is 8388608, of which") != std::string::npos);
+        MUST(taken() <= kLimit);
+        pass_on(100);
+      },
+      options));
+}
+
 }  // namespace
 }  // namespace tutti::testing

@@ -9,6 +9,9 @@ char fake_device_memory[256];
 int fake_copies = 0;
 int fake_failure = 0;  // what the next copies end with
 
+/// What else is the device's; null: nothing.
+bool (*fake_is_on_device)(std::uintptr_t pointer) = nullptr;
+
 thread_local int fake_device = 0;  // the thread's current one
 
 void fake_set_device(int device) { fake_device = device; }
@@ -20,7 +23,8 @@ int cuCtxGetDevice(int* device) {
 
 int cuPointerGetAttribute(void* to, int which, std::uintptr_t pointer) {
   const auto begin = reinterpret_cast<std::uintptr_t>(fake_device_memory);
-  if (which != 2 || pointer < begin || pointer >= begin + sizeof fake_device_memory) return 1;  // not CUDA's
+  const bool inside = pointer >= begin && pointer < begin + sizeof fake_device_memory;
+  if (which != 2 || !(inside || (fake_is_on_device != nullptr && fake_is_on_device(pointer)))) return 1;  // not CUDA's
   const unsigned device = 2;
   std::memcpy(to, &device, sizeof device);
   return 0;

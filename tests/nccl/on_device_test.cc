@@ -1,6 +1,7 @@
 // NCCL's calls on device memory, with streams, on the fake driver. The library's objects are in this program.
 #include <atomic>
 #include <barrier>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -10,13 +11,17 @@
 #include "tests/nccl/ranks.h"
 #include "tests/support/fake_walkers.h"
 
-extern "C" void fake_set_device(int device);  // of fake_cuda.cc: what nccl/device.cc takes for the thread's current one
+extern "C" {  // of fake_cuda.cc: what nccl/device.cc takes for the thread's current one, and for its memory
+void fake_set_device(int device);
+extern bool (*fake_is_on_device)(std::uintptr_t pointer);
+}
 
 namespace tutti::nccl::testing {
 namespace {
 
 using tutti::testing::DeviceBuffers;
 using tutti::testing::FakeDriver;
+using tutti::testing::must_cuda;
 
 constexpr std::size_t kCount = 1000;
 
@@ -184,6 +189,65 @@ TEST(OnDevice, NonBlocking) {
     EXPECT_EQ(own.read(kCount), filled(3));
     EXPECT_DONE(ncclCommDestroy(comm));
   });
+}
+
+/// What is in the streams of the thread that makes the calls comes before them, also where it drives several ranks.
+TEST(OnDevice, ThePerThreadStreamIsTheCallers) {
+  FakeDriver cuda({.devices = 2});
+  tutti::testing::add_walkers(cuda);
+  fake_is_on_device = [](std::uintptr_t pointer) {
+    return device::kind_of(reinterpret_cast<const void*>(pointer)).on_device();
+  };
+  const device::Driver& driver = *device::driver().value();
+  for (const int blocking : {1, 0}) {
+    const auto called = [blocking](ncclResult_t result) {
+      EXPECT_TRUE(result == ncclSuccess || (blocking == 0 && result == ncclInProgress)) << ncclGetLastError(nullptr);
+    };
+    ncclUniqueId id;
+    EXPECT_DONE(ncclGetUniqueId(&id));
+    ncclConfig_t config = new_config();
+    config.blocking = blocking;
+    ncclComm_t comms[2] = {};
+    EXPECT_DONE(ncclGroupStart());
+    for (int r = 0; r < 2; ++r) {
+      fake_set_device(r);
+      called(ncclCommInitRankConfig(&comms[r], 2, id, r, &config));
+    }
+    called(ncclGroupEnd());
+    fake_set_device(0);
+    for (const ncclComm_t comm : comms) EXPECT_EQ(settle(comm), ncclSuccess);
+    Rank ranks[] = {Rank(0, 1), Rank(1, 1)};
+    const std::vector<float> values[] = {filled(1), filled(2)};
+    std::uint64_t* gates[2] = {};
+    for (int r = 0; r < 2; ++r) {
+      ranks[r].write(filled(100));
+      gates[r] = reinterpret_cast<std::uint64_t*>(ranks[r].memory.allocate(sizeof(std::uint64_t)));
+      *gates[r] = 0;
+      const auto context = device::enter(r);
+      must_cuda(driver.StreamWaitValue64(CU_STREAM_PER_THREAD, reinterpret_cast<CUdeviceptr>(gates[r]), 1,
+                                         CU_STREAM_WAIT_VALUE_GEQ),
+                "cuStreamWaitValue64");
+      must_cuda(driver.MemcpyAsync(reinterpret_cast<CUdeviceptr>(ranks[r].send),
+                                   reinterpret_cast<CUdeviceptr>(values[r].data()), kCount * sizeof(float),
+                                   CU_STREAM_PER_THREAD),
+                "cuMemcpyAsync");
+    }
+    EXPECT_DONE(ncclGroupStart());
+    for (int r = 0; r < 2; ++r) {
+      called(ncclAllReduce(ranks[r].send, ranks[r].recv, kCount, ncclFloat32, ncclSum, comms[r],
+                           reinterpret_cast<cudaStream_t>(CU_STREAM_PER_THREAD)));
+    }
+    called(ncclGroupEnd());
+    for (const ncclComm_t comm : comms) EXPECT_EQ(settle(comm), ncclSuccess) << ncclGetLastError(comm);
+    for (std::uint64_t* gate : gates) std::atomic_ref<std::uint64_t>(*gate).store(1);
+    for (int r = 0; r < 2; ++r) {
+      const auto context = device::enter(r);
+      must_cuda(driver.StreamSynchronize(CU_STREAM_PER_THREAD), "cuStreamSynchronize");
+    }
+    for (Rank& rank : ranks) EXPECT_EQ(rank.read(kCount), filled(3)) << (blocking != 0 ? "blocking" : "non-blocking");
+    for (const ncclComm_t comm : comms) EXPECT_DONE(ncclCommDestroy(comm));
+  }
+  fake_is_on_device = nullptr;
 }
 
 TEST(OnDevice, MemoryOfTheDevice) {
