@@ -280,6 +280,13 @@ tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_com
   });
 }
 
+tutti_status_t tutti_comm_open_device(tutti_comm_t comm, int device) {
+  return guarded([&] {
+    communicator_of(comm).open_device(device);
+    return TUTTI_OK;
+  });
+}
+
 tutti_status_t tutti_comm_shrink(tutti_comm_t comm, tutti_comm_t* result) {
   return guarded([&] {
     expect(result != nullptr, "tutti: the place for the communicator is null");

@@ -12,6 +12,12 @@
  *   communicators are independent of each other.
  * Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
  *   named on every rank (TUTTI_MISMATCH).
+ * Waiting for a whole device: what allocates, maps or frees memory of a GPU may wait for all that this process has
+ *   under way there, in whatever streams, as cudaMalloc() and cudaFree() do: the first call on device memory, or
+ *   tutti_comm_open_device(); tutti_allocate_device(), and tutti_free() of what it gave; a call on a buffer that peers
+ *   in other processes have not mapped yet; the first send or receive of a larger size through the host's memory; and
+ *   tutti_comm_destroy(). So no rank may do so while the kernel of another one that is a thread of this process, on the
+ *   same GPU, waits for a call that the rank makes only later: both would wait until the deadline.
  * ABI: numbers of enumerators never change. Structs begin with their size, so that fields can be added at their end;
  *   initialise them with the ..._INIT macro. */
 #ifndef TUTTI_TUTTI_H_
@@ -111,7 +117,8 @@ typedef struct tutti_options {
   size_t size;           /* sizeof(tutti_options_t) */
   int64_t timeout_ms;    /* deadline of every wait, creation included */
   int deterministic;     /* 1: same bits for every algorithm, lane count, placement and kind of memory */
-  int64_t memory_limit;  /* bytes that this communicator may take per rank; 0: no limit */
+  int64_t memory_limit;  /* bytes that this communicator may take per rank of each kind of memory (the host's, pinned,
+                          * its GPU's), beside what tutti_allocate() gives; 0: no limit */
   const char* algorithm; /* force a row of the algorithm table where it can serve; "": the planner chooses */
   const char* backend;   /* "tutti", or a baseline: "openmpi", "mpich", "gloo" */
 } tutti_options_t;
@@ -124,7 +131,8 @@ typedef struct tutti_call_options {
   int deterministic;     /* 1: as in tutti_options_t, for this call */
   double factor;         /* TUTTI_PREMUL_SUM: what this rank's contribution is multiplied by */
   const char* algorithm; /* a row of the algorithm table; null: the planner chooses */
-  void* stream;          /* of a call on device memory: a cudaStream_t; null: the legacy default stream */
+  void* stream;          /* of a call on device memory: a cudaStream_t; null: the legacy default stream;
+                          * cudaStreamPerThread: that of the thread that makes the call, or that ends its group */
 } tutti_call_options_t;
 #define TUTTI_CALL_OPTIONS_INIT \
   { sizeof(tutti_call_options_t), 0, 1.0, NULL, NULL }
@@ -148,6 +156,11 @@ TUTTI_API tutti_status_t tutti_comm_size(tutti_comm_t comm, int* size);
 /* Collective. Ranks that give the same colour form a new communicator, ordered by key, then rank. With a negative
  * colour *result becomes null. */
 TUTTI_API tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_comm_t* result);
+/* Makes ready for device memory, which the ranks' first collective call on it does otherwise: they open their GPUs'
+ * memory to each other. All ranks call it. Where a send or a receive comes before either, messages on device memory go
+ * through the host's from then on. `device`: this rank's GPU; -1: the calling thread's. After TUTTI_UNSUPPORTED or
+ * TUTTI_MEMORY_LIMIT the communicator is as it was. */
+TUTTI_API tutti_status_t tutti_comm_open_device(tutti_comm_t comm, int device);
 /* The ranks that are still alive form a new communicator. Works after a failure; every survivor calls it. */
 TUTTI_API tutti_status_t tutti_comm_shrink(tutti_comm_t comm, tutti_comm_t* result);
 /* Ends all pending and future calls of this communicator on every rank; returns at once. Any thread. */
@@ -162,7 +175,9 @@ TUTTI_API tutti_status_t tutti_comm_status(tutti_comm_t comm);
  * gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv; for all_gather and gather
  * send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count (in elements). Any pointer
  * works; memory from tutti_allocate() is reached by the peers without a staging copy. A call on device memory is ordered
- * by the stream of its options and returns when it is enqueued; all its buffers are on one device. */
+ * by the stream of its options and returns when it is enqueued. The buffers of one call are of one kind on all ranks,
+ * and of each rank on one device, the same for all calls of its communicator. CUDA's managed memory counts as a
+ * device's, its pinned memory as the host's. */
 TUTTI_API tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                           tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_reduce_scatter(tutti_comm_t comm, const void* send, void* recv, size_t count,
@@ -275,15 +290,17 @@ TUTTI_API void tutti_work_free(tutti_work_t work);
 
 /* Memory that peers reach directly: 64-byte aligned, page-aligned for large sizes, zero-filled. Any thread. */
 TUTTI_API tutti_status_t tutti_allocate(size_t bytes, void** pointer);
-/* Likewise of the calling thread's current device. */
+/* Likewise of the calling thread's current device; 256-byte aligned. */
 TUTTI_API tutti_status_t tutti_allocate_device(size_t bytes, void** pointer);
-TUTTI_API void tutti_free(void* pointer); /* of either; null is allowed */
+/* Of either; null is allowed. Device memory: waits for all that this process has under way on that device. */
+TUTTI_API void tutti_free(void* pointer);
 
 /* ---- Looking inside --------------------------------------------------------------------------------------------- */
 
 typedef struct tutti_memory {
   size_t size;     /* sizeof(tutti_memory_t) */
-  size_t scratch;  /* bytes of this rank's window in this communicator, and of what waits to go to other hosts */
+  size_t scratch;  /* bytes of this rank's windows and slots in this communicator, in the host's memory and its GPU's,
+                    * and of what waits to go to other hosts */
   size_t plans;    /* bytes of cached plans, estimated */
   size_t messages; /* bytes of messages kept for receives that have not come yet */
 } tutti_memory_t;

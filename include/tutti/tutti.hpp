@@ -10,11 +10,18 @@
 // Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
 //   named on every rank.
 // Memory: any pointer works; memory from allocate() (or Buffer) is reached by the peers without a staging copy. Device
-//   memory too: where a pointer points is asked of the driver, never guessed, and the buffers of one call are of one
-//   kind and on one device.
-// Streams: a call on device memory is ordered by its stream, as a kernel is. It returns when it has been enqueued (and
-//   so does the Work of an ..._async form end); the buffers are the stream's until then. What goes wrong later is told
-//   by status(), by the calls that follow, and by what the stream waits for.
+//   memory too: where a pointer points is asked of the driver, never guessed. The buffers of one call are of one kind
+//   on all ranks, and of each rank on one device, the same for all calls of its communicator.
+// Streams: a call on device memory is ordered by its stream, as a kernel is (cudaStreamPerThread: that of the thread
+//   that makes the call, or ends its group). It returns when it has been enqueued (and so does the Work of an ..._async
+//   form end); the buffers are the stream's until then. What goes wrong later is told by status(), by the calls that
+//   follow, and by what the stream waits for.
+// Waiting for a whole device: what allocates, maps or frees memory of a device may wait for all that this process has
+//   under way there, in whatever streams, as cudaMalloc() and cudaFree() do: the first call on device memory, or
+//   open_device(); allocate() and deallocate() of device memory; a call on a buffer that peers in other processes have
+//   not mapped yet; the first send or receive of a larger size through the host's memory; and the end of a
+//   communicator. So no rank may do so while the kernel of another one that is a thread of this process, on the same
+//   device, waits for a call that the rank makes only later: both would wait until the deadline.
 #pragma once
 
 #include <chrono>
@@ -54,7 +61,8 @@ struct TUTTI_API Options {
   Options();                          // defaults, then the environment
   std::chrono::milliseconds timeout;  // deadline of every wait, creation included
   bool deterministic;                 // same bits for every algorithm, lane count, placement and kind of memory
-  std::size_t memory_limit;           // bytes that one communicator may take per rank; 0: no limit
+  std::size_t memory_limit;           // bytes that one communicator may take per rank of each kind of memory (the
+                                      // host's, pinned, its GPU's), beside what allocate() gives; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
   std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo", "nccl"
   /// Asked some twenty times a second by a thread that waits inside a call of its own (not by that of started ones).
@@ -90,9 +98,6 @@ class TUTTI_API Work {
   std::shared_ptr<PendingWork> state_;
 };
 
-/// A cudaStream_t (CUstream); null: the legacy default stream.
-using Stream = void*;
-
 /// What a call may ask for, beside its arguments.
 struct CallOptions {
   bool deterministic = false;
@@ -110,7 +115,8 @@ struct Explanation {
 };
 
 struct MemoryReport {
-  std::size_t scratch = 0;   // bytes of this rank's window in this communicator, and of what waits to go to other hosts
+  std::size_t scratch = 0;   // bytes of this rank's windows and slots in this communicator, in the host's memory and
+                             // its GPU's, and of what waits to go to other hosts
   std::size_t plans = 0;     // cached plans, estimated
   std::size_t messages = 0;  // kept for receives that have not come yet (see send)
   std::size_t total() const { return scratch + plans + messages; }
@@ -249,7 +255,7 @@ TUTTI_API bool supports(Memory memory) noexcept;
 /// sizes, 64-byte aligned always (256 on a device); zero-filled. Any thread. Errors: memory_limit; unsupported: no
 /// device.
 TUTTI_API void* allocate(std::size_t bytes, Memory memory = Memory::host);
-/// Either kind; null is allowed.
+/// Either kind; null is allowed. Device memory: waits for all that this process has under way on that device.
 TUTTI_API void deallocate(void* pointer) noexcept;
 
 /// Owns registered memory for `size` elements.

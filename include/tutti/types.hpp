@@ -16,7 +16,7 @@ inline constexpr int kDataTypes = 12;
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, premul_sum, band, bor, bxor };
 inline constexpr int kReduceOps = 9;
 
-/// Where memory lies. CUDA's managed and pinned host memory count as host.
+/// Where memory lies: CUDA's managed memory counts as a device's, its pinned memory as the host's.
 enum class Memory : std::uint8_t { host, device };
 
 /// A CUDA stream: a cudaStream_t or CUstream. Null: the legacy default stream. Calls on host memory do not look at it.

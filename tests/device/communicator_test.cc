@@ -11,6 +11,7 @@
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
 #include "tests/support/fake_walkers.h"
+#include "tutti/tutti.h"
 
 namespace tutti::testing {
 namespace {
@@ -37,6 +38,32 @@ TEST_P(DeviceCommunicator, RanksOnGpusOfTheirOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCommunicator, ::testing::Values(2, 3, 4));
+
+// Messages go by kernels from the first one on then.
+TEST(DeviceCalls, TheCApiOpensDevices) {
+  FakeDriver cuda;
+  add_walkers(cuda);
+  EXPECT_EQ(tutti_comm_open_device(nullptr, 0), TUTTI_INVALID_ARGUMENT);
+  tutti_comm_t comms[2] = {};
+  ASSERT_EQ(tutti_comm_create_in_process(2, nullptr, comms), TUTTI_OK) << tutti_last_error();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([rank, comm = comms[rank]] {
+      DeviceBuffers memory(0);
+      std::byte* data = memory.allocate(400);
+      memory.write(data, std::vector<std::byte>(400, std::byte(rank == 0 ? 7 : 0)));
+      EXPECT_EQ(tutti_comm_open_device(comm, 0), TUTTI_OK) << tutti_last_error();
+      EXPECT_EQ(rank == 0 ? tutti_send_on(comm, data, 400, TUTTI_U8, 1, memory.stream())
+                          : tutti_recv_on(comm, data, 400, TUTTI_U8, 0, memory.stream()),
+                TUTTI_OK)
+          << tutti_last_error();
+      EXPECT_EQ(memory.read(data, 400), std::vector<std::byte>(400, std::byte{7}));
+      tutti_comm_destroy(comm);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(cuda.calls("cuLaunchKernel"), 2);
+}
 
 TEST(DeviceCalls, ManyAreInTheStreamAtATime) {
   FakeDriver cuda;
