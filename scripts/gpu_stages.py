@@ -106,9 +106,18 @@ def build_stage(options: argparse.Namespace) -> Stage:
 def test_stage(options: argparse.Namespace) -> Stage:
     return Stage("test", "the tests that use the driver, and every collective, type and operation on device memory", [], [
         Command(["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "--timeout", "120", "-R",
-                 r"^(gpu|device|cuda_ipc|nccl)\.|^topology.gpus|^perf.device"]),
+                 r"^(gpu|device|cuda_ipc|nccl)\.|^topology.gpus|^perf.device", "-E", r"^device\.machine\."]),
         Command(["python3", "-B", "perf/gpu.py", "--bin", f"{BUILD}/bin", "--timeout", "60", "check"])],
         [has_been_built, has_gpu])
+
+
+def device_stage(options: argparse.Namespace) -> Stage:
+    """Beside check: groups, several communicators, hosts, what is refused, ranks that differ, stay away or die. One program at a
+    time, since each expects the GPU to itself, and one that hangs leaves time to the next."""
+    driver = {"TUTTI_TEST_DRIVER": "machine"}
+    return Stage("device", "the tests of device memory, which the fake driver serves elsewhere, on this machine's driver", [], [
+        Command([f"{BUILD}/tests/test_device_{name}"], driver, limit=150)
+        for name in ("communicator", "groups", "residency", "communicator_processes", "far_processes")], [has_been_built, has_gpu])
 
 
 def sanitize_stage(options: argparse.Namespace) -> Stage:
@@ -212,7 +221,7 @@ def training_stage(options: argparse.Namespace) -> Stage:
                  [has_been_built, has_gpu, has_cuda_torch])
 
 
-STAGES = {"build": build_stage, "test": test_stage, "bench": bench_stage, "torch-nccl": torch_nccl_stage,
+STAGES = {"build": build_stage, "test": test_stage, "device": device_stage, "bench": bench_stage, "torch-nccl": torch_nccl_stage,
           "nccl-tests": nccl_tests_stage, "sanitize": sanitize_stage, "torch": torch_stage, "training": training_stage,
           "bench-ranks": bench_ranks_stage}
 

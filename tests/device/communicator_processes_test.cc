@@ -1,5 +1,6 @@
-// Device memory with ranks as processes, each with a fake driver of its own: on GPUs of their own, where kernels wait
-// for each other, and on one GPU, where streams wait between kernels. Also ranks that die, stay away or differ.
+// Device memory with ranks as processes, each with a fake driver of its own or all on the machine's: on GPUs of their
+// own, where kernels wait for each other, and on one GPU, where streams wait between kernels. Also ranks that die, stay
+// away or differ.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -10,7 +11,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/test_gpus.h"
 
 namespace tutti::testing {
 namespace {
@@ -99,9 +100,9 @@ class DeviceProcesses : public ::testing::TestWithParam<int> {};
 
 TEST_P(DeviceProcesses, EachOnAGpuOfItsOwn) {
   const int ranks = GetParam();
+  NEEDS_GPUS(ranks);
   const auto outcomes = run_processes(ranks, [ranks](Communicator& comm) {
-    FakeDriver cuda({.devices = ranks});
-    add_walkers(cuda);
+    TestGpus gpus({.devices = ranks});
     const std::string how = sums(comm, comm.rank());
     comm = {};
     return how;
@@ -112,8 +113,7 @@ TEST_P(DeviceProcesses, EachOnAGpuOfItsOwn) {
 
 TEST_P(DeviceProcesses, AllOnOneGpu) {
   const auto outcomes = run_processes(GetParam(), [](Communicator& comm) {
-    FakeDriver cuda;
-    add_walkers(cuda);
+    TestGpus gpus;
     const std::string how = sums(comm, 0);
     comm = {};
     return how;
@@ -125,8 +125,7 @@ TEST_P(DeviceProcesses, AllOnOneGpu) {
 // A program of a call that differs from the last one takes its place in memory, and perhaps has other cuts.
 TEST_P(DeviceProcesses, AllCollectivesOnOneGpu) {
   expect_no_errors(run_processes(GetParam(), [](Communicator& comm) {
-    FakeDriver cuda;
-    add_walkers(cuda);
+    TestGpus gpus;
     {
       DeviceBuffers memory(0);
       compare_with_host(comm, memory, 7);
@@ -140,14 +139,15 @@ TEST_P(DeviceProcesses, AllCollectivesOnOneGpu) {
 
 // Side by side by MPS: kernels wait for each other, and those of all processes together find room on the GPU.
 TEST_P(DeviceProcesses, AllOnOneGpuUnderMps) {
+  NEEDS_FAKE_DRIVER("it says that there is MPS");
   const auto on_one = [](const Environment& environment, bool mps) {
     return run_processes(
         GetParam(),
         [mps](Communicator& comm) {
-          FakeDriver cuda({.mps = mps});
-          add_walkers(cuda);
+          TestGpus gpus({.mps = mps});
           const std::string how = sums(comm, 0);
-          MUST(how.find("cut at their waits") != std::string::npos || comm.size() * cuda.resident_most(0) <= 32);
+          MUST(how.find("cut at their waits") != std::string::npos ||
+               comm.size() * gpus.fake()->resident_most(0) <= 32);
           comm = {};
           return how;
         },
@@ -167,9 +167,9 @@ TEST_P(DeviceProcesses, AllOnOneGpuUnderMps) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, ::testing::Values(2, 3));
 
 TEST(DevicesOfProcesses, OneGpuWhoseStreamsWaitForNoValuesIsRefused) {
+  NEEDS_FAKE_DRIVER("its streams wait for no values");
   expect_no_errors(run_processes(2, [](Communicator& comm) {
-    FakeDriver cuda({.wait_values = false});
-    add_walkers(cuda);
+    TestGpus gpus({.wait_values = false});
     std::string told;
     try {
       comm.open_device(0);
@@ -178,7 +178,7 @@ TEST(DevicesOfProcesses, OneGpuWhoseStreamsWaitForNoValuesIsRefused) {
       told = error.what();
     }
     MUST(told.find("has no streams that wait for values, which processes that share a GPU need") != std::string::npos);
-    MUST(cuda.calls("cuLaunchKernel") == 0);
+    MUST(gpus.fake()->calls("cuLaunchKernel") == 0);
     comm.barrier();  // and host memory goes on working
     comm = {};
     return std::string();
@@ -188,9 +188,9 @@ TEST(DevicesOfProcesses, OneGpuWhoseStreamsWaitForNoValuesIsRefused) {
 // Of a group of two kernels the first is in the stream when the second is refused: it waits for a peer that never
 // comes, and the communicator's end waits for it.
 TEST(DevicesOfProcesses, AGroupThatIsRefusedHalfwayIsStillWaitedFor) {
+  NEEDS_FAKE_DRIVER("it refuses a launch");
   const auto outcomes = run_processes(2, [](Communicator& comm) {
-    FakeDriver cuda({.devices = 2});
-    add_walkers(cuda);
+    TestGpus gpus({.devices = 2});
     std::string told;
     {
       DeviceBuffers memory(comm.rank());
@@ -198,7 +198,7 @@ TEST(DevicesOfProcesses, AGroupThatIsRefusedHalfwayIsStillWaitedFor) {
       memory.write(data, std::vector<std::byte>(400));
       try {  // rank 0 may hear of it as early as in open_device()
         comm.open_device(comm.rank());
-        if (comm.rank() == 1) cuda.fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 2);
+        if (comm.rank() == 1) gpus.fake()->fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 2);
         comm.group_start();
         for (int i = 0; i < 20 && comm.rank() == 1; ++i) {
           comm.all_reduce(data, data, 100, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
@@ -209,15 +209,15 @@ TEST(DevicesOfProcesses, AGroupThatIsRefusedHalfwayIsStillWaitedFor) {
         told = error.what();
       }
       comm = {};
-      MUST(cuda.table().StreamQuery(memory.stream()) == CUDA_SUCCESS);
+      MUST(memory.driver().StreamQuery(memory.stream()) == CUDA_SUCCESS);
     }
     return told;
   });
   expect_all_say(outcomes, "cuLaunchKernel failed");
 }
 
-/// Each sends to the next one, around the ring; how many kernels that took.
-int pass_on(Communicator& comm, DeviceBuffers& memory, const FakeDriver& cuda) {
+/// Each sends to the next one, around the ring, by so many kernels, where they are counted.
+void pass_on(Communicator& comm, DeviceBuffers& memory, TestGpus& gpus, int kernels) {
   constexpr std::size_t kCount = 5000;
   const int n = comm.size();
   std::vector<Value> mine(kCount);
@@ -225,22 +225,23 @@ int pass_on(Communicator& comm, DeviceBuffers& memory, const FakeDriver& cuda) {
   std::byte* from = memory.allocate(4 * kCount);
   std::byte* to = memory.allocate(4 * kCount);
   memory.write(from, std::as_bytes(std::span(mine)));
-  const int before = cuda.calls("cuLaunchKernel");
+  const auto counted = [&] { return gpus.fake() != nullptr ? gpus.fake()->calls("cuLaunchKernel") : 0; };
+  const int before = counted();
   comm.group_start();
   comm.send(from, kCount, DataType::u32, (comm.rank() + 1) % n, 0, memory.stream());
   comm.recv(to, kCount, DataType::u32, (comm.rank() + n - 1) % n, 0, nullptr, memory.stream());
   comm.group_end();
   memory.must_hold<Value>(to, kCount, [&](std::size_t i) { return number(0, (comm.rank() + n - 1) % n, i); });
-  return cuda.calls("cuLaunchKernel") - before;
+  MUST(gpus.fake() == nullptr || counted() - before == kernels);
 }
 
 // Rank 0 sends to rank 1, which receives before the first collective call or after it; rank 2 has nothing to do with
 // it.
 TEST(DeviceMessages, MayComeFirst) {
+  NEEDS_GPUS(3);
   for (const bool receives_first : {true, false}) {
     expect_no_errors(run_processes(3, [receives_first](Communicator& comm) {
-      FakeDriver cuda({.devices = 3});
-      add_walkers(cuda);
+      TestGpus gpus({.devices = 3});
       {
         DeviceBuffers memory(comm.rank());
         std::byte* data = memory.allocate(400);
@@ -258,7 +259,7 @@ TEST(DeviceMessages, MayComeFirst) {
         memory.must_hold<std::uint8_t>(data, 400, [&](std::size_t) { return comm.rank() < 2 ? 7 : 0; });
         memory.must_hold<std::uint8_t>(sum, 400, [&](std::size_t) { return 3; });
         MUST(comm.explain_last_call().reason.find("kernel") != std::string::npos);
-        MUST(pass_on(comm, memory, cuda) == 0);
+        pass_on(comm, memory, gpus, 0);
       }
       comm = {};
       return std::string();
@@ -267,13 +268,13 @@ TEST(DeviceMessages, MayComeFirst) {
 }
 
 TEST(DeviceMessages, GoByKernelsOnceTheMemoryIsOpen) {
+  NEEDS_GPUS(3);
   expect_no_errors(run_processes(3, [](Communicator& comm) {
-    FakeDriver cuda({.devices = 3});
-    add_walkers(cuda);
+    TestGpus gpus({.devices = 3});
     {
       DeviceBuffers memory(comm.rank());
       comm.open_device(comm.rank());
-      MUST(pass_on(comm, memory, cuda) == 1);
+      pass_on(comm, memory, gpus, 1);
     }
     comm = {};
     return std::string();
@@ -287,8 +288,7 @@ std::vector<Outcome> with_a_bad_rank(bool one_gpu,
   return run_processes(
       3,
       [&](Communicator& comm) -> std::string {
-        FakeDriver cuda({.devices = 3});
-        add_walkers(cuda);
+        TestGpus gpus({.devices = 3});
         std::string told;
         {
           DeviceBuffers memory(one_gpu ? 0 : comm.rank());
@@ -316,7 +316,10 @@ std::vector<Outcome> with_a_bad_rank(bool one_gpu,
       environment);
 }
 
-class DeviceFailures : public ::testing::TestWithParam<bool> {};
+class DeviceFailures : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { NEEDS_GPUS(GetParam() ? 1 : 3); }
+};
 
 TEST_P(DeviceFailures, AnotherCallIsNamed) {
   const auto outcomes = with_a_bad_rank(GetParam(), [](Communicator& comm, std::byte* data, CUstream stream) {

@@ -1,4 +1,4 @@
-// Device memory from the API down to the walkers, ranks as threads, on a fake driver.
+// Device memory from the API down to the walkers, ranks as threads, on a fake driver or the machine's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "tests/collectives/ranks.h"
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/test_gpus.h"
 #include "tutti/tutti.h"
 
 namespace tutti::testing {
@@ -19,18 +19,17 @@ namespace {
 class DeviceCommunicator : public ::testing::TestWithParam<int> {};
 
 TEST_P(DeviceCommunicator, HasTheBitsOfTheHost) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(GetParam(), [](Communicator& comm) {
     DeviceBuffers memory(0);
     compare_with_host(comm, memory, 5);
   }));
-  EXPECT_LE(cuda.resident_most(0), 32);
+  if (gpus.fake() != nullptr) EXPECT_LE(gpus.fake()->resident_most(0), 32);
 }
 
 TEST_P(DeviceCommunicator, RanksOnGpusOfTheirOwn) {
-  FakeDriver cuda({.devices = GetParam()});
-  add_walkers(cuda);
+  NEEDS_GPUS(GetParam());
+  TestGpus gpus({.devices = GetParam()});
   expect_no_errors(run_threads(GetParam(), [](Communicator& comm) {
     DeviceBuffers memory(comm.rank());
     compare_with_host(comm, memory, 6);
@@ -41,8 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCommunicator, ::testing::Values(2, 3, 4));
 
 // Messages go by kernels from the first one on then.
 TEST(DeviceCalls, TheCApiOpensDevices) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   EXPECT_EQ(tutti_comm_open_device(nullptr, 0), TUTTI_INVALID_ARGUMENT);
   tutti_comm_t comms[2] = {};
   ASSERT_EQ(tutti_comm_create_in_process(2, nullptr, comms), TUTTI_OK) << tutti_last_error();
@@ -62,12 +60,11 @@ TEST(DeviceCalls, TheCApiOpensDevices) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(cuda.calls("cuLaunchKernel"), 2);
+  if (gpus.fake() != nullptr) EXPECT_EQ(gpus.fake()->calls("cuLaunchKernel"), 2);
 }
 
 TEST(DeviceCalls, ManyAreInTheStreamAtATime) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(3, [](Communicator& comm) {
     DeviceBuffers memory(0);
     std::vector<float> ones(100, 1.0F);
@@ -85,12 +82,12 @@ TEST(DeviceCalls, ManyAreInTheStreamAtATime) {
 }
 
 TEST(DeviceCalls, KernelsAreLoadedOnce) {
-  FakeDriver cuda;
-  add_walkers(cuda);
-  expect_no_errors(run_threads(2, [&cuda](Communicator& comm) {
+  NEEDS_FAKE_DRIVER("it counts the driver's calls");
+  TestGpus gpus;
+  expect_no_errors(run_threads(2, [&gpus](Communicator& comm) {
     comm.open_device(0);
     comm.barrier();
-    MUST(cuda.calls("cuLibraryLoadData") == 1);
+    MUST(gpus.fake()->calls("cuLibraryLoadData") == 1);
     comm.barrier();
   }));
 }
@@ -98,8 +95,7 @@ TEST(DeviceCalls, KernelsAreLoadedOnce) {
 // The stream stands still, with the call in it: neither the abort nor the end of the communicator waits for it, and the
 // call finds all that it touches when its turn has come.
 TEST(DeviceCalls, TheEndOfAFailedCommunicatorWaitsForNoStream) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   Options options;
   options.timeout = std::chrono::hours(1);
   expect_no_errors(run_threads(
@@ -124,8 +120,7 @@ TEST(DeviceCalls, TheEndOfAFailedCommunicatorWaitsForNoStream) {
 }
 
 TEST(DeviceCalls, OnOtherStreamsStillInOrder) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(2, [](Communicator& comm) {
     DeviceBuffers memory(0);
     DeviceBuffers other(0);  // with a stream of its own
@@ -145,8 +140,7 @@ TEST(DeviceCalls, OnOtherStreamsStillInOrder) {
 }
 
 TEST(DeviceCalls, CapturedAndReplayed) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(3, [](Communicator& comm) {
     DeviceBuffers memory(0);
     std::byte* small = memory.allocate(4 * 64);
@@ -170,8 +164,7 @@ TEST(DeviceCalls, CapturedAndReplayed) {
 }
 
 TEST(DeviceCalls, AllToAllv) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   for (const std::size_t unit : {3u, 3000u}) {
     expect_no_errors(run_threads(3, [unit](Communicator& comm) {
       DeviceBuffers memory(0);
@@ -186,8 +179,7 @@ void open_memory(Communicator& comm, DeviceBuffers& memory) {
 }
 
 TEST(DeviceCalls, Messages) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(3, [](Communicator& comm) {
     DeviceBuffers memory(0);
     open_memory(comm, memory);
@@ -235,8 +227,7 @@ TEST(DeviceCalls, Messages) {
 }
 
 TEST(DeviceCalls, AMessageOfAnotherSizeIsNamed) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   const auto errors = run_threads(2, [](Communicator& comm) {
     DeviceBuffers memory(0);
     open_memory(comm, memory);
@@ -255,8 +246,7 @@ TEST(DeviceCalls, AMessageOfAnotherSizeIsNamed) {
 }
 
 TEST(DeviceCalls, WhatMessagesCannotHaveIsRefused) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(2, [](Communicator& comm) {
     DeviceBuffers memory(0);
     std::byte* data = memory.allocate(64);
@@ -288,8 +278,8 @@ TEST(DeviceCalls, WhatMessagesCannotHaveIsRefused) {
 }
 
 TEST(DeviceCalls, KindsAreNotMixed) {
-  FakeDriver cuda({.devices = 2});
-  add_walkers(cuda);
+  NEEDS_GPUS(2);
+  TestGpus gpus({.devices = 2});
   expect_no_errors(run_threads(2, [](Communicator& comm) {
     DeviceBuffers memory(0);
     DeviceBuffers elsewhere(1);
@@ -316,8 +306,7 @@ TEST(DeviceCalls, KindsAreNotMixed) {
 }
 
 TEST(DeviceCalls, RanksOnOneGpuNeedStreamsOfTheirOwn) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   const auto errors = run_threads(
       2,
       [](Communicator& comm) {
@@ -342,8 +331,7 @@ TEST(DeviceCalls, RanksOnOneGpuNeedStreamsOfTheirOwn) {
 
 // A handle that all threads use, and each for another stream. What a rank has used before does not count.
 TEST(DeviceCalls, EachThreadHasADefaultStreamOfItsOwn) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   DeviceBuffers shared(0);
   expect_no_errors(run_threads(2, [&shared](Communicator& comm) {
     DeviceBuffers memory(0);
@@ -371,8 +359,7 @@ TEST(DeviceCalls, EachThreadHasADefaultStreamOfItsOwn) {
 }
 
 TEST(DeviceCalls, TheDefaultStreamOfAThreadIsOneForAllItsRanks) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   std::vector<Communicator> ranks = Communicator::in_process(2);
   std::vector<std::thread> threads;
   for (Communicator& comm : ranks) threads.emplace_back([&comm] { comm.open_device(0); });
@@ -397,19 +384,19 @@ TEST(DeviceCalls, TheDefaultStreamOfAThreadIsOneForAllItsRanks) {
 
 // Windows, tables and programs of all ranks, and what the host takes for messages that go through it.
 TEST(DeviceCalls, MemoryLimitCountsAllThatARankTakes) {
+  NEEDS_FAKE_DRIVER("it tells what has been allocated");
   constexpr std::size_t kLimit = std::size_t{8} << 20;
   Options options;
   options.memory_limit = kLimit;
   for (const int ranks : {2, 3}) {
-    FakeDriver cuda;
-    add_walkers(cuda);
+    TestGpus gpus;
     expect_no_errors(run_threads(
         ranks,
-        [&cuda](Communicator& comm) {
+        [&gpus](Communicator& comm) {
           const std::size_t host = comm.memory().scratch;
           comm.open_device(0);
           comm.barrier();
-          const std::size_t taken = cuda.allocated(0);
+          const std::size_t taken = gpus.fake()->allocated(0);
           MUST(taken <= static_cast<std::size_t>(comm.size()) * kLimit);
           MUST(taken >= static_cast<std::size_t>(comm.size()) * kLimit / 4);
           const std::size_t told = comm.memory().scratch - host;
@@ -423,8 +410,7 @@ TEST(DeviceCalls, MemoryLimitCountsAllThatARankTakes) {
 }
 
 TEST(DeviceCalls, ALimitThatIsTooSmallIsTold) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   Options options;
   options.memory_limit = std::size_t{1} << 20;
   expect_no_errors(run_threads(
@@ -446,8 +432,7 @@ TEST(DeviceCalls, ALimitThatIsTooSmallIsTold) {
 }
 
 TEST(DeviceCalls, MessagesThroughTheHostStayWithinTheLimit) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   constexpr std::size_t kLimit = std::size_t{8} << 20;
   Options options;
   options.memory_limit = kLimit;

@@ -1,17 +1,19 @@
 // Device memory, a stream and graphs for tests, straight by the driver.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "device/driver.h"
-#include "tests/support/fake_driver.h"
+#include "tests/support/machine_driver.h"
 
 namespace tutti::testing {
 
@@ -19,18 +21,21 @@ inline void must_cuda(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) throw std::runtime_error(std::string(what) + ": " + std::to_string(result));
 }
 
-/// Memory of one GPU, freed at the end, and a stream of its own.
+/// Memory of one GPU, freed at the end, and a stream of its own. A machine's own driver may make whoever allocates wait
+/// for kernels that run, which wait for their peers: there what is given out is cut from what was allocated before.
 class DeviceBuffers {
  public:
   explicit DeviceBuffers(int device) : cuda_(*device::driver().value()), device_(device) {
     const auto context = device::enter(device_);
     must_cuda(cuda_.StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
+    if (on_the_machine()) begin_block(kBlock);
   }
   ~DeviceBuffers() {
     let_go();
     const auto context = device::enter(device_);
     cuda_.StreamSynchronize(stream_);
     for (const CUdeviceptr memory : memory_) cuda_.MemFree(memory);
+    if (gate_ != nullptr) cuda_.MemFreeHost(gate_);
     cuda_.StreamDestroy(stream_);
   }
   DeviceBuffers(const DeviceBuffers&) = delete;
@@ -40,11 +45,14 @@ class DeviceBuffers {
   const device::Driver& driver() const { return cuda_; }
 
   std::byte* allocate(std::size_t bytes) {
-    const auto context = device::enter(device_);
-    CUdeviceptr made = 0;
-    must_cuda(cuda_.MemAlloc(&made, bytes), "cuMemAlloc");
-    memory_.push_back(made);
-    return reinterpret_cast<std::byte*>(made);
+    if (!on_the_machine()) {
+      begin_block(bytes);
+    } else if (at_ + bytes > end_) {
+      begin_block(std::max(bytes, kBlock));
+    }
+    auto* made = reinterpret_cast<std::byte*>(at_);
+    at_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return made;
   }
   void write(std::byte* to, std::span<const std::byte> from) {
     const auto context = device::enter(device_);
@@ -75,25 +83,42 @@ class DeviceBuffers {
       }
     }
   }
-  /// What comes later in the stream waits for let_go(). Once. For the fake driver, whose device memory is the host's.
+  /// What comes later in the stream waits for let_go().
   void hold() {
-    gate_ = reinterpret_cast<std::uint64_t*>(allocate(sizeof(std::uint64_t)));
-    write(reinterpret_cast<std::byte*>(gate_), std::vector<std::byte>(sizeof(std::uint64_t)));
     const auto context = device::enter(device_);
-    must_cuda(cuda_.StreamWaitValue64(stream_, reinterpret_cast<CUdeviceptr>(gate_), 1, CU_STREAM_WAIT_VALUE_GEQ),
+    if (gate_ == nullptr) {  // in memory that the host writes, too
+      void* made = nullptr;
+      must_cuda(cuda_.MemHostAlloc(&made, sizeof(*gate_), 0), "cuMemHostAlloc");
+      gate_ = new (made) std::uint64_t{0};
+    }
+    must_cuda(cuda_.StreamWaitValue64(stream_, reinterpret_cast<CUdeviceptr>(gate_), ++held_,
+                                      CU_STREAM_WAIT_VALUE_GEQ),
               "cuStreamWaitValue64");
   }
   void let_go() {
-    if (gate_ != nullptr) std::atomic_ref<std::uint64_t>(*gate_).store(1);
+    if (gate_ != nullptr) std::atomic_ref<std::uint64_t>(*gate_).store(held_);
   }
   void synchronize() { must_cuda(cuda_.StreamSynchronize(stream_), "cuStreamSynchronize"); }
 
  private:
+  static constexpr std::size_t kBlock = std::size_t{64} << 20;
+  static constexpr std::size_t kAlignment = 256;  // as cuMemAlloc gives it
+
+  void begin_block(std::size_t bytes) {
+    const auto context = device::enter(device_);
+    must_cuda(cuda_.MemAlloc(&at_, bytes), "cuMemAlloc");
+    memory_.push_back(at_);
+    end_ = at_ + bytes;
+  }
+
   const device::Driver& cuda_;
   const int device_;
   CUstream stream_ = nullptr;
-  std::uint64_t* gate_ = nullptr;
+  std::uint64_t* gate_ = nullptr;  // pinned
+  std::uint64_t held_ = 0;         // times; what lets the stream go on
   std::vector<CUdeviceptr> memory_;
+  CUdeviceptr at_ = 0;  // of the last one: what has not been given out
+  CUdeviceptr end_ = 0;
 };
 
 /// What `body` puts into the stream of `memory`, as a graph.

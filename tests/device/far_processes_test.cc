@@ -1,6 +1,6 @@
 // Device memory in jobs of several hosts (TUTTI_HOST; over this machine's own interfaces), with ranks as processes,
-// each with a fake driver of its own: what goes through pinned memory has the bits of the host, in the order of the
-// stream.
+// each with a fake driver of its own or all on the machine's: what goes through pinned memory has the bits of the host,
+// in the order of the stream.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -11,6 +11,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
+#include "tests/support/test_gpus.h"
 
 namespace tutti::testing {
 namespace {
@@ -33,7 +34,7 @@ class FarDevice : public ::testing::TestWithParam<Hosts> {
     return run_processes(
         static_cast<int>(GetParam().size()),
         [&](Communicator& comm) {
-          FakeDriver cuda(machine);
+          TestGpus gpus(machine);
           std::string said;
           {
             DeviceBuffers memory(0);
@@ -295,6 +296,7 @@ TEST_P(FarDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
 }
 
 TEST_P(FarDevice, WhatCannotBeIsRefused) {
+  NEEDS_GPUS(2);
   expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
     std::byte* data = filled(memory, comm.rank(), 16);
     DeviceBuffers elsewhere(1);
@@ -330,6 +332,10 @@ TEST_P(FarDevice, WhatCannotBeIsRefused) {
                             [&](std::size_t i) { return sum_of(comm.size(), i) * static_cast<Value>(comm.size()); });
     return std::string();
   }));
+}
+
+TEST_P(FarDevice, AGpuWhoseStreamsWaitForNoValuesIsRefused) {
+  NEEDS_FAKE_DRIVER("its streams wait for no values");
   const auto outcomes = run(
       [](Communicator& comm, DeviceBuffers& memory) {
         try {

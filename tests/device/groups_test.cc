@@ -1,5 +1,5 @@
-// Groups of collectives on device memory, ranks as threads, on a fake driver: how many launches they take, and that it
-// makes no difference otherwise.
+// Groups of collectives on device memory, ranks as threads, on a fake driver or the machine's: how many launches they
+// take, which a fake driver counts, and that it makes no difference otherwise.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 #include "tests/device/device_buffers.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/test_gpus.h"
 
 namespace tutti::testing {
 namespace {
@@ -43,17 +43,17 @@ class Values {
   const std::size_t count_;
 };
 
-/// How many kernels each rank launches in `body`, of which all launch equally many.
-int launches(FakeDriver& cuda, Communicator& comm, const std::function<void()>& body) {
+/// That each rank launches so many kernels in `body`, where they are counted.
+void must_launch(TestGpus& gpus, Communicator& comm, int kernels, const std::function<void()>& body) {
+  const auto counted = [&] { return gpus.fake() != nullptr ? gpus.fake()->calls("cuLaunchKernel") : 0; };
   comm.barrier();
-  const int before = cuda.calls("cuLaunchKernel");
+  const int before = counted();
   comm.barrier();
   body();
   comm.barrier();
-  const int after = cuda.calls("cuLaunchKernel");
+  const int after = counted();
   comm.barrier();
-  MUST((after - before) % kRanks == 0);
-  return (after - before) / kRanks;
+  MUST(gpus.fake() == nullptr || after - before == kRanks * kernels);
 }
 
 void in_group(Communicator& comm, const std::function<void()>& body) {
@@ -68,8 +68,7 @@ void open_memory(Communicator& comm, Values& values) {
 }
 
 TEST(DeviceGroups, MixedCallsAreOneLaunch) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   for (const std::size_t count : {7u, 5000u}) {  // data beside flags, and in slots and buffers
     expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
       Values values(count * kRanks);
@@ -83,7 +82,7 @@ TEST(DeviceGroups, MixedCallsAreOneLaunch) {
       Value* exchanged = values.make();
       const CallOptions options{.stream = values.stream()};
       std::string reason;
-      const int made = launches(cuda, comm, [&] {
+      must_launch(gpus, comm, 1, [&] {
         in_group(comm, [&] {
           comm.all_reduce(mine, sum, count, DataType::u32, ReduceOp::sum, options);
           comm.all_gather(mine, gathered, count, DataType::u32, options);
@@ -94,7 +93,6 @@ TEST(DeviceGroups, MixedCallsAreOneLaunch) {
         });
         reason = comm.explain_last_call().reason;
       });
-      MUST(made == 1);
       const auto all = [&](std::size_t i) { return static_cast<Value>(3000000 + 3 * i); };
       values.must_be(sum, count, all);
       values.must_be(gathered, count * kRanks,
@@ -109,14 +107,13 @@ TEST(DeviceGroups, MixedCallsAreOneLaunch) {
 }
 
 TEST(DeviceGroups, MoreCallsThanFitIntoALaunch) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
     Values values(3000);
     open_memory(comm, values);
     Value* data = values.make(1, 1);
     constexpr int kCalls = 2 * executor::cuda::kMostCalls + 3;
-    const int made = launches(cuda, comm, [&] {
+    must_launch(gpus, comm, 3, [&] {
       in_group(comm, [&] {
         for (int i = 0; i < kCalls; ++i) {  // each needs what the one before it has brought, in other blocks
           const std::size_t count = i % 2 == 0 ? 3000 : 10;
@@ -124,7 +121,6 @@ TEST(DeviceGroups, MoreCallsThanFitIntoALaunch) {
         }
       });
     });
-    MUST(made == 3);
     const auto power = [](int n) {
       Value p = 1;
       while (n-- > 0) p *= kRanks;
@@ -137,8 +133,7 @@ TEST(DeviceGroups, MoreCallsThanFitIntoALaunch) {
 }
 
 TEST(DeviceGroups, AKernelForEachTypeThatIsReduced) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
     Values values(100 * kRanks);
     open_memory(comm, values);
@@ -146,7 +141,7 @@ TEST(DeviceGroups, AKernelForEachTypeThatIsReduced) {
     Value* floats = values.make();  // 0.0
     Value* gathered = values.make();
     const CallOptions options{.stream = values.stream()};
-    const int made = launches(cuda, comm, [&] {
+    must_launch(gpus, comm, 2, [&] {
       in_group(comm, [&] {
         comm.all_gather(integers, gathered, 100, DataType::u32, options);
         comm.all_reduce(floats, floats, 100, DataType::f32, ReduceOp::sum, options);
@@ -155,7 +150,6 @@ TEST(DeviceGroups, AKernelForEachTypeThatIsReduced) {
         comm.all_gather(integers, gathered, 50, DataType::u32, options);
       });
     });
-    MUST(made == 2);
     values.must_be(floats, 100, [](std::size_t) { return 0; });
     values.must_be(integers, 100, [](std::size_t i) { return static_cast<Value>(kRanks * (i + 1)); });
     values.must_be(gathered, 100, [](std::size_t i) { return static_cast<Value>(kRanks * (i % 50 + 1)); });
@@ -163,8 +157,7 @@ TEST(DeviceGroups, AKernelForEachTypeThatIsReduced) {
 }
 
 TEST(DeviceGroups, SeveralStreamsAndCallsThatStandAlone) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
     Values values(1000);
     Values others(1000);  // with a stream of their own
@@ -191,8 +184,7 @@ TEST(DeviceGroups, SeveralStreamsAndCallsThatStandAlone) {
 }
 
 TEST(DeviceGroups, CollectivesComeBeforeMessages) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
     Values values(1000);
     open_memory(comm, values);
@@ -211,15 +203,14 @@ TEST(DeviceGroups, CollectivesComeBeforeMessages) {
 }
 
 TEST(DeviceGroups, CapturedAndReplayed) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
     Values values(2000);
     open_memory(comm, values);
     Value* small = values.make(1, 0);
     Value* large = values.make(1, 0);
     std::unique_ptr<DeviceGraph> graph;
-    const int made = launches(cuda, comm, [&] {
+    must_launch(gpus, comm, 1, [&] {
       graph = std::make_unique<DeviceGraph>(values.memory(), [&] {
         in_group(comm, [&] {
           comm.all_reduce(small, small, 20, DataType::u32, ReduceOp::sum, {.stream = values.stream()});
@@ -227,7 +218,6 @@ TEST(DeviceGroups, CapturedAndReplayed) {
         });
       });
     });
-    MUST(made == 1);
     for (int i = 0; i < 4; ++i) graph->launch();
     values.memory().synchronize();
     values.must_be(small, 20, [](std::size_t) { return 81; });
@@ -237,8 +227,8 @@ TEST(DeviceGroups, CapturedAndReplayed) {
 }
 
 TEST(DeviceGroups, OneWrongCallLetsNoneRun) {
-  FakeDriver cuda({.devices = 2});
-  add_walkers(cuda);
+  NEEDS_GPUS(2);
+  TestGpus gpus({.devices = 2});
   expect_no_errors(run_threads(kRanks, [&](Communicator& comm) {
     Values values(100);
     DeviceBuffers elsewhere(1);
@@ -248,7 +238,7 @@ TEST(DeviceGroups, OneWrongCallLetsNoneRun) {
     float host[100] = {};
     const CallOptions options{.stream = values.stream()};
     const auto refused = [&](const char* words, const std::function<void()>& wrong) {
-      const int made = launches(cuda, comm, [&] {
+      must_launch(gpus, comm, 0, [&] {
         try {
           in_group(comm, [&] {
             comm.all_reduce(data, data, 100, DataType::u32, ReduceOp::sum, options);
@@ -262,7 +252,6 @@ TEST(DeviceGroups, OneWrongCallLetsNoneRun) {
         }
         MUST(false);
       });
-      MUST(made == 0);
     };
     refused("root is 7", [&] { comm.broadcast(data, data, 100, DataType::u32, 7, options); });
     refused("expected both in the same memory",
@@ -276,8 +265,7 @@ TEST(DeviceGroups, OneWrongCallLetsNoneRun) {
 }
 
 TEST(DeviceGroups, ACallThatDiffersInAGroupIsNamed) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  TestGpus gpus;
   const auto errors = run_threads(kRanks, [&](Communicator& comm) {
     Values values(5000);
     open_memory(comm, values);
@@ -300,15 +288,15 @@ TEST(DeviceGroups, ACallThatDiffersInAGroupIsNamed) {
 }
 
 TEST(DeviceGroups, ADriverThatRefusesALaunchFailsTheCommunicator) {
-  FakeDriver cuda;
-  add_walkers(cuda);
+  NEEDS_FAKE_DRIVER("it refuses a launch");
+  TestGpus gpus;
   const auto errors = run_threads(kRanks, [&](Communicator& comm) {
     Values values(100);
     open_memory(comm, values);
     Value* data = values.make(1, 0);
     values.memory().synchronize();
     comm.barrier();
-    if (comm.rank() == 1) cuda.fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_FAILED);
+    if (comm.rank() == 1) gpus.fake()->fail("cuLaunchKernel", CUDA_ERROR_LAUNCH_FAILED);
     comm.barrier();
     std::string told;
     try {

@@ -87,6 +87,16 @@ class Stages(unittest.TestCase):
             kinds |= {"threads"} if "-t" in each.words else {"processes"}
         self.assertEqual(kinds, {"threads", "processes"})
 
+    def test_device_tests_run_on_the_machines_driver(self):
+        with contextlib.redirect_stdout(io.StringIO()):
+            stage = stages.device_stage(stages.parse_arguments(["--out", str(self.out)]))
+        self.assertTrue(stage.commands)
+        for each in stage.commands:
+            self.assertEqual(each.environment, {"TUTTI_TEST_DRIVER": "machine"})
+            self.assertLess(each.limit, stages.LIMIT / 3)
+            name = pathlib.Path(each.words[0]).name.removeprefix("test_device_")
+            self.assertIn("TestGpus", (SOURCE / "tests" / "device" / f"{name}_test.cc").read_text())
+
     def test_benches_have_all_numbers_of_ranks(self):
         threads, processes = [], []
         with contextlib.redirect_stdout(io.StringIO()):

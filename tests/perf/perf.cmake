@@ -35,6 +35,13 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/perf_stand_ins)
     add_dependencies(test_perf_baselines ${target})
   endforeach()
+  set(stand_ins ${CMAKE_BINARY_DIR}/tests/perf_stand_ins)
+  # What ./dev gpu does on a machine with one GPU, as far as one that is none goes: its tests of device memory.
+  foreach(test communicator groups residency communicator_processes far_processes)
+    add_test(NAME device.machine.${test} COMMAND test_device_${test})
+    set_tests_properties(device.machine.${test} PROPERTIES TIMEOUT 900
+      ENVIRONMENT "TUTTI_TEST_DRIVER=machine;LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=1")
+  endforeach()
 endif()
 get_filename_component(nccl_library_folder "${TUTTI_NCCL_INCLUDE}/../lib" ABSOLUTE)
 target_compile_definitions(test_perf_baselines PRIVATE TUTTI_NCCL_LIBRARY_FOLDER="${nccl_library_folder}")
