@@ -217,6 +217,10 @@ def training_stage(options: argparse.Namespace) -> Stage:
             commands.append(Command([f"{room}/bin/train_gpt", "--device", "cuda", "--ranks", ranks, "--parallel", *way,
                                      "--deterministic", "--steps", "20", "--check"]))
     commands.append(Command([f"{room}/bin/train_vision", "--device", "cuda", "--ranks", "2", "--steps", "20"]))
+    # NCCL wants a GPU for each rank. Its plug-in belongs to the benchmarks.
+    commands.append(Command([f"{room}/bin/train_gpt", "--device", "cuda", "--ranks", str(len(gpu_property("name")) or 1),
+                             "--parallel", "ddp", "--backend", "nccl", "--steps", "20", "--check"],
+                            {"TUTTI_BASELINES": str(ROOT / BUILD / "lib")}))
     return Stage("training", "the trainers with --device cuda, each beside one process", preparations, commands,
                  [has_been_built, has_gpu, has_cuda_torch])
 

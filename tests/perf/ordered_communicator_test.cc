@@ -18,6 +18,7 @@ class Recorder final : public OrderedCommunicator {
   int size() const override { return 1; }
 
   std::counting_semaphore<> gate{0};  // calls of 7 elements wait here
+  bool streams = false;               // all calls go into a stream
   std::vector<std::size_t> counts;
   std::vector<std::thread::id> threads;
 
@@ -31,8 +32,11 @@ class Recorder final : public OrderedCommunicator {
   }
   Status execute_group(std::span<const Transfer> transfers) override {
     counts.push_back(100 + transfers.size());
+    threads.push_back(std::this_thread::get_id());
     return {};
   }
+  bool goes_into_a_stream(const Call& /*call*/) const override { return streams; }
+  bool goes_into_a_stream(std::span<const Transfer> /*transfers*/) const override { return streams; }
 };
 
 Call call_of(std::size_t count) {
@@ -56,6 +60,30 @@ TEST(OrderedCommunicator, StartedCallsRunInOrderAndBeforeABlockingOne) {
   EXPECT_TRUE(third.value()->wait_for(std::chrono::nanoseconds::max()));
   EXPECT_EQ(recorder.threads.front(), std::this_thread::get_id()) << "blocking calls run on the caller's thread";
   EXPECT_NE(recorder.threads[1], std::this_thread::get_id());
+}
+
+// Whoever starts a call that a stream carries out expects it there, behind what was started before.
+TEST(OrderedCommunicator, WhatGoesIntoAStreamIsThereWhenStartReturns) {
+  Recorder recorder;
+  auto first = recorder.start(call_of(7));
+  recorder.gate.release();
+  recorder.streams = true;
+  auto second = recorder.start(call_of(2));
+  EXPECT_EQ(recorder.counts, (std::vector<std::size_t>{7, 2}));
+  auto third = recorder.start_group(std::vector<Transfer>(3));
+  EXPECT_EQ(recorder.counts, (std::vector<std::size_t>{7, 2, 103}));
+  EXPECT_NE(recorder.threads[0], std::this_thread::get_id());
+  EXPECT_EQ(recorder.threads[1], std::this_thread::get_id());
+  EXPECT_EQ(recorder.threads[2], std::this_thread::get_id());
+  Call bad = call_of(4);
+  bad.algorithm = "bad";
+  auto fourth = recorder.start(bad);
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok() && fourth.ok());
+  for (auto* work : {&first, &second, &third, &fourth}) {
+    EXPECT_TRUE(work->value()->wait_for(std::chrono::nanoseconds(0)));
+  }
+  EXPECT_TRUE(second.value()->status().ok());
+  EXPECT_EQ(fourth.value()->status().message(), "backend recorder: bad is not supported");
 }
 
 TEST(OrderedCommunicator, DestructionWaitsForWhatWasStarted) {

@@ -36,6 +36,8 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
     add_dependencies(test_perf_baselines ${target})
   endforeach()
   set(stand_ins ${CMAKE_BINARY_DIR}/tests/perf_stand_ins)
+  add_dependencies(test_perf_nccl_streams perf_fake_libcuda perf_nccl_stand_in tutti_baseline_nccl)
+  set_tests_properties(perf.nccl_streams PROPERTIES TIMEOUT 120 ENVIRONMENT "LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=2")
   # What ./dev gpu does on a machine with one GPU, as far as one that is none goes: its tests of device memory.
   foreach(test communicator groups residency communicator_processes far_processes)
     add_test(NAME device.machine.${test} COMMAND test_device_${test})

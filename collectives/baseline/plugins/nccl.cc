@@ -1,6 +1,6 @@
-// NCCL behind CommunicatorInterface. Calls on device memory are the stream's, as with Tutti; host memory goes by way of
-// the GPU, and such a call is done when it returns. Tutti's own libnccl.so.2 serves too, on host memory where there is
-// no GPU.
+// NCCL behind CommunicatorInterface. Calls on device memory are the stream's, as with Tutti, and in it when they return,
+// started ones too; host memory goes by way of the GPU, and such a call is done when it returns. Tutti's own
+// libnccl.so.2 serves too, on host memory where there is no GPU.
 //
 // Ranks meet over a file in the temporary directory with rank 0's id in it, which is gone as soon as all are connected:
 // so they are on one host.
@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -91,6 +92,8 @@ class NcclCommunicator final : public OrderedCommunicator {
   NcclCommunicator(const NcclLibrary& nccl, ncclComm_t comm, int gpu)
       : OrderedCommunicator("nccl"), nccl_(nccl), comm_(comm), gpu_(gpu), staging_(gpu) {}
   bool scales() const override { return true; }
+  bool goes_into_a_stream(const Call& call) const override { return device::any_on_device(call.send, call.recv); }
+  bool goes_into_a_stream(std::span<const Transfer> transfers) const override;
   Status execute(const Call& call) override;
   Status execute_group(std::span<const Transfer> transfers) override;
 
@@ -246,6 +249,11 @@ Status NcclCommunicator::execute(const Call& call) {
     }
     return dispatch(there);
   });
+}
+
+bool NcclCommunicator::goes_into_a_stream(std::span<const Transfer> transfers) const {
+  return std::any_of(transfers.begin(), transfers.end(),
+                     [](const Transfer& t) { return device::kind_of(t.buffer).on_device(); });
 }
 
 Status NcclCommunicator::execute_group(std::span<const Transfer> transfers) {

@@ -82,6 +82,13 @@ std::shared_ptr<PendingWork> OrderedCommunicator::enqueue(std::function<Status()
   return item;
 }
 
+std::shared_ptr<PendingWork> OrderedCommunicator::at_once(std::function<Status()> body) {
+  drain();
+  auto item = std::make_shared<Item>(std::move(body));
+  item->run();
+  return item;
+}
+
 void OrderedCommunicator::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -134,6 +141,7 @@ Status OrderedCommunicator::run_group(std::span<const Transfer> transfers) {
 Result<std::shared_ptr<PendingWork>> OrderedCommunicator::start(const Call& call) {
   TUTTI_TRY(refuse(call));
   ++traffic_.calls;
+  if (goes_into_a_stream(call)) return at_once([&] { return execute(call); });
   return enqueue([this, wanted = Call(call), algorithm = std::string(call.algorithm)]() mutable {
     wanted.algorithm = algorithm;
     return execute(wanted);
@@ -142,6 +150,7 @@ Result<std::shared_ptr<PendingWork>> OrderedCommunicator::start(const Call& call
 
 Result<std::shared_ptr<PendingWork>> OrderedCommunicator::start_group(std::span<const Transfer> transfers) {
   ++traffic_.calls;
+  if (goes_into_a_stream(transfers)) return at_once([&] { return execute_group(transfers); });
   return enqueue(
       [this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] { return execute_group(list); });
 }

@@ -1,5 +1,5 @@
-// What the baselines share: start() runs calls in order on a thread of the communicator's own, and what no baseline has
-// is refused. A baseline implements execute() and execute_group().
+// What the baselines share: start() runs calls in order, those of host memory on a thread of the communicator's own and
+// those of a stream at once, and what no baseline has is refused. A baseline implements execute() and execute_group().
 #pragma once
 
 #include <atomic>
@@ -45,6 +45,11 @@ class OrderedCommunicator : public CommunicatorInterface {
   virtual Status execute(const Call& call) = 0;
   virtual Status execute_group(std::span<const Transfer> transfers) = 0;
 
+  /// Whether execute() puts the call into a stream. Whoever starts it then counts on finding it there when start()
+  /// returns, so it is executed at once, behind what was started before it.
+  virtual bool goes_into_a_stream(const Call& /*call*/) const { return false; }
+  virtual bool goes_into_a_stream(std::span<const Transfer> /*transfers*/) const { return false; }
+
   /// Waits for what was started and ends the thread. Every derived destructor calls it first.
   void stop();
 
@@ -62,6 +67,7 @@ class OrderedCommunicator : public CommunicatorInterface {
  private:
   class Item;
   std::shared_ptr<PendingWork> enqueue(std::function<Status()> body);
+  std::shared_ptr<PendingWork> at_once(std::function<Status()> body);
   void work();
   Status refuse(const Call& call) const;
 
