@@ -178,42 +178,6 @@ std::vector<int> host_of_rank(const Topology& topology) {
   return hosts;
 }
 
-Topology joined(const std::vector<Topology>& hosts) {
-  Topology all;
-
-  for (const Topology& one : hosts) {
-    const int first_host = static_cast<int>(all.hosts.size());
-    const int first_switch = static_cast<int>(all.switches.size());
-    const auto moved = [&](Place place) {
-      (place.kind == PlaceKind::network ? place.index : place.host) +=
-          place.kind == PlaceKind::network ? first_switch : first_host;
-      return place;
-    };
-    all.hosts.insert(all.hosts.end(), one.hosts.begin(), one.hosts.end());
-    all.switches.insert(all.switches.end(), one.switches.begin(), one.switches.end());
-    for (const Link& link : one.links) {
-      all.links.push_back({moved(link.a), moved(link.b), link.gb_per_s, link.latency_us});
-    }
-    for (const Place& place : one.ranks) all.ranks.push_back(moved(place));
-  }
-  if (hosts.size() < 2) return all;
-  const Place network{0, PlaceKind::network, static_cast<int>(all.switches.size())};
-  all.switches.push_back({"network"});
-  for (int h = 0; h < static_cast<int>(all.hosts.size()); ++h) {
-    const std::vector<Device>& devices = all.hosts[static_cast<std::size_t>(h)].devices;
-    bool has_nic = false;
-    for (int d = 0; d < static_cast<int>(devices.size()); ++d) {
-      const Device& device = devices[static_cast<std::size_t>(d)];
-      if (device.kind != DeviceKind::nic) continue;
-      has_nic = true;
-      const double gb_per_s = device.gb_per_s > 0 ? device.gb_per_s : kNetworkGbPerS;
-      all.links.push_back({{h, PlaceKind::device, d}, network, gb_per_s, kNetworkLatencyUs});
-    }
-    if (!has_nic) all.links.push_back({{h, PlaceKind::host, 0}, network, kNetworkGbPerS, kNetworkLatencyUs});
-  }
-  return all;
-}
-
 int cpus_of(const Host& host) {
   std::size_t cpus = 0;
   for (const Core& core : host.cores) cpus += core.cpus.size();

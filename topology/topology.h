@@ -117,10 +117,6 @@ std::vector<int> host_of_rank(const Topology& topology);
 inline constexpr double kNetworkGbPerS = 1.25;
 inline constexpr double kNetworkLatencyUs = 10;  // from a host to the switch
 
-/// The topologies of single hosts, one after the other, as one. Where there are several, all their NICs meet at one
-/// switch, each with the bandwidth of its port; a host without NICs is linked as a whole.
-Topology joined(const std::vector<Topology>& hosts);
-
 /// All hardware threads of a host.
 int cpus_of(const Host& host);
 /// Bytes of the smallest cache of that level; 0: none is known.

@@ -109,28 +109,5 @@ TEST(Graph, WhatCannotBeReachedIsNamed) {
   EXPECT_THAT(Graph::of(t).status().message(), HasSubstr("ranks[1]: no way leads there from rank 0"));
 }
 
-TEST(Graph, HostsThatAreJoinedMeetAtASwitch) {
-  const Topology one = machine("pcie", {.rails = 2}).take();
-  Topology alone = one;
-  alone.links.erase(std::remove_if(alone.links.begin(), alone.links.end(),
-                                   [](const Link& link) { return link.b.kind == PlaceKind::network; }),
-                    alone.links.end());
-  alone.switches.clear();
-  Topology plain = machine("ethernet", {}).take();
-  plain.links.clear();
-  plain.switches.clear();
-  plain.hosts[0].devices.clear();
-  std::erase_if(alone.links, [](const Link& link) { return link.a.kind == PlaceKind::network; });
-  const Topology all = joined({alone, alone, plain});
-  ASSERT_TRUE(check(all).ok()) << check(all).message();
-  EXPECT_EQ(all.hosts.size(), 3u);
-  EXPECT_EQ(host_of_rank(all), (std::vector<int>{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2}));
-  const Result<Graph> graph = Graph::of(all);
-  ASSERT_TRUE(graph.ok()) << graph.status().message();
-  EXPECT_EQ(graph.value().rails(), 2);
-  EXPECT_EQ(graph.value().route(0, 8).gb_per_s, 25);
-  EXPECT_EQ(graph.value().route(0, 16).gb_per_s, kNetworkGbPerS);
-}
-
 }  // namespace
 }  // namespace tutti::topology
