@@ -94,6 +94,7 @@ Status ProcessFabric::link() {
   }
   job.own_ip = bootstrap_->roster()[static_cast<std::size_t>(bootstrap_->rank())].address;
   job.lanes = kLanes;
+  job.blocks = &arena_;
   Result<std::unique_ptr<Wire>> opened = open_wire(job);
   TUTTI_ASSIGN(const std::vector<std::string> addresses,
                all_well(*bootstrap_, opened.status(),

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,8 @@
 #include "base/status.h"
 
 namespace tutti::transport {
+
+class Blocks;  // blocks.h
 
 /// Who takes part in a job, as a wire must know it.
 struct WireJob {
@@ -42,6 +45,7 @@ struct WireJob {
   int lanes = 1;                   // that put() and signal() name
   std::string own_ip;              // the address of this host that its peers reach (IPv4 or IPv6), which chooses the
                                    // interface where TUTTI_INTERFACE does not; empty: any
+  Blocks* blocks = nullptr;        // of these a wire may keep registrations; null: of none. Outlives the wire
 
   int members() const { return static_cast<int>(hosts.size()); }
   bool linked(int member) const {
@@ -67,7 +71,6 @@ enum class Push : std::uint8_t { now, later };
 struct WireInfo {
   std::string name;     // "tcp", "verbs", "ucx"
   std::string devices;  // what it goes by, for people: "eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
-  int rails = 1;        // lane k goes by rail k % rails
   std::size_t copied = 0;   // puts of so many bytes are settled at once
   double alpha_us = 0;      // latency of a signal
   double gb_per_s = 0;      // of all rails together
@@ -106,7 +109,7 @@ class Wire {
   virtual void detach(Region region) = 0;
 
   /// Writes `bytes` to `at` in the region. `from`: any memory of this process, or a device's that is exposed; what lies
-  /// in exposed memory need not be copied. Errors: the link is broken.
+  /// in exposed memory need not be copied. Errors: the link is broken; a ticket is of what was taken all the same.
   virtual Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                      Ticket& ticket) = 0;
   /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees
@@ -114,11 +117,14 @@ class Wire {
   virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                         Push push) = 0;
   virtual bool settled(Ticket ticket) = 0;
+  /// After a failure: the source is its owner's when this returns, who may free it. What has not left is copied, and so
+  /// arrives all the same; where it is not this wire's to copy any more, the link breaks. Takes a second at most.
+  virtual void let_go(Ticket ticket) = 0;
   /// Sends what was held back, to everybody. Does not wait.
   virtual Status post() = 0;
-  /// Whether all that was sent is the kernel's or the device's by now, so that this process may go away computing: the
-  /// peers get it without its help.
-  virtual bool idle() { return true; }
+  /// Whether all that was sent to these is the kernel's or the device's by now, so that this process may go away
+  /// computing: they get it without its help.
+  virtual bool idle(std::span<const int> /*members*/) { return true; }
   /// Moves what can be moved, both ways. True: something has.
   virtual bool progress() = 0;
   /// Sleeps until something may have come or has settled, or `most` has passed. May return early.
@@ -126,6 +132,8 @@ class Wire {
 
   /// Ok, or why `member` cannot be reached any more. Cheap.
   virtual Status broken(int member) = 0;
+  /// For the error of a deadline: what keeps `member` from being reached as yet, as far as this wire knows; else empty.
+  virtual std::string obstacle(int /*member*/) { return ""; }
 };
 
 }  // namespace tutti::transport

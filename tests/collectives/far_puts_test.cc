@@ -23,26 +23,31 @@ class FullWire final : public Wire {
   void conceal(std::byte*) override {}
   Result<Region> attach(int, std::string_view, std::size_t) override { return Region{1}; }
   void detach(Region) override {}
-  Status put(int, int, Region, std::size_t, const void*, std::size_t, Ticket& ticket) override {
-    ticket = 0;
-    return {};
+  Status put(int member, int, Region, std::size_t, const void*, std::size_t, Ticket& ticket) override {
+    ticket = next_ticket;
+    return broken(member);
   }
   Status signal(int, int, Region, std::size_t, std::uint64_t, std::uint64_t, Push) override { return {}; }
-  bool settled(Ticket) override { return true; }
+  bool settled(Ticket ticket) override { return ticket == 0; }
+  void let_go(Ticket ticket) override { let_go_of.push_back(ticket); }
   Status post() override { return {}; }
-  bool idle() override { return false; }
+  bool idle(std::span<const int>) override { return false; }
   bool progress() override {
     if (beat) beat();
     return false;
   }
   void doze(std::chrono::nanoseconds) override { progress(); }
   Status broken(int member) override { return member == 1 ? of_one : Status(); }
+  std::string obstacle(int member) override { return member == 1 ? on_the_way : ""; }
 
   std::function<void()> beat;
-  Status of_one;  // of the link to member 1
+  Status of_one;           // of the link to member 1
+  std::string on_the_way;  // to it
+  Ticket next_ticket = 0;
+  std::vector<Ticket> let_go_of;
 
  private:
-  const WireInfo info_{"full", "eth7", 1, 4096, 1, 1};
+  const WireInfo info_{"full", "eth7", 4096, 1, 1};
 };
 
 /// Rank 0 of three on three hosts, whose two peers are this test.
@@ -98,6 +103,29 @@ TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
   wire_->beat = [this] { beat(1); };
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send");
+}
+
+TEST_F(FarPutsTest, ADeadlineSaysWhatIsOnTheWay) {
+  wire_->on_the_way = "no connection to 10.0.0.9:41234";
+  const Status status = FarPuts(*transport_, *waiter_).finish();
+  EXPECT_EQ(status.message(),
+            "rank 1, rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send; rank 1: no connection to "
+            "10.0.0.9:41234");
+}
+
+/// Their buffers may be freed when the call returns.
+TEST_F(FarPutsTest, WhatIsStillReadAfterAFailureIsTakenFromTheWire) {
+  meeting_ = false;
+  FarPuts puts(*transport_, *waiter_);
+  const std::byte source[8] = {};
+  wire_->next_ticket = 4;
+  ASSERT_TRUE(puts.put(2, 0, Region{1}, 0, source, sizeof source).ok());
+  // A part of it was taken before the link broke.
+  wire_->next_ticket = 5;
+  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  EXPECT_FALSE(puts.put(1, 0, Region{1}, 0, source, sizeof source).ok());
+  puts.drop();
+  EXPECT_EQ(wire_->let_go_of, (std::vector<Ticket>{4, 5}));
 }
 
 /// A signal may come before the record of its call, by another rail; who dies in between is not out of step.

@@ -27,7 +27,7 @@ ROOMS = {
     "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
     "transport/tcp": CONTRACTS | {"transport/bootstrap"},
-    "transport/ucx": CONTRACTS,
+    "transport/ucx": CONTRACTS | {"transport/bootstrap"},
     "transport/verbs": CONTRACTS,
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},

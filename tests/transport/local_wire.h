@@ -62,6 +62,7 @@ class LocalWire : public transport::Wire {
     return write_to(member, &count, sizeof count, regions_[to] + at);
   }
   bool settled(transport::Ticket) override { return true; }
+  void let_go(transport::Ticket) override {}
   Status post() override { return {}; }
   bool progress() override { return false; }
   void doze(std::chrono::nanoseconds most) override {

@@ -1,143 +1,11 @@
 // What may come in by a connection that should not: strangers are shut out, a member that sends nonsense gets a
 // sentence and a broken link, and nothing is written outside of what is exposed. And who may connect when.
-#include <fmt/format.h>
-#include <sys/socket.h>
+#include <array>
 
-#include "tests/transport/wire_suite.h"
-#include "transport/bootstrap/secret.h"
-#include "transport/bootstrap/socket.h"
-#include "transport/tcp/frame.h"
-#include "transport/tcp/tcp.h"
+#include "tests/transport/tcp_scene.h"
 
 namespace tutti::testing {
 namespace {
-
-using bootstrap::Fd;
-using tcp::Answer;
-using tcp::Frame;
-using tcp::Hello;
-using tcp::Kind;
-using transport::TcpWire;
-
-WireJob job_of(int own) {
-  WireJob job;
-  job.own = own;
-  job.hosts = {0, 1};
-  job.names = {"member 0", "member 1"};
-  job.own_ip = "127.0.0.1";
-  return job;
-}
-
-/// A wire, and the other member of its job made of bare sockets.
-class Scene {
- public:
-  static constexpr std::size_t kBytes = 4096;
-
-  explicit Scene(int own) : own_(own), wire_(TcpWire::open(job_of(own)).take()) {
-    std::memset(memory, 0x55, sizeof memory);
-    listener_ = bootstrap::Listener::open({"127.0.0.1", 0}).take();
-    nonce_.fill(7);
-    const std::string address = fmt::format("tutti tcp 1\n127.0.0.1 {} {}", listener_->endpoint().port, hex(nonce_));
-    std::vector<std::string> addresses(2, wire_->address());
-    addresses[static_cast<std::size_t>(1 - own)] = address;
-    EXPECT_TRUE(wire_->meet(addresses).ok());
-    EXPECT_EQ(wire_->expose(memory + kBytes, kBytes).take(), "0 4096");
-    region_ = wire_->attach(1 - own, "0 4096", kBytes).take();
-  }
-
-  Wire& wire() { return *wire_; }
-  std::byte* exposed() { return memory + kBytes; }
-  /// The other member's own connection, welcome.
-  Fd join() {
-    Fd fd = connect();
-    const Hello first = hello();
-    send(fd, &first, sizeof first);
-    EXPECT_EQ(answer(fd), static_cast<char>(Answer::welcome));
-    return fd;
-  }
-  Status signal(std::uint64_t count) { return wire_->signal(1 - own_, 0, region_, 0, count, 0, Push::now); }
-
-  Hello hello() const {
-    const std::string& address = wire_->address();
-    Hello hello;
-    hello.from = static_cast<std::uint32_t>(1 - own_);
-    hello.to = static_cast<std::uint32_t>(own_);
-    hello.of_sender = nonce_;
-    const std::string text = address.substr(address.rfind(' ') + 1);
-    for (std::size_t i = 0; i < hello.of_receiver.size(); ++i) {
-      hello.of_receiver[i] = static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-    }
-    return hello;
-  }
-  Fd connect() {
-    const std::string& address = wire_->address();
-    const std::size_t space = address.find(' ', address.find('\n'));
-    return bootstrap::connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000)
-        .take();
-  }
-  /// The wire's own connection, and what it says first.
-  Fd accept(Hello& hello) {
-    Fd fd;
-    until("the wire's connection", [&] {
-      int error = 0;
-      fd = listener_->accept(error);
-      return static_cast<bool>(fd);
-    });
-    read(fd, &hello, sizeof hello);
-    return fd;
-  }
-  void send(const Fd& fd, const void* from, std::size_t bytes) {
-    EXPECT_EQ(::send(fd.get(), from, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
-  }
-  /// False: the connection has ended before.
-  bool read(const Fd& fd, void* to, std::size_t bytes) {
-    bool ended = false;
-    until("what is sent", [&] {
-      const ssize_t came = ::recv(fd.get(), to, bytes, MSG_DONTWAIT);
-      if (came > 0) {
-        to = static_cast<char*>(to) + came;
-        bytes -= static_cast<std::size_t>(came);
-      }
-      ended = came == 0 || (came < 0 && errno == ECONNRESET);
-      return ended || bytes == 0;
-    });
-    return !ended;
-  }
-  char answer(const Fd& fd) {
-    char byte = 0;
-    return read(fd, &byte, 1) ? byte : '-';
-  }
-  void until(const std::string& what, const std::function<bool()>& come) {
-    const auto end = std::chrono::steady_clock::now() + kPatience / 2;
-    while (!come()) {
-      (void)wire_->progress();
-      if (std::chrono::steady_clock::now() > end) FAIL() << "waits in vain for " << what;
-    }
-  }
-  std::uint64_t count_at(std::size_t at) const {
-    std::uint64_t count = 0;
-    std::memcpy(&count, memory + kBytes + at, sizeof count);
-    return count;
-  }
-  bool untouched_around() const {
-    const auto is_free = [](std::byte b) { return b == std::byte{0x55}; };
-    return std::all_of(memory, memory + kBytes, is_free) && std::all_of(memory + 2 * kBytes, std::end(memory), is_free);
-  }
-
- private:
-  static std::string hex(const bootstrap::Nonce& nonce) {
-    std::string text;
-    for (const unsigned char byte : nonce) text += fmt::format("{:02x}", byte);
-    return text;
-  }
-
-  const int own_;
-  std::unique_ptr<Wire> wire_;
-  std::unique_ptr<bootstrap::Listener> listener_;
-  bootstrap::Nonce nonce_{};
-  Region region_ = 0;
-  alignas(64) std::byte memory[3 * kBytes];
-};
 
 const Frame kGood{Kind::signal, 0, 16, 41, 42};
 
@@ -244,8 +112,9 @@ TEST(TcpSpoilt, OfTwoConnectionsOneStays) {
   for (const int own : {0, 1}) {
     SCOPED_TRACE("the wire is member " + std::to_string(own));
     Scene scene(own);
+    const std::array peer{1 - own};
     ASSERT_TRUE(scene.signal(5).ok());
-    EXPECT_FALSE(scene.wire().idle());
+    EXPECT_FALSE(scene.wire().idle(peer));
     Hello of_wire;
     const Fd its = scene.accept(of_wire);
     EXPECT_EQ(of_wire.from, static_cast<std::uint32_t>(own));
@@ -262,7 +131,7 @@ TEST(TcpSpoilt, OfTwoConnectionsOneStays) {
     Frame frame;
     ASSERT_TRUE(scene.read(own == 0 ? its : mine, &frame, sizeof frame));
     EXPECT_EQ(frame.bytes_or_count, 5u);
-    EXPECT_TRUE(scene.wire().idle());
+    EXPECT_TRUE(scene.wire().idle(peer));
     EXPECT_TRUE(scene.wire().broken(1 - own).ok());
   }
 }
@@ -294,7 +163,7 @@ TEST(TcpSpoilt, WhoEndsBeforeItAnswersBreaksTheLink) {
   { const Fd its = scene.accept(of_wire); }
   scene.until("the link to break", [&] { return !scene.wire().broken(1).ok(); });
   EXPECT_FALSE(scene.signal(8).ok());
-  EXPECT_TRUE(scene.wire().idle());
+  EXPECT_TRUE(scene.wire().idle(std::array{1}));
 }
 
 TEST(TcpSpoilt, AddressesAndKeysThatMakeNoSenseAreRefused) {

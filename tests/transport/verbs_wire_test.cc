@@ -2,12 +2,14 @@
 // devices (TUTTI_TEST_CABLE="rxe2,rxe3"), where packets travel and may be lost, by two rails: members on even hosts
 // have them in this order and the others in the other one, so each rail begins at another end. ./dev rdma-vm runs it.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "tests/support/verbs_card.h"
 #include "tests/transport/wire_suite.h"
+#include "transport/shm/arena.h"
 #include "transport/verbs/verbs.h"
 
 namespace tutti::testing {
@@ -111,6 +113,61 @@ TEST_F(VerbsDevice, ADeviceThatCannotSaysSo) {
     const Result<std::string> key = party.wire().expose_device(gpu.base, kGpuBytes, {gpu.file, 0});
     EXPECT_EQ(key.status().code(), Code::unsupported);
     EXPECT_THAT(key.status().message(), ::testing::HasSubstr("does not register a device's memory"));
+  });
+}
+
+const WireMaker kWithArena{"WithArena",
+                           [](const WireJob& job) {
+                             WireJob with = job;
+                             with.blocks = transport::Arena::process().take();
+                             return VerbsWire::open(with);
+                           },
+                           no_device};
+
+/// Puts `bytes` at `from` to member 1, which answers when they have come. True: they were not copied.
+bool put_and_await(Party& party, const std::byte* from, std::size_t bytes, std::uint64_t round) {
+  const Ticket ticket = party.put(1, 0, Party::kData, from, bytes);
+  party.signal(1, 0, round);
+  party.until_settled(ticket);
+  party.until_signal(1, 0, round);
+  return ticket != 0;
+}
+
+/// The address of a block that has ended is that of the next one: with its old registration the card would send pages
+/// that are not there any more.
+TEST_F(VerbsDevice, ABlockIsSentFromWhereItLiesUntilItEnds) {
+  run_job(kWithArena, Members::processes, {0, 1}, [](Party& party) {
+    using transport::Arena;
+    constexpr std::size_t kBlock = std::size_t{3} << 20;
+    constexpr std::uint64_t kRounds = 4;
+    if (party.own() == 1) {
+      for (std::uint64_t round = 1; round <= kRounds + 2; ++round) {
+        if (!party.until_signal(0, 0, round)) return;
+        EXPECT_EQ(first_wrong(party.memory() + Party::kData, kBlock, round), kBlock) << "round " << round;
+        party.signal(0, 0, round);
+      }
+      return;
+    }
+    Arena& arena = *Arena::process().take();
+    std::byte* before = nullptr;
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      std::byte* block = arena.allocate(kBlock + 4096).take();
+      EXPECT_TRUE(before == nullptr || block == before) << "the test shows nothing";
+      before = block;
+      fill(block + 100, kBlock, round);
+      EXPECT_TRUE(put_and_await(party, block + 100, kBlock, round));
+      Arena::deallocate(block);
+    }
+    std::vector<std::byte> foreign(kBlock);
+    fill(foreign.data(), kBlock, kRounds + 1);
+    EXPECT_FALSE(put_and_await(party, foreign.data(), kBlock, kRounds + 1));
+    // Windows need what may be locked more than this does.
+    const rlimit little{2 * kBlock, 2 * kBlock};
+    EXPECT_EQ(::setrlimit(RLIMIT_MEMLOCK, &little), 0);
+    std::byte* block = arena.allocate(kBlock + 4096).take();
+    fill(block, kBlock, kRounds + 2);
+    EXPECT_FALSE(put_and_await(party, block, kBlock, kRounds + 2));
+    Arena::deallocate(block);
   });
 }
 

@@ -220,7 +220,7 @@ class Party {
   }
   void post() { must(wire_->post()); }
   bool until_idle() {
-    return until("the wire to be idle", [&] { return wire_->idle(); });
+    return until("the wire to be idle", [&] { return wire_->idle(linked()); });
   }
   bool until_settled(Ticket ticket) {
     return until("a put to be settled", [&] { return wire_->settled(ticket); });

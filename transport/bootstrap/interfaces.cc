@@ -195,6 +195,17 @@ Result<Addresses> list_addresses() {
   return all;
 }
 
+std::string interface_of(const std::string& address) {
+  const std::optional<Bytes> wanted = parse_address(address.substr(0, address.find('%')));
+  const Result<Addresses> all = list_addresses();
+  if (!wanted || !all.ok()) return "";
+  for (const InterfaceAddress& one : all.value()) {
+    const std::optional<Bytes> has = parse_address(one.address);
+    if (has && same_prefix(*has, *wanted, wanted->bits)) return one.interface.substr(0, one.interface.find(':'));
+  }
+  return "";
+}
+
 Routes routes_to(const std::string& peers) {
   // Addresses for documentation, which no host has a route of its own to.
   Routes routes{source_towards(peers), source_towards(std::string("198.51.100.1"))};

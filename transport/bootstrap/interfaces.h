@@ -1,5 +1,5 @@
 // Which of a host's addresses its peers on other hosts are told. Pure functions of a list of addresses;
-// list_addresses() and routes_to() alone ask the system.
+// list_addresses(), interface_of() and routes_to() alone ask the system.
 //
 // TUTTI_INTERFACE decides where it is set: a comma-separated list, whose first item that this host has is taken, so
 // that one value serves hosts that differ; a '^' before the list leaves out what it names. An item is an interface's
@@ -44,6 +44,9 @@ struct OwnAddress {
 
 /// In the order of the kernel. Errors: system.
 Result<std::vector<InterfaceAddress>> list_addresses();
+/// The interface that has the address, which is numeric and may have a scope; empty: none. Of an address with a label
+/// ("eth0:1") it is the interface that the label is of.
+std::string interface_of(const std::string& address);
 
 /// `peers`: a host name or address; empty, or the name of a Unix socket: not known. Sends nothing, but may wait for the
 /// resolution of a name.

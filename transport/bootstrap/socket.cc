@@ -108,9 +108,6 @@ int family_of(int fd) {
   return ::getsockname(fd, address.get(), &address.size) == 0 ? address.storage.ss_family : AF_UNSPEC;
 }
 
-/// An address in this many milliseconds or not at all: the next one, or another attempt, may do better.
-constexpr std::chrono::milliseconds kMostForOneAddress{3000};
-
 /// On all interfaces, for IPv4 and IPv6 where the kernel has both.
 std::vector<Address> everywhere(std::uint16_t port) {
   std::vector<Address> addresses(2);
@@ -229,13 +226,14 @@ struct Connecting::State {
   std::vector<Address> addresses;
   std::size_t turn = 0;  // of addresses
   Clock::time_point end;  // of all
+  std::chrono::milliseconds for_one_address{};
   Clock::time_point turn_end;
   ParentOnlyFd fd;
   std::string why;
   bool refused = true;
 
   int begin_turn() {
-    turn_end = std::min(end, Clock::now() + kMostForOneAddress);
+    turn_end = std::min(end, Clock::now() + for_one_address);
     fd = ParentOnlyFd(Fd(::socket(addresses[turn].storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
     return fd && ::connect(fd.get(), addresses[turn].get(), addresses[turn].size) == 0 ? 0 : errno;
   }
@@ -245,11 +243,12 @@ Connecting::Connecting(std::unique_ptr<State> state) : state_(std::move(state)) 
 Connecting::Connecting(Connecting&&) noexcept = default;
 Connecting::~Connecting() = default;
 
-Result<Connecting> Connecting::begin(const Endpoint& to, int timeout_ms) {
+Result<Connecting> Connecting::begin(const Endpoint& to, int timeout_ms, int for_one_address_ms) {
   auto state = std::make_unique<State>();
   TUTTI_ASSIGN(state->addresses, resolve(to));
   state->to = to;
   state->end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  state->for_one_address = std::chrono::milliseconds(for_one_address_ms);
   return Connecting(std::move(state));
 }
 

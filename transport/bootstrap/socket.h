@@ -43,14 +43,18 @@ class Listener {
   Endpoint endpoint_;
 };
 
-/// One attempt at each address, of a few seconds at most, that nobody waits for. Not thread-safe.
+/// One attempt at each address that nobody waits for. Not thread-safe.
 ///
 ///   TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
 ///   TUTTI_ASSIGN(Fd fd, connecting.finish());   // again and again: when connecting.fd() is writable, and now and then
 class Connecting {
  public:
-  /// Name resolution may block beyond `timeout_ms`. Errors: system, invalid_argument (there is no such address).
-  static Result<Connecting> begin(const Endpoint& to, int timeout_ms);
+  /// An address in so many milliseconds or not at all: the next one, or another attempt, may do better.
+  static constexpr int kForOneAddressMs = 3000;
+
+  /// Name resolution may block beyond `timeout_ms`, which is for all addresses together. Errors: system,
+  /// invalid_argument (there is no such address).
+  static Result<Connecting> begin(const Endpoint& to, int timeout_ms, int for_one_address_ms = kForOneAddressMs);
   Connecting(Connecting&&) noexcept;
   ~Connecting();
 

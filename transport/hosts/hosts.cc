@@ -46,6 +46,9 @@ HostsTransport::HostsTransport(Setup setup)
       keep_(std::move(setup.keep)),
       windows_(members_.size()),
       peers_(members_.size()) {
+  for (int r = 0; r < sizes_.ranks; ++r) {
+    if (far(r)) far_members_.push_back(member(r));
+  }
   capabilities_.name = "hosts";
   capabilities_.load_store = false;
   capabilities_.alpha_us = wire_->info().alpha_us;
@@ -109,7 +112,8 @@ HostsTransport::Gone HostsTransport::gone() const {
     all.push_back({member(r), reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r)), peer.draft});
   }
   // A wire that has ended with its job's last communicator moves nothing any more.
-  return [all = std::move(all), weak = std::weak_ptr<Wire>(wire_), alive = alive_, own = own_, lanes = sizes_.lanes] {
+  return [all = std::move(all), weak = std::weak_ptr<Wire>(wire_), alive = alive_, own = own_, lanes = sizes_.lanes,
+          members = far_members_] {
     const std::shared_ptr<Wire> wire = weak.lock();
     if (wire == nullptr) return true;
     (void)wire->progress();
@@ -120,7 +124,7 @@ HostsTransport::Gone HostsTransport::gone() const {
       }
       if (!departed && wire->broken(far.member).ok() && alive(far.member)) return false;
     }
-    if (!wire->idle()) return false;
+    if (!wire->idle(members)) return false;
     wire->conceal(own);
     return true;
   };
@@ -146,7 +150,7 @@ void HostsTransport::tell(Code code, const std::string& sentence) {
     (void)put(r, 0, text + kTextWithCode, text + kTextWithCode, sizeof there.failure_text - kTextWithCode, ticket);
     (void)signal(r, 0, &there, static_cast<std::uint64_t>(code), begin, Push::now);
   }
-  for (const std::int64_t since = now_ns(); !wire_->idle() && now_ns() - since < kTellNs;) {
+  for (const std::int64_t since = now_ns(); !idle() && now_ns() - since < kTellNs;) {
     if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
   }
 }

@@ -87,7 +87,7 @@ class HostsTransport final : public Transport, public FarLinks {
   void tell(Code code, const std::string& sentence) override;
   bool settled(Ticket ticket) override { return wire_->settled(ticket); }
   Status post() override { return wire_->post(); }
-  bool idle() override { return wire_->idle(); }
+  bool idle() override { return wire_->idle(far_members_); }
   bool progress() override { return wire_->progress(); }
   void doze(std::chrono::nanoseconds most) override { wire_->doze(most); }
 
@@ -112,6 +112,7 @@ class HostsTransport final : public Transport, public FarLinks {
   const std::unique_ptr<Transport> near_;
   const std::shared_ptr<Wire> wire_;
   const std::vector<int> members_;
+  std::vector<int> far_members_;  // of the far ranks; constant after creation
   std::byte* const own_;
   const std::function<bool(int member)> alive_;
   const std::function<bool()> meeting_;

@@ -102,14 +102,22 @@ Result<std::byte*> Arena::allocate(std::size_t bytes) {
 }
 
 void Arena::release(std::byte* pointer) {
+  std::size_t begin = static_cast<std::size_t>(pointer - base());
+  std::size_t end = begin;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto used = used_.find(begin);
+    TUTTI_CHECK(used != used_.end());
+    end += used->second;
+    allocated_ -= used->second;
+    used_.erase(used);
+  }
+  // Neither used nor free: nobody finds the block, and nobody gets its memory.
+  {
+    const std::lock_guard lock(watch_mutex_);
+    for (const auto& [watcher, ended] : watchers_) ended(pointer);
+  }
   const std::lock_guard lock(mutex_);
-  const auto offset = static_cast<std::size_t>(pointer - base());
-  const auto used = used_.find(offset);
-  TUTTI_CHECK(used != used_.end());
-  std::size_t begin = offset;
-  std::size_t end = offset + used->second;
-  allocated_ -= used->second;
-  used_.erase(used);
   // Pages that held only this block go back, and read as zero when they are used again. A page shared with small
   // neighbours stays, so a later page-aligned block must not find it dirty: clear it by hand.
   std::size_t hole_begin = round_up(begin, kPage);
@@ -143,6 +151,27 @@ std::optional<std::size_t> Arena::offset_of(const void* address, std::size_t siz
   const auto* p = static_cast<const std::byte*>(address);
   if (p < base() || p + size > base() + bytes()) return std::nullopt;
   return static_cast<std::size_t>(p - base());
+}
+
+Arena::Block Arena::block_of(const void* address, std::size_t size) const {
+  const std::optional<std::size_t> offset = offset_of(address, size);
+  if (!offset) return {};
+  const std::lock_guard lock(mutex_);
+  auto used = used_.upper_bound(*offset);
+  if (used == used_.begin()) return {};
+  --used;
+  if (*offset + size > used->first + used->second) return {};
+  return {base() + used->first, used->second};
+}
+
+void Arena::watch(const void* watcher, std::function<void(std::byte* base)> ended) {
+  const std::lock_guard lock(watch_mutex_);
+  watchers_[watcher] = std::move(ended);
+}
+
+void Arena::unwatch(const void* watcher) {
+  const std::lock_guard lock(watch_mutex_);
+  watchers_.erase(watcher);
 }
 
 std::size_t Arena::allocated() const {

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/status.h"
+#include "transport/blocks.h"
 
 namespace tutti::transport {
 
@@ -36,7 +37,7 @@ class ArenaMapping {
   std::size_t bytes_;
 };
 
-class Arena {
+class Arena final : public Blocks {
  public:
   /// This process's arena; made at the first use (option TUTTI_ARENA: its size).
   static Result<Arena*> process();
@@ -54,6 +55,10 @@ class Arena {
   std::optional<std::size_t> offset_of(const void* address, std::size_t bytes) const;
   std::size_t allocated() const;
 
+  Block block_of(const void* address, std::size_t bytes) const override;
+  void watch(const void* watcher, std::function<void(std::byte* base)> ended) override;
+  void unwatch(const void* watcher) override;
+
  private:
   static Result<Arena*> create();
   void release(std::byte* pointer);
@@ -66,6 +71,8 @@ class Arena {
   std::map<std::size_t, std::size_t> free_;  // offset -> bytes; guarded by mutex_
   std::map<std::size_t, std::size_t> used_;  // likewise
   std::size_t allocated_ = 0;                // likewise
+  std::mutex watch_mutex_;                   // never taken with mutex_ held
+  std::map<const void*, std::function<void(std::byte*)>> watchers_;  // guarded by watch_mutex_
 };
 
 }  // namespace tutti::transport

@@ -21,6 +21,17 @@ struct Hello {
   Nonce of_receiver{};
 };
 
+/// The member that says it to `own`; -1: a stranger does. `nonce_of(member)`: null where that is not linked.
+template <class NonceOf>
+int sender_of(const Hello& hello, int own, const Nonce& own_nonce, int members, NonceOf&& nonce_of) {
+  if (hello.magic != Hello::kMagic || hello.from >= static_cast<std::uint32_t>(members) ||
+      hello.to != static_cast<std::uint32_t>(own) || hello.of_receiver != own_nonce) {
+    return -1;
+  }
+  const Nonce* sender = nonce_of(static_cast<int>(hello.from));
+  return sender != nullptr && hello.of_sender == *sender ? static_cast<int>(hello.from) : -1;
+}
+
 enum class Answer : char {
   welcome = 'w',
   other = 'o',  // the receiver's own connection to the sender stays, and this one ends

@@ -31,7 +31,8 @@ constexpr std::size_t kCopied = 4096;                 // larger puts are taken f
 // What TCP gives, roughly (between two namespaces); to be measured by who wants to know.
 constexpr double kAlphaUs = 9.0;
 constexpr double kMostGbPerS = 2.5;
-constexpr int kConnectMs = 5000;  // the peer's kernel answers, whatever the peer is doing
+// The kernel gives up before, after two minutes or what net.ipv4.tcp_syn_retries says; who waits has a deadline.
+constexpr int kConnectMs = 3'600'000;
 // To a peer so near the kernel gets no more ahead of the peer's reading than this (which it doubles): 256 KiB on their
 // way carry 2.6 GB/s over 100 us, and stay in the caches. Without it, by the kernel's own choice, an all_gather of 8
 // MiB took 3.3 to 4.0 ms between two namespaces, with it 2.2 to 2.5.
@@ -71,16 +72,6 @@ bool parse_address(std::string_view text, bootstrap::Endpoint& endpoint, Nonce& 
   const char* end = text.data() + last;
   return std::from_chars(text.data() + first + 1, end, endpoint.port).ptr == end &&
          parse_hex(text.substr(last + 1), nonce);
-}
-
-/// The interface that has the address; empty: none.
-std::string interface_of(const std::string& address) {
-  const Result<std::vector<bootstrap::InterfaceAddress>> all = bootstrap::list_addresses();
-  if (!all.ok()) return "";
-  for (const bootstrap::InterfaceAddress& one : all.value()) {
-    if (one.address == address.substr(0, address.find('%'))) return one.interface;
-  }
-  return "";
 }
 
 /// What a connection by the interface carries, roughly. A virtual one tells a speed that means nothing (a pair of veth
@@ -128,7 +119,7 @@ Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
 }
 
 Status Links::listen() {
-  const std::string interface = interface_of(job_.own_ip);
+  const std::string interface = bootstrap::interface_of(job_.own_ip);
   if (interface.empty() && !job_.own_ip.empty()) {
     return invalid_argument(fmt::format("TCP: no interface of this host has the address {}", job_.own_ip));
   }
@@ -139,8 +130,8 @@ Status Links::listen() {
   const bootstrap::Endpoint& endpoint = listener_->endpoint();
   nonce_ = bootstrap::random_nonce();
   address_ = print_address(endpoint, nonce_);
-  const std::string goes_by = interface.empty() ? interface_of(endpoint.address) : interface;
-  info_ = {"tcp", goes_by, 1, kCopied, kAlphaUs, gb_per_s_of(goes_by)};
+  const std::string goes_by = interface.empty() ? bootstrap::interface_of(endpoint.address) : interface;
+  info_ = {"tcp", goes_by, kCopied, kAlphaUs, gb_per_s_of(goes_by)};
   for (int m = 0; m < job_.members(); ++m) {
     links_.push_back(std::make_unique<Link>());
     links_.back()->member = m;
@@ -160,7 +151,7 @@ Status Links::meet(const std::vector<std::string>& addresses) {
           fmt::format("{} cannot be reached by TCP: it has given no address of this version", name_of(m)));
     }
   }
-  watch(listener_->fd(), kListener);
+  watch(listener_->fd(), kListener, EPOLLIN);
   return {};
 }
 
@@ -176,29 +167,51 @@ Links::~Links() {
 
 // Connections.
 
+/// Begins to, where nobody has yet. What is put meanwhile waits.
 Status Links::connect(Link& link) {
   if (link.broken) return link.why;
   if (link.state != State::none) return {};
-  const Peer& peer = peers_[static_cast<std::size_t>(link.member)];
-  Result<Fd> fd = bootstrap::connect_to(peer.endpoint, kConnectMs);
-  if (!fd.ok()) {
-    fail(link, fd.status().message());
+  Result<Connecting> begun = Connecting::begin(endpoint_of(link.member), kConnectMs, kConnectMs);
+  if (!begun.ok()) {
+    fail(link, begun.status().message());
     return link.why;
   }
+  link.connecting.emplace(begun.take());
+  link.since_ns = now_ns();
+  link.state = State::connecting;
+  ++unfinished_;
+  (void)go_on_connecting(link);
+  return link.broken ? link.why : Status();
+}
+
+/// True: something has come of it.
+bool Links::go_on_connecting(Link& link) {
+  Result<Fd> fd = link.connecting->finish();
+  if (!fd.ok()) {
+    fail(link, fd.status().message());
+    return true;
+  }
+  if (!fd.value()) {
+    watch(link.connecting->fd(), static_cast<std::uint64_t>(link.member), EPOLLOUT);
+    return false;
+  }
+  link.connecting.reset();
+  link.fd = bootstrap::ParentOnlyFd(fd.take());
+  greet(link);
+  return true;
+}
+
+void Links::greet(Link& link) {
   Hello hello;
   hello.from = static_cast<std::uint32_t>(job_.own);
   hello.to = static_cast<std::uint32_t>(link.member);
   hello.of_sender = nonce_;
-  hello.of_receiver = peer.nonce;
-  link.fd = bootstrap::ParentOnlyFd(fd.take());
+  hello.of_receiver = peers_[static_cast<std::size_t>(link.member)].nonce;
   if (::send(link.fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
-    fail(link, std::strerror(errno));
-    return link.why;
+    return fail(link, std::strerror(errno));
   }
   link.state = State::greeting;
-  ++unfinished_;
-  watch(link.fd.get(), static_cast<std::uint64_t>(link.member));
-  return {};
+  watch(link.fd.get(), static_cast<std::uint64_t>(link.member), EPOLLIN);
 }
 
 bool Links::hear_answer(Link& link) {
@@ -239,7 +252,7 @@ bool Links::accept_visitors() {
   for (int error = 0;; any = true) {
     Fd fd = listener_->accept(error);
     if (!fd) return any;
-    watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()));
+    watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()), EPOLLIN);
     visitors_.push_back({bootstrap::ParentOnlyFd(std::move(fd)), {}, 0, now});
   }
 }
@@ -261,27 +274,24 @@ bool Links::hear_visitor(int fd) {
 }
 
 void Links::admit(Visitor& visitor) {
-  const Hello& hello = visitor.hello;
-  const bool is_member = hello.magic == Hello::kMagic && hello.from < links_.size() &&
-                         job_.linked(static_cast<int>(hello.from)) &&
-                         hello.to == static_cast<std::uint32_t>(job_.own) && hello.of_receiver == nonce_ &&
-                         hello.of_sender == peers_[hello.from].nonce;
-  if (!is_member) {
+  const int sender = sender_of(visitor.hello, job_.own, nonce_, job_.members(), [this](int member) {
+    return job_.linked(member) ? &peers_[static_cast<std::size_t>(member)].nonce : nullptr;
+  });
+  if (sender < 0) {
     log::info("TCP: a connection from {}, which is not of this job, is closed",
               bootstrap::describe_peer(visitor.fd.get()));
     return;
   }
-  Link& link = link_of(static_cast<int>(hello.from));
+  Link& link = link_of(sender);
+  // Of an own one that is still being made the other knows nothing: the one that is there is taken.
   const bool own_stays = link.state == State::greeting && job_.own < link.member;
   if (link.broken || link.state == State::open) return;
   const Answer answer = own_stays ? Answer::other : Answer::welcome;
   (void)::send(visitor.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL);
   if (own_stays) return;
+  link.connecting.reset();
   link.fd = std::move(visitor.fd);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = static_cast<std::uint64_t>(link.member);
-  (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, link.fd.get(), &event);
+  watch(link.fd.get(), static_cast<std::uint64_t>(link.member), EPOLLIN);
   establish(link);
 }
 
@@ -292,8 +302,9 @@ void Links::fail(Link& link, const std::string& why) {
   log::debug("{}", link.why.message());
   link.broken = true;
   if (link.state == State::open) std::erase(open_, &link);
-  if (link.state == State::greeting || link.state == State::expected) --unfinished_;
+  if (link.state != State::none && link.state != State::open) --unfinished_;
   link.state = State::none;
+  link.connecting.reset();
   link.fd.reset();
   link.outbox.clear(settled_);
   link.pushed = false;
@@ -303,6 +314,14 @@ void Links::fail(Link& link, const std::string& why) {
 Status Links::broken(int member) {
   Link& link = link_of(member);
   return link.broken.load(std::memory_order_acquire) ? link.why : Status();
+}
+
+std::string Links::obstacle(int member) {
+  const std::lock_guard lock(mutex_);
+  const Link& link = link_of(member);
+  if (link.state != State::connecting) return "";
+  return fmt::format("no connection to {} by TCP over {} within {:.1f} s", endpoint_of(member).text(), info_.devices,
+                     static_cast<double>(now_ns() - link.since_ns) * 1e-9);
 }
 
 // Memory.
@@ -341,13 +360,7 @@ Status Links::put(int member, int /*lane*/, Region to, std::size_t at, const voi
     link.outbox.put(there.number, at, from, bytes);
     return {};
   }
-  if (free_sources_.empty()) {
-    free_sources_.push_back(&sources_.emplace_back());
-    sources_.back().index = static_cast<std::uint32_t>(sources_.size() - 1);
-  }
-  Source& source = *free_sources_.back();
-  free_sources_.pop_back();
-  source.member = member;
+  Source& source = sources_.open(member, 1);
   ticket = source.ticket();
   link.outbox.large_put(there.number, at, from, bytes, source);
   return {};
@@ -379,20 +392,28 @@ bool Links::send(Link& link) {
 }
 
 void Links::settle() {
-  for (Source* source : settled_) {
-    source->settle();
-    free_sources_.push_back(source);
-  }
+  for (Source* source : settled_) sources_.settle(*source);
   settled_.clear();
 }
 
 bool Links::settled(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
-  const Source& source = sources_[ticket >> 32];
-  if (source.settled(ticket)) return true;
-  push(link_of(source.member));  // who waits for it need not call post() first
-  return source.settled(ticket);
+  const Source* source = sources_.find(ticket);
+  if (source == nullptr) return true;
+  push(link_of(source->member));  // who waits for it need not call post() first
+  return sources_.find(ticket) == nullptr;
+}
+
+void Links::let_go(Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  const Source* source = sources_.find(ticket);
+  if (source == nullptr) return;
+  Link& link = link_of(source->member);
+  if (!link.outbox.copy(*source, settled_)) {
+    fail(link, "a call has failed here, and there is no memory for what it had not sent yet");
+  }
+  settle();
 }
 
 Status Links::post() {
@@ -401,18 +422,20 @@ Status Links::post() {
   return {};
 }
 
-bool Links::idle() {
+bool Links::idle(std::span<const int> members) {
   const std::lock_guard lock(mutex_);
-  return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return !link->pushed; });
+  return std::all_of(members.begin(), members.end(), [this](int member) { return !link_of(member).pushed; });
 }
 
 // Moving.
 
-void Links::watch(int fd, std::uint64_t whose) {
+/// Lets epoll tell of these events, and of no others of that descriptor.
+void Links::watch(int fd, std::uint64_t whose, std::uint32_t events) {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = events;
   event.data.u64 = whose;
-  (void)::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
+  if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno != EEXIST) return;
+  (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
 bool Links::receive(Link& link) {
@@ -434,7 +457,11 @@ bool Links::look() {
       moved |= hear_visitor(static_cast<int>(whose & ~kVisitor));
     } else {
       Link& link = link_of(static_cast<int>(whose));
-      if (link.state == State::greeting) moved |= hear_answer(link);
+      if (link.state == State::connecting) {
+        moved |= go_on_connecting(link);
+      } else if (link.state == State::greeting) {
+        moved |= hear_answer(link);
+      }
       if (link.state == State::open) moved |= receive(link);
     }
   }
@@ -464,10 +491,8 @@ bool Links::progress() {
 void Links::await_room() {
   for (Link* link : open_) {
     if (link->awaits_room == link->pushed) continue;
-    epoll_event event{};
-    event.events = link->pushed ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    event.data.u64 = static_cast<std::uint64_t>(link->member);
-    (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, link->fd.get(), &event);
+    const std::uint32_t events = link->pushed ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    watch(link->fd.get(), static_cast<std::uint64_t>(link->member), events);
     link->awaits_room = link->pushed;
   }
 }

@@ -2,21 +2,24 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "transport/attached.h"
 #include "transport/bell.h"
 #include "transport/bootstrap/socket.h"
+#include "transport/sources.h"
 #include "transport/tcp/inbox.h"
 #include "transport/tcp/outbox.h"
 #include "transport/wire.h"
 
 namespace tutti::tcp {
 
+using bootstrap::Connecting;
 using bootstrap::Fd;
 using transport::Push;
 using transport::Region;
@@ -41,11 +44,13 @@ class Links final : public transport::Wire {
   Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                 Push push) override;
   bool settled(Ticket ticket) override;
+  void let_go(Ticket ticket) override;
   Status post() override;
-  bool idle() override;
+  bool idle(std::span<const int> members) override;
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
+  std::string obstacle(int member) override;
 
  private:
   struct Peer {  // what its address says
@@ -54,13 +59,16 @@ class Links final : public transport::Wire {
   };
   enum class State {
     none,
-    greeting,  // this process has made the connection, and the peer has not answered
-    expected,  // the peer's own connection stays, and has not come yet
+    connecting,  // this process is making the connection; the peer's host has not answered
+    greeting,    // it has been made, and the peer has not answered
+    expected,    // the peer's own connection stays, and has not come yet
     open,
   };
   struct Link {
     int member = 0;
     State state = State::none;
+    std::optional<Connecting> connecting;  // while that is its state
+    std::int64_t since_ns = 0;             // when it began
     bootstrap::ParentOnlyFd fd;
     Outbox outbox;
     Inbox inbox;
@@ -82,7 +90,12 @@ class Links final : public transport::Wire {
 
   Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
   const std::string& name_of(int member) const { return job_.names[static_cast<std::size_t>(member)]; }
+  const bootstrap::Endpoint& endpoint_of(int member) const {
+    return peers_[static_cast<std::size_t>(member)].endpoint;
+  }
   Status connect(Link& link);
+  bool go_on_connecting(Link& link);
+  void greet(Link& link);
   void push(Link& link);
   bool send(Link& link);
   bool receive(Link& link);
@@ -95,7 +108,7 @@ class Links final : public transport::Wire {
   void settle();
   bool look();
   bool move(bool thorough);
-  void watch(int fd, std::uint64_t whose);
+  void watch(int fd, std::uint64_t whose, std::uint32_t events);
   void await_room();
 
   const WireJob job_;
@@ -115,8 +128,7 @@ class Links final : public transport::Wire {
   unsigned moves_ = 0;
   ExposedMemory exposed_;
   transport::AttachedMemory attached_;
-  std::deque<Source> sources_;
-  std::vector<Source*> free_sources_;
+  transport::Sources sources_;
   std::vector<Source*> settled_;  // which settle() has to take back
 };
 

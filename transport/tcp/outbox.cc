@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
 
 namespace tutti::tcp {
 
@@ -18,7 +21,7 @@ constexpr std::size_t kMostPieces = 32;
 }  // namespace
 
 void Outbox::append(const void* from, std::size_t bytes) {
-  if (parts_.empty() || parts_.back().source != nullptr) parts_.emplace_back();
+  if (parts_.empty() || parts_.back().from != nullptr) parts_.emplace_back();
   const auto* begin = static_cast<const std::byte*>(from);
   text_.insert(text_.end(), begin, begin + bytes);
   parts_.back().text += bytes;
@@ -86,6 +89,17 @@ void Outbox::sent(std::size_t bytes, std::vector<Source*>& settled) {
     text_.erase(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(text_begin_));
     text_begin_ = 0;
   }
+}
+
+bool Outbox::copy(const Source& source, std::vector<Source*>& settled) {
+  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.source == &source; });
+  if (part == parts_.end()) return true;
+  part->copied.reset(new (std::nothrow) std::byte[part->bytes]);
+  if (part->copied == nullptr) return false;
+  std::memcpy(part->copied.get(), part->from, part->bytes);
+  part->from = part->copied.get();
+  settled.push_back(std::exchange(part->source, nullptr));
+  return true;
 }
 
 void Outbox::clear(std::vector<Source*>& settled) {

@@ -3,24 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "transport/sources.h"
 #include "transport/tcp/frame.h"
 
 namespace tutti::tcp {
 
-/// A large put whose source is being read. A ticket is index and generation.
-struct Source {
-  std::uint32_t index = 0;
-  std::uint32_t generation = 1;  // grows when it is settled; never 0
-  int member = 0;                // to whom it goes
-
-  std::uint64_t ticket() const { return std::uint64_t{index} << 32 | generation; }
-  bool settled(std::uint64_t ticket) const { return generation != static_cast<std::uint32_t>(ticket); }
-  void settle() {
-    if (++generation == 0) ++generation;  // 0 in place 0 would be no ticket
-  }
-};
+using transport::Source;
 
 /// Not thread-safe.
 class Outbox {
@@ -36,6 +27,8 @@ class Outbox {
   /// Offers the socket what there is (of a long queue a part). Returns the bytes that it took, or -1 and errno, which
   /// is EAGAIN when it took nothing because it is full.
   std::ptrdiff_t send(int fd, std::vector<Source*>& settled);
+  /// Copies what has not been sent of that put, and appends `source` to what it has settled. False: there is no memory.
+  bool copy(const Source& source, std::vector<Source*>& settled);
   /// Forgets everything.
   void clear(std::vector<Source*>& settled);
 
@@ -45,7 +38,8 @@ class Outbox {
     std::size_t text = 0;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
-    Source* source = nullptr;
+    Source* source = nullptr;          // null: `from` is in `copied`
+    std::unique_ptr<std::byte[]> copied = nullptr;
   };
 
   void append(const void* from, std::size_t bytes);

@@ -10,7 +10,9 @@
 //
 // Connections are made when they are first needed, by whoever needs them first, who says who it is and proves to be of
 // this job by what the other's address has told the members alone (a nonce). If both do so at once, the one of the
-// lower number stays. What is put before the other has answered waits.
+// lower number stays. Nobody waits for a connection to be made: what is put before the other has answered waits in this
+// process, and other links go on. The kernel tries for some two minutes; the deadline of a call comes first where it is
+// shorter, and then obstacle() has the address. An own connection that is still being made gives way to the other's.
 //
 // Order. That of the connection.
 //

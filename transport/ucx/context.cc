@@ -2,10 +2,7 @@
 
 #ifdef TUTTI_HAS_UCX
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,6 +12,7 @@
 #include <random>
 
 #include "base/options.h"
+#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::ucx {
 
@@ -30,26 +28,6 @@ constexpr const char* kTcpReceive = "256k";
 
 constexpr std::size_t kLeastParcel = 256;
 constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
-
-/// The interface that has the address; empty: none. Of an IPv4 address with a label of its own ("eth0:1") it is the
-/// interface that the label is of: UCX knows no other, and takes what has a colon for an RDMA device.
-std::string interface_of(const std::string& ip) {
-  unsigned char wanted[sizeof(in6_addr)] = {};
-  const int family = ip.find(':') == std::string::npos ? AF_INET : AF_INET6;
-  if (inet_pton(family, ip.substr(0, ip.find('%')).c_str(), wanted) != 1) return "";
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "";
-  std::string name;
-  for (const ifaddrs* one = all; one != nullptr && name.empty(); one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
-    const void* has = family == AF_INET
-                          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr)
-                          : &reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
-    if (std::memcmp(has, wanted, family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr)) == 0) name = one->ifa_name;
-  }
-  freeifaddrs(all);
-  return name.substr(0, name.find(':'));
-}
 
 /// "mlx5_0:1" for each active port of the RDMA devices in a folder.
 std::vector<std::string> rdma_ports(const std::filesystem::path& folder) {
@@ -76,7 +54,8 @@ void set(const Ucp& ucp, ucp_config_t* config, const char* name, const std::stri
 }  // namespace
 
 Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root) {
-  const std::string interface = interface_of(ip);
+  // Without a label: UCX takes what has a colon for an RDMA device.
+  const std::string interface = bootstrap::interface_of(ip);
   if (interface.empty()) {
     return invalid_argument(fmt::format("UCX: no interface of this host has the address {}", ip));
   }

@@ -15,7 +15,7 @@ namespace tutti::ucx {
 namespace {
 
 constexpr unsigned kParcelId = 0;
-// Of the destructor: so long the peers have to take what is still under way.
+// So long the peers have to take what is still under way at the end, and UCX to close an endpoint by force.
 constexpr std::int64_t kFarewellNs = 1'000'000'000;
 
 }  // namespace
@@ -41,7 +41,7 @@ Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), 
   const bool rdma = context_->devices().find(':') != std::string::npos;
   // Some devices leave a parcel less room than others.
   const std::size_t copied = std::min(kInline, (context_->parcel_bytes() - sizeof(Head) - sizeof(Entry)) / 8 * 8);
-  info_ = {"ucx", context_->devices(), 1, copied, rdma ? 2.0 : 12.0, rdma ? 10.0 : 1.0};
+  info_ = {"ucx", context_->devices(), copied, rdma ? 2.0 : 12.0, rdma ? 10.0 : 1.0};
   for (int m = 0; m < job_.members(); ++m) {
     links_.push_back(std::make_unique<Link>());
     links_.back()->links = this;
@@ -193,15 +193,9 @@ Status Links::put(int member, int lane, Region to, std::size_t at, const void* f
 void Links::large_put(Link& link, int lane, const transport::Attached& to, std::size_t at, const std::byte* from,
                       std::size_t bytes, Ticket& ticket) {
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
-  if (free_sources_.empty()) {
-    free_sources_.push_back(&sources_.emplace_back());
-    sources_.back().index = static_cast<std::uint32_t>(sources_.size() - 1);
-  }
-  Source& source = *free_sources_.back();
-  free_sources_.pop_back();
-  ticket = source.ticket();
   const std::size_t piece = std::min(bytes, context_->piece_bytes());
-  source.left = (bytes + piece - 1) / piece;
+  Source& source = sources_.open(link.member, (bytes + piece - 1) / piece);
+  ticket = source.ticket();
   for (std::size_t done = 0; done < bytes; done += piece) {
     if (way.open != nullptr && way.open->source != nullptr) send(link, lane);
     Sending& sending = open_in(link, way, 0);
@@ -249,10 +243,7 @@ void Links::send(Link& link, int lane) {
 }
 
 void Links::settle(Sending& sending) {
-  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr && --source->left == 0) {
-    if (++source->generation == 0) ++source->generation;  // 0 in place 0 would be no ticket
-    free_sources_.push_back(source);
-  }
+  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr) sources_.settle(*source);
   sending.parcel.clear();
   sending.from = nullptr;
   sending.bytes = 0;
@@ -272,17 +263,32 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
 bool Links::settled(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
-  const Source& source = sources_[ticket >> 32];
-  const auto is_settled = [&] { return source.generation != static_cast<std::uint32_t>(ticket); };
-  if (is_settled()) return true;
+  const Source* source = sources_.find(ticket);
+  if (source == nullptr) return true;
   // Who waits for it need not call post() first.
-  for (const auto& link : links_) {
-    for (int lane = 0; lane < job_.lanes; ++lane) {
-      const Sending* open = link->lanes[static_cast<std::size_t>(lane)].open;
-      if (open != nullptr && open->source == &source) send(*link, lane);
-    }
+  Link& link = link_of(source->member);
+  for (int lane = 0; lane < job_.lanes; ++lane) {
+    const Sending* open = link.lanes[static_cast<std::size_t>(lane)].open;
+    if (open != nullptr && open->source == source) send(link, lane);
   }
-  return is_settled();
+  return sources_.find(ticket) == nullptr;
+}
+
+/// What UCX has taken it reads until the peer has it, or until the endpoint is closed by force.
+void Links::let_go(Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  const Source* source = sources_.find(ticket);
+  if (source == nullptr) return;
+  const std::string& who = job_.names[static_cast<std::size_t>(source->member)];
+  const std::string why = fmt::format(
+      "the link to {} by UCX over {} has been closed: a call has failed here, and not all that it had put was taken", who,
+      context_->devices());
+  fail(link_of(source->member), Status(Code::system, why));
+  const std::int64_t end = now_ns() + kFarewellNs;
+  do {
+    tidy();
+    (void)ucp().worker_progress(context_->worker());
+  } while (sources_.find(ticket) != nullptr && now_ns() < end);
 }
 
 Status Links::post() {
@@ -295,10 +301,12 @@ Status Links::post() {
 
 // What a full socket did not take of the last message lies in UCX's own buffer, which only a flush would tell; but a
 // flush takes 2 ms (measured between namespaces), and whoever sends more finds out.
-bool Links::idle() {
+bool Links::idle(std::span<const int> members) {
   const std::lock_guard lock(mutex_);
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const auto& link) { return link->outstanding == 0 || link->endpoint == nullptr; });
+  return std::all_of(members.begin(), members.end(), [this](int member) {
+    const Link& link = link_of(member);
+    return link.outstanding == 0 || link.endpoint == nullptr;
+  });
 }
 
 // Failure.

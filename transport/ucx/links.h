@@ -7,12 +7,14 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "transport/attached.h"
 #include "transport/bell.h"
 #include "transport/exposed.h"
+#include "transport/sources.h"
 #include "transport/ucx/context.h"
 #include "transport/ucx/parcel.h"
 #include "transport/wire.h"
@@ -21,6 +23,7 @@ namespace tutti::ucx {
 
 using transport::Push;
 using transport::Region;
+using transport::Source;
 using transport::Ticket;
 using transport::WireInfo;
 using transport::WireJob;
@@ -42,8 +45,9 @@ class Links final : public transport::Wire {
   Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                 Push push) override;
   bool settled(Ticket ticket) override;
+  void let_go(Ticket ticket) override;
   Status post() override;
-  bool idle() override;
+  bool idle(std::span<const int> members) override;
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
@@ -51,14 +55,6 @@ class Links final : public transport::Wire {
  private:
   struct Link;
 
-  /// A large put whose source is being read. A ticket is index and generation.
-  struct Source {
-    std::uint32_t index = 0;       // in sources_
-    std::uint32_t generation = 1;  // grows when it is settled; never 0
-    std::size_t left = 0;          // pieces that are held back or under way
-
-    Ticket ticket() const { return std::uint64_t{index} << 32 | generation; }
-  };
   /// A parcel, being filled or under way, and the piece of a large put that goes with it.
   struct Sending {
     explicit Sending(std::size_t most) : parcel(most) {}
@@ -131,8 +127,7 @@ class Links final : public transport::Wire {
   transport::AttachedMemory attached_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> free_sendings_;
-  std::deque<Source> sources_;
-  std::vector<Source*> free_sources_;
+  transport::Sources sources_;
   std::deque<Receiving> receivings_;
   std::vector<Receiving*> free_receivings_;
   std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed

@@ -178,20 +178,25 @@ Rail::~Rail() {
   if (context_ != nullptr) verbs_.ibv_close_device_(context_);
 }
 
+std::size_t Rail::lockable_bytes() {
+  rlimit limit{};
+  const bool is_limited = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return is_limited ? static_cast<std::size_t>(limit.rlim_cur) : SIZE_MAX;
+}
+
 Result<ibv_mr*> Rail::register_memory(std::byte* base, std::size_t bytes, bool for_peers) {
   const int access = IBV_ACCESS_LOCAL_WRITE | (for_peers ? IBV_ACCESS_REMOTE_WRITE : 0);
   // In brackets: the header has a macro of that name, which would want the library linked.
   if (ibv_mr* memory = (verbs_.ibv_reg_mr_)(domain_, base, bytes, access)) return memory;
   const int number = errno;
-  rlimit limit{};
-  const bool is_short = (number == ENOMEM || number == EPERM || number == EAGAIN) &&
-                        ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const bool is_short =
+      (number == ENOMEM || number == EPERM || number == EAGAIN) && lockable_bytes() != SIZE_MAX;
   if (!is_short) return error("ibv_reg_mr", number);
   return Status(
       Code::memory_limit,
       fmt::format("verbs: {} of memory cannot be registered with {}: this process may lock {} in all; raise that "
                   "(ulimit -l unlimited; LimitMEMLOCK=infinity of a service; --ulimit memlock=-1 of a container)",
-                  print_bytes(bytes), port_.name(), print_bytes(limit.rlim_cur)));
+                  print_bytes(bytes), port_.name(), print_bytes(lockable_bytes())));
 }
 
 Result<ibv_mr*> Rail::register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory) {

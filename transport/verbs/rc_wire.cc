@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "transport/blocks.h"
 
 namespace tutti::transport::verbs {
 
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::int64_t kProbeEvery = 500'000'000;
 constexpr std::int64_t kLastWords = 3'000'000'000;  // what is under way when the wire goes gets so long
+constexpr std::size_t kLeastKept = 16 << 10;        // a block is not registered for less, which is soon copied
 
 }  // namespace
 
@@ -43,8 +46,8 @@ Status RcWire::start(const std::string& devices) {
     info_.gb_per_s += rail->port().gb_per_s;
     rails_.push_back(std::move(rail));
   }
-  info_.rails = static_cast<int>(rails_.size());
   TUTTI_TRY(make_staging());
+  if (job_.blocks != nullptr) job_.blocks->watch(this, [this](std::byte* base) { forget(base); });
   members_.resize(static_cast<std::size_t>(job_.members()));
   for (int m = 0; m < job_.members(); ++m) {
     if (!job_.linked(m)) continue;
@@ -106,11 +109,12 @@ Status RcWire::make_staging() {
 }
 
 RcWire::~RcWire() {
+  if (job_.blocks != nullptr) job_.blocks->unwatch(this);
   finish();
   links_.clear();
   for (std::size_t r = 0; r < staging_memory_.size(); ++r) rails_[r]->deregister(staging_memory_[r]);
-  for (const auto& [base, exposed] : exposed_) {
-    for (std::size_t r = 0; r < exposed.memory.size(); ++r) rails_[r]->deregister(exposed.memory[r]);
+  for (const RegisteredMemory* all : {&exposed_, &kept_}) {
+    for (const auto& [base, memory] : *all) deregister(memory);
   }
   if (staging_ != nullptr) ::munmap(staging_, kChunks * kChunkBytes);
 }
@@ -130,6 +134,25 @@ void RcWire::finish() {
   }
 }
 
+Result<std::vector<ibv_mr*>> RcWire::register_with_all(std::byte* base, std::size_t bytes, bool for_peers,
+                                                       const Dmabuf* device) {
+  std::vector<ibv_mr*> all;
+  for (const std::unique_ptr<Rail>& rail : rails_) {
+    Result<ibv_mr*> memory =
+        device != nullptr ? rail->register_device(base, bytes, *device) : rail->register_memory(base, bytes, for_peers);
+    if (!memory.ok()) {
+      for (std::size_t r = 0; r < all.size(); ++r) rails_[r]->deregister(all[r]);
+      return memory.status();
+    }
+    all.push_back(memory.take());
+  }
+  return all;
+}
+
+void RcWire::deregister(const Registered& memory) {
+  for (std::size_t r = 0; r < memory.by_rail.size(); ++r) rails_[r]->deregister(memory.by_rail[r]);
+}
+
 Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dmabuf* device) {
   const std::lock_guard lock(mutex_);
   const auto address = reinterpret_cast<std::uintptr_t>(base);
@@ -137,19 +160,11 @@ Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dma
     return invalid_argument(fmt::format("verbs: {} bytes at {} cannot be exposed: {}", bytes, fmt::ptr(base),
                                         bytes == 0 ? "there is nothing" : "memory there is exposed already"));
   }
-  Exposed exposed{bytes, device != nullptr, {}};
-  for (const std::unique_ptr<Rail>& rail : rails_) {
-    Result<ibv_mr*> memory =
-        device != nullptr ? rail->register_device(base, bytes, *device) : rail->register_memory(base, bytes, true);
-    if (!memory.ok()) {
-      for (std::size_t r = 0; r < exposed.memory.size(); ++r) rails_[r]->deregister(exposed.memory[r]);
-      return memory.status();
-    }
-    exposed.memory.push_back(memory.take());
-  }
+  Registered exposed{bytes, device != nullptr, {}};
+  TUTTI_ASSIGN(exposed.by_rail, register_with_all(base, bytes, true, device));
   const std::uint64_t words[2] = {address, bytes};
   std::string key(reinterpret_cast<const char*>(words), sizeof words);
-  for (const ibv_mr* memory : exposed.memory)
+  for (const ibv_mr* memory : exposed.by_rail)
     key.append(reinterpret_cast<const char*>(&memory->rkey), sizeof memory->rkey);
   exposed_on_device_ += exposed.on_device ? 1 : 0;
   exposed_[address] = std::move(exposed);
@@ -160,9 +175,52 @@ void RcWire::conceal(std::byte* base) {
   const std::lock_guard lock(mutex_);
   const auto found = exposed_.find(reinterpret_cast<std::uintptr_t>(base));
   if (found == exposed_.end()) return;
-  for (std::size_t r = 0; r < found->second.memory.size(); ++r) rails_[r]->deregister(found->second.memory[r]);
+  deregister(found->second);
   exposed_on_device_ -= found->second.on_device ? 1 : 0;
   exposed_.erase(found);
+}
+
+const RcWire::Registered* RcWire::find(const RegisteredMemory& all, const std::byte* from, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(from);
+  auto found = all.upper_bound(address);
+  if (found == all.begin()) return nullptr;
+  --found;
+  const std::size_t at = address - found->first;
+  return at <= found->second.bytes && bytes <= found->second.bytes - at ? &found->second : nullptr;
+}
+
+const RcWire::Registered* RcWire::keep(const std::byte* from, std::size_t bytes) {
+  if (job_.blocks == nullptr) return nullptr;
+  const Registered* known = find(kept_, from, bytes);
+  if (known == nullptr) {
+    if (bytes < kLeastKept) return nullptr;
+    const Blocks::Block block = job_.blocks->block_of(from, bytes);
+    if (block.base == nullptr) return nullptr;
+    Registered& kept = kept_[reinterpret_cast<std::uintptr_t>(block.base)];
+    kept.bytes = block.bytes;
+    // Half of what may be locked is left to windows, which cannot do without.
+    const std::size_t most = Rail::lockable_bytes() / 2, cost = locked_by(kept);
+    if (cost <= most && kept_bytes_ <= most - cost) {
+      Result<std::vector<ibv_mr*>> memory = register_with_all(block.base, block.bytes, false, nullptr);
+      if (memory.ok()) {
+        kept.by_rail = memory.take();
+        kept_bytes_ += cost;
+      } else {
+        log::info("{}; what is sent from there is copied", memory.status().message());
+      }
+    }
+    known = &kept;
+  }
+  return known->by_rail.empty() ? nullptr : known;
+}
+
+void RcWire::forget(std::byte* base) {
+  const std::lock_guard lock(mutex_);
+  const auto found = kept_.find(reinterpret_cast<std::uintptr_t>(base));
+  if (found == kept_.end()) return;
+  if (!found->second.by_rail.empty()) kept_bytes_ -= locked_by(found->second);
+  deregister(found->second);
+  kept_.erase(found);
 }
 
 Result<Region> RcWire::attach(int member, std::string_view key, std::size_t bytes) {
@@ -197,7 +255,7 @@ bool RcWire::settled(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
   const Link& link = *links_[ticket >> kTicketBits];
-  const std::uint64_t number = ticket & ((std::uint64_t{1} << kTicketBits) - 1);
+  const std::uint64_t number = number_of(ticket);
   if (link.settled(number)) return true;
   (void)poll();
   return link.settled(number);

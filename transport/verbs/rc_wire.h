@@ -37,17 +37,19 @@ class RcWire final : public Wire {
   Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                 Push push) override;
   bool settled(Ticket ticket) override;
+  void let_go(Ticket ticket) override;
   Status post() override;
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
 
  private:
-  struct Exposed {
+  struct Registered {
     std::size_t bytes = 0;
-    bool on_device = false;       // and so never to be read here
-    std::vector<ibv_mr*> memory;  // by rail
+    bool on_device = false;        // and so never to be read here
+    std::vector<ibv_mr*> by_rail;  // empty: it could not be
   };
+  using RegisteredMemory = std::map<std::uintptr_t, Registered>;  // by where it begins
   struct Attached {
     int member = -1;  // -1: free
     std::uint64_t base = 0;
@@ -72,7 +74,17 @@ class RcWire final : public Wire {
   Result<Link*> link_to(int member, int lane);
   /// Where `at` in the region is, on the rail of that lane.
   Result<Remote> place_of(int member, int lane, Region region, std::size_t at, std::size_t bytes) const;
-  const Exposed* exposure_of(const std::byte* from, std::size_t bytes) const;
+  /// Null: not all of it is in one of these.
+  static const Registered* find(const RegisteredMemory& all, const std::byte* from, std::size_t bytes);
+  /// The block that it lies in, registered now where it has not been; null: it has to be copied.
+  const Registered* keep(const std::byte* from, std::size_t bytes);
+  /// For peers, or `device`'s, which is for them too. All rails, or none.
+  Result<std::vector<ibv_mr*>> register_with_all(std::byte* base, std::size_t bytes, bool for_peers,
+                                                 const Dmabuf* device);
+  void deregister(const Registered& memory);
+  std::size_t locked_by(const Registered& memory) const { return memory.bytes * rails_.size(); }
+  /// A block has ended.
+  void forget(std::byte* base);
   /// Makes progress until the link can hold one more write; other threads may call meanwhile. Errors: the link is
   /// broken.
   Status make_room(Link& link, std::unique_lock<std::mutex>& lock);
@@ -87,6 +99,7 @@ class RcWire final : public Wire {
   void finish();
 
   static constexpr int kTicketBits = 44;  // the number of a write; above: the link
+  static std::uint64_t number_of(Ticket ticket) { return ticket & ((std::uint64_t{1} << kTicketBits) - 1); }
   static constexpr std::uint32_t kChunks = 64;
   static constexpr std::size_t kChunkBytes = 64 << 10;
 
@@ -103,8 +116,10 @@ class RcWire final : public Wire {
   std::vector<std::unique_ptr<Link>> links_;               // by member, then rail
   std::unordered_map<std::uint64_t, Link*> link_by_pair_;  // rail << 32 | number of the queue pair
   std::vector<Member> members_;
-  std::map<std::uintptr_t, Exposed> exposed_;
-  int exposed_on_device_ = 0;  // how many of them are
+  RegisteredMemory exposed_;
+  int exposed_on_device_ = 0;   // how many of them are
+  RegisteredMemory kept_;       // the caller's own: blocks that have been put from
+  std::size_t kept_bytes_ = 0;  // that they lock
   std::vector<Attached> regions_;
   Naps naps_;
   std::int64_t probed_ns_ = 0;

@@ -81,16 +81,6 @@ Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes
   }
 }
 
-/// Null: not all of it is exposed.
-const RcWire::Exposed* RcWire::exposure_of(const std::byte* from, std::size_t bytes) const {
-  const auto address = reinterpret_cast<std::uintptr_t>(from);
-  auto found = exposed_.upper_bound(address);
-  if (found == exposed_.begin()) return nullptr;
-  --found;
-  const std::size_t at = address - found->first;
-  return at <= found->second.bytes && bytes <= found->second.bytes - at ? &found->second : nullptr;
-}
-
 /// Whether the device has taken what was sent; else the other rails break too.
 Status RcWire::told(const Link& link) {
   if (link.broken().ok()) return {};
@@ -108,15 +98,17 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
   naps_.something_happened();
   const auto* source = static_cast<const std::byte*>(from);
   const bool small = bytes <= link->inline_bytes();
-  const Exposed* exposed = small && exposed_on_device_ == 0 ? nullptr : exposure_of(source, bytes);
-  if (small && exposed != nullptr && !exposed->on_device) exposed = nullptr;  // it goes along with the request
-  const std::size_t most = exposed != nullptr ? kPiece : kChunkBytes;
+  const Registered* memory = small && exposed_on_device_ == 0 ? nullptr : find(exposed_, source, bytes);
+  if (small && memory != nullptr && !memory->on_device) memory = nullptr;  // it goes along with the request
+  if (!small && memory == nullptr) memory = keep(source, bytes);
+  const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
+  const std::uint32_t key = memory != nullptr ? memory->by_rail[rail]->lkey : 0;
+  const std::size_t most = memory != nullptr ? kPiece : kChunkBytes;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(most, bytes - done);
-    if (exposed != nullptr) {
+    if (memory != nullptr) {
       TUTTI_TRY(make_room(*link, lock));
-      const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
-      const std::uint64_t number = link->hold(source + done, exposed->memory[rail]->lkey, piece, there);
+      const std::uint64_t number = link->hold(source + done, key, piece, there);
       ticket = link->place() << kTicketBits | number;
     } else {
       TUTTI_TRY(write_copied(*link, source + done, piece, there, lock));
@@ -126,6 +118,20 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
     if (link->held_bytes() >= kSentAtOnce) link->send();
   }
   return told(*link);
+}
+
+/// The device reads it until the write is done, or the queue pair is taken from it.
+void RcWire::let_go(Ticket ticket) {
+  if (ticket == 0) return;
+  std::unique_lock lock(mutex_);
+  Link& link = *links_[ticket >> kTicketBits];
+  const std::uint64_t number = number_of(ticket);
+  if (link.settled(number)) return;
+  link.break_off(Code::system, "it has been closed: a call has failed here, and not all that it had put was taken");
+  spread_breaks();
+  while (!link.settled(number)) {  // a second at most: then the link is finished
+    if (!poll()) let_others(lock);
+  }
 }
 
 Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,

@@ -19,9 +19,11 @@
 // millisecond: kFarDoze of the executor). That is what a message may cost after a quiet time, and what quiet costs: two
 // thousand wake-ups a second, about 2 % of a core.
 //
-// Sources. A put whose source lies in exposed memory is sent from there (a ticket tells when it has been read), any
-// other is copied through 4 MiB of registered staging memory, and is settled when put() returns; rail.h says why there
-// is no cache of registrations. Up to Link::kMostInline bytes go along with the request.
+// Sources. A put whose source lies in exposed memory, or in a block of tutti's own allocation, is sent from there (a
+// ticket tells when it has been read). A block is registered with the first put of 16 KiB or more from it, whole, and
+// until it ends, as long as such blocks lock no more than half of what the process may. Any other source is copied
+// through 4 MiB of registered staging memory, and is settled when put() returns; rail.h says why there is no cache of
+// all registrations. Up to Link::kMostInline bytes go along with the request.
 //
 // Device memory (GPUDirect). What is exposed by a dmabuf (ibv_reg_dmabuf_mr) is read and written by the card alone:
 // puts from there are never inlined, packed or copied, however small. A card, its kernel's driver or a library that
@@ -32,7 +34,8 @@
 //
 // Failure. A packet that nobody answers is sent again for about two seconds; then the link breaks with the device's
 // words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
-// a write of nothing, twice a second. A link breaks on all rails at once.
+// a write of nothing, twice a second. A link breaks on all rails at once. What the device has been given it reads
+// until it is done, or until the queue pair is taken from it: so does let_go().
 //
 // Address: a header, then what a rail is known by, then the number of a queue pair for each member and rail: each pair
 // of processes has queue pairs of its own, which are made when the wire is opened and connected in meet(). REQUIRES:

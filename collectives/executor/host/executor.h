@@ -89,7 +89,7 @@ class HostExecutor {
   /// this one likewise, is put to when it has entered the call. Then all of theirs has come, and the own has been read.
   /// After enter().
   Status move_far(std::span<const int> peers, std::span<const FarMove> moves);
-  /// After a failure, before leave(): what is still being sent is given a moment.
+  /// After a failure, before leave(): from now on the network reads no buffer of the call.
   void drop_far() {
     if (far_puts_) far_puts_->drop();
   }

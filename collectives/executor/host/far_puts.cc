@@ -26,10 +26,9 @@ Status FarPuts::put(int peer, int lane, transport::Region to, std::size_t at, co
 
 Status FarPuts::keep(const Status& status, transport::Ticket ticket, int peer, const void* from, std::size_t bytes,
                      bool fixed) {
-  if (!status.ok()) return waiter_.lost(peer, status);
   const auto* begin = static_cast<const std::byte*>(from);
   if (ticket != 0) pending_.push_back({ticket, peer, begin, begin + bytes, fixed});
-  return {};
+  return status.ok() ? status : waiter_.lost(peer, status);
 }
 
 template <class Matters>
@@ -70,12 +69,11 @@ Status FarPuts::finish(bool post) {
 
 void FarPuts::drop() {
   const std::int64_t since = now_ns();
-  for (; !pending_.empty() && now_ns() - since < kDropNs;) {
-    if (links_.settled(pending_.back().ticket)) {
-      pending_.pop_back();
-    } else if (!links_.progress()) {
-      links_.doze(std::chrono::milliseconds(1));
+  for (const Pending& put : pending_) {
+    while (!links_.settled(put.ticket) && now_ns() - since < kDropNs) {
+      if (!links_.progress()) links_.doze(std::chrono::milliseconds(1));
     }
+    links_.wire().let_go(put.ticket);
   }
   pending_.clear();
 }

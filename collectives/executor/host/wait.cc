@@ -441,8 +441,17 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
 }
 
 Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
-  return health_.fail(Code::timeout, fmt::format("{} {}; {} waited {:.1f} s in {}", who, what, name_(rank_),
-                                                 static_cast<double>(timeout_ns()) * 1e-9, activity));
+  return health_.fail(Code::timeout,
+                      fmt::format("{} {}; {} waited {:.1f} s in {}{}", who, what, name_(rank_),
+                                  static_cast<double>(timeout_ns()) * 1e-9, activity, obstacle()));
+}
+
+std::string Waiter::obstacle() const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::string text = far(rank) ? far_->wire().obstacle(far_->member(rank)) : "";
+    if (!text.empty()) return fmt::format("; {}: {}", name_(rank), text);
+  }
+  return "";
 }
 
 void Waiter::add_name(std::string& list, int rank) const { list += (list.empty() ? "" : ", ") + name_(rank); }

@@ -171,6 +171,8 @@ class Waiter {
   Status not_taken(const std::vector<bool>& still);
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
   Status timeout(const std::string& who, const char* what, const std::string& activity);
+  /// "; rank 3 (...): no connection to 10.0.0.9:41234 ...", of the first far rank that is not reached as yet.
+  std::string obstacle() const;
   void add_name(std::string& list, int rank) const;
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
   /// Moves what the network can move, for at most `most`; tells the far ranks now and then that this rank still polls.

@@ -1,0 +1,30 @@
+// Memory of this process that comes and goes in blocks, of whose end others are told: so a wire may keep what it knows
+// of a block (that it is registered) for as long as the block lives. Of other memory nobody tells when it is unmapped.
+//
+// Threads: all functions may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace tutti::transport {
+
+class Blocks {
+ public:
+  struct Block {
+    std::byte* base = nullptr;  // null: there is none
+    std::size_t bytes = 0;
+  };
+  virtual ~Blocks() = default;
+
+  /// The block that has all of [address, address + bytes). None any more when its end is told.
+  virtual Block block_of(const void* address, std::size_t bytes) const = 0;
+  /// Calls `ended` with the base of each block that ends, by the thread that ends it, before its memory is another's.
+  /// REQUIRES: `ended` ends no block, and calls neither this nor unwatch().
+  /// REQUIRES: `ended` ends no block, and calls neither of these.
+  virtual void watch(const void* watcher, std::function<void(std::byte* base)> ended) = 0;
+  /// Returns when the watcher is called no more.
+  virtual void unwatch(const void* watcher) = 0;
+};
+
+}  // namespace tutti::transport
