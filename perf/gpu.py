@@ -25,6 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import compare  # noqa: E402
+import compare_measure  # noqa: E402
 import gpu_results  # noqa: E402
 import gpu_tables  # noqa: E402
 
@@ -40,13 +41,14 @@ def placement(kind, ranks):
     return ["-t", str(ranks)] if kind == "threads" else ["--ranks", str(ranks)]
 
 
-def checks():
+def checks(most="3M"):
     """(name, program, options) of runs whose results are compared; they end with an error when one is wrong."""
     short = [*DEVICE, "-n", "1", "-w", "0", "-c", "1", "-T", "60"]
+    step = str(compare_measure.parse_size(most) // 4 | 1)  # so that no size is a whole number of vectors
     runs = []
     for program in PROGRAMS:
         for kind, ranks in [("threads", 2), ("threads", 3), ("threads", 8), ("processes", 2), ("processes", 4)]:
-            runs.append((f"{program} {kind} {ranks}", program, [*placement(kind, ranks), "-b", "0", "-e", "3M", "-i", "777777", *short]))
+            runs.append((f"{program} {kind} {ranks}", program, [*placement(kind, ranks), "-b", "0", "-e", most, "-i", step, *short]))
         runs.append((f"{program} small", program, ["-t", "4", "-b", "4", "-e", "64K", "-f", "2", *short]))
         runs.append((f"{program} unaligned", program, ["-t", "3", "-b", "1", "-e", "100K", "-i", "33333", "-u", "3", *short]))
         runs.append((f"{program} graph", program, ["-t", "2", "-b", "8", "-e", "1M", "-f", "32", "-G", "3", *short]))
@@ -62,7 +64,7 @@ def checks():
 def measurement(arguments, collective, kind, ranks, how, start):
     """(key, program, options): one program, from 8 B to the largest size by a factor of 2. `start`: the options of its ranks."""
     # Results are compared where the goals are; check looks at the others.
-    options = [*start, *DEVICE, "-b", "8", "-e", arguments.max, "-f", "2", "-w", "5", "--halves", "out", "-T", "120",
+    options = [*start, *DEVICE, "-b", "8", "-e", arguments.max or "1G", "-f", "2", "-w", "5", "--halves", "out", "-T", "120",
                "-c", "1" if ranks in GOALS else "0"]
     # Each launch of the graph has 20 calls.
     options += ["-G", "5", "-n", "20"] if how == "graph" else ["--time", str(arguments.time), "-n", "5"]
@@ -131,7 +133,7 @@ def run(program, options, timeout, environment=None):
 
 def check(arguments):
     failed = 0
-    runs = checks()
+    runs = checks(arguments.max or "3M")
     for name, program, options in runs:
         try:
             run(arguments.bin / f"{program}_perf", options, arguments.timeout)
@@ -158,7 +160,7 @@ def folder_name(machine):
 def planned(arguments, machine):
     """(key, program, options, environment) of all that is measured, and why NCCL is not (None when it is)."""
     limits = [(("device", "limit", ranks, "loops"), "device_limit",
-               ["--ranks", str(ranks), "-b", "8", "-e", arguments.max, "-f", "2", "--time", str(arguments.time / 2)], None)
+               ["--ranks", str(ranks), "-b", "8", "-e", arguments.max or "1G", "-f", "2", "--time", str(arguments.time / 2)], None)
               for ranks in sorted({*arguments.threads, *arguments.processes}) if ranks > 1]
     # What the goals are about comes first, should the time be over.
     gpus = len(machine["gpus"])
@@ -244,7 +246,7 @@ def parse_arguments(words=None):
     parser.add_argument("--collectives", nargs="+", choices=MEASURED, default=MEASURED)
     parser.add_argument("--threads", nargs="*", type=int, default=[*range(1, 9)], help="numbers of ranks as threads [1 to 8]")
     parser.add_argument("--processes", nargs="*", type=int, default=[*range(2, 9)], help="numbers of ranks as processes [2 to 8]")
-    parser.add_argument("--max", default="1G", help="largest size [1G]")
+    parser.add_argument("--max", help="largest size [check: 3M; bench: 1G]")
     parser.add_argument("--time", type=float, default=0.05, help="seconds per figure, at least [0.05]")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that a program may take [300]")
     parser.add_argument("--resume", action="store_true", help="leave out what has been measured already, into the same --out")

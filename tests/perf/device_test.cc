@@ -6,6 +6,7 @@
 #include "device/memory_kind.h"
 #include "perf/driver/device_limit.h"
 #include "perf/driver/measure.h"
+#include "tests/perf/add_on_host.h"
 #include "tests/perf/one_rank.h"
 #include "tests/support/fake_driver.h"
 #include "tests/support/fake_walkers.h"
@@ -146,23 +147,13 @@ TEST(DeviceProgram, RightInTheLegacyStreamAndDeterministic) {
             0);
 }
 
-struct Vector {
-  float words[4];
-};
-
-void add(const testing::FakeBlock& block, Vector* to, const Vector* from, unsigned long long count) {
-  for (unsigned long long i = block.index; i < count; i += block.count) {
-    for (int w = 0; w < 4; ++w) to[i].words[w] += from[i].words[w];
-  }
-}
-
 constexpr std::size_t kLoopBytes = 4096;  // of which 3 ranks have 1360 each
 
 /// Each rank's words before a host loop, all alike, and after it. `word`: of 4096 bytes.
 class Loops {
  public:
   Loops() {
-    cuda_.kernel("tutti_add", add);
+    add_adder(cuda_);
     limit_ = std::make_unique<DeviceLimit>(kLoopBytes, 3);
     for (int r = 0; r < 3; ++r) {
       for (std::size_t i = 0; i < kLoopBytes / sizeof(float); ++i) word(r, i) = static_cast<float>(r + 1);

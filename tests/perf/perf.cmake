@@ -38,12 +38,22 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
   set(stand_ins ${CMAKE_BINARY_DIR}/tests/perf_stand_ins)
   add_dependencies(test_perf_nccl_streams perf_fake_libcuda perf_nccl_stand_in tutti_baseline_nccl)
   set_tests_properties(perf.nccl_streams PROPERTIES TIMEOUT 120 ENVIRONMENT "LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=2")
-  # What ./dev gpu does on a machine with one GPU, as far as one that is none goes: its tests of device memory.
+  # What ./dev gpu does on a machine with one GPU, as far as one that is none goes: its tests of device memory,
   foreach(test communicator groups residency communicator_processes far_processes)
     add_test(NAME device.machine.${test} COMMAND test_device_${test})
     set_tests_properties(device.machine.${test} PROPERTIES TIMEOUT 900
       ENVIRONMENT "TUTTI_TEST_DRIVER=machine;LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=1")
   endforeach()
+  # and its checks and benchmarks, on two of them so that NCCL has a part in it.
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(Python3_FOUND AND TARGET tutti)
+    foreach(command check bench)
+      add_test(NAME perf.gpu_${command}_on_stand_ins COMMAND Python3::Interpreter -B
+        ${CMAKE_CURRENT_LIST_DIR}/gpu_on_stand_ins.py ${CMAKE_SOURCE_DIR}/perf/gpu.py ${CMAKE_BINARY_DIR}/bin ${command})
+      set_tests_properties(perf.gpu_${command}_on_stand_ins PROPERTIES LABELS "perf;slow" TIMEOUT 600
+        ENVIRONMENT "LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=2")
+    endforeach()
+  endif()
 endif()
 get_filename_component(nccl_library_folder "${TUTTI_NCCL_INCLUDE}/../lib" ABSOLUTE)
 target_compile_definitions(test_perf_baselines PRIVATE TUTTI_NCCL_LIBRARY_FOLDER="${nccl_library_folder}")

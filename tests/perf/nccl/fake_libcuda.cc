@@ -1,7 +1,9 @@
-// The fake driver as a libcuda.so.1, for programs that look for one: $FAKE_GPUS GPUs (1), on which Tutti's kernels run.
+// The fake driver as a libcuda.so.1, for programs that look for one: $FAKE_GPUS GPUs (1), on which the kernels of Tutti
+// and of its benchmarks run.
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/perf/add_on_host.h"
 #include "tests/support/fake_driver.h"
 #include "tests/support/fake_walkers.h"
 
@@ -14,6 +16,7 @@ const device::Driver& table() {
     const char* gpus = std::getenv("FAKE_GPUS");
     auto* made = new FakeDriver({.devices = gpus != nullptr ? std::atoi(gpus) : 1});
     add_walkers(*made);
+    perf::add_adder(*made);
     return made;
   }();
   return driver->table();
