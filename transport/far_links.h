@@ -32,7 +32,7 @@ class FarLinks {
   virtual Board& mirror_at(int rank) = 0;
 
   virtual Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) = 0;
-  /// Sixteen bytes: `count`, and `tag` behind it.
+  /// Sixteen bytes: `count`, and `tag` behind it, which may be seen a moment later.
   virtual Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) = 0;
   /// Ok, or why `rank` cannot be reached any more.
   virtual Status broken(int rank) = 0;

@@ -112,8 +112,9 @@ class Wire {
   /// in exposed memory need not be copied. Errors: the link is broken; a ticket is of what was taken all the same.
   virtual Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                      Ticket& ticket) = 0;
-  /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees
-  /// `tag` and all that was put before. Errors: the link is broken.
+  /// Writes `count` to `at` and `tag` behind it, sixteen bytes at a multiple of sixteen: whoever sees `count` sees all
+  /// that was put before. `tag` comes with it, but over some networks (verbs) may be seen a moment later: who must not
+  /// see an old one there puts it before, too. Errors: the link is broken.
   virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                         Push push) = 0;
   virtual bool settled(Ticket ticket) = 0;

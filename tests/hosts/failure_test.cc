@@ -160,13 +160,17 @@ TEST_P(HostFailure, ALinkThatComesBackIsNoError) {
   const std::uint32_t seed = new_seed();
   Job job(
       hosts, each, [&](const Place& place) { exact_calls(place, seed, 200); }, environment());
+  // Segments of the cut host itself do not get as far as being counted. So that what is on its way may be these alone, and
+  // the link must be back before UCX takes the silence for a death (10 s).
+  int lossy = 0;
   for (const int cut_at : {20, 60, 100}) {
     ASSERT_TRUE(job.wait_progress(0, cut_at));
     const long before = sent_again(job, hosts.count());
     hosts.link(1, false);
-    ASSERT_TRUE(eventually(30s, [&] { return sent_again(job, hosts.count()) > before; })) << "nothing was lost";
+    lossy += eventually(3s, [&] { return sent_again(job, hosts.count()) > before; }) ? 1 : 0;
     hosts.link(1, true);
   }
+  EXPECT_GT(lossy, 0) << "nothing was lost in any of the cuts";
   EXPECT_TRUE(job.finish());
 }
 

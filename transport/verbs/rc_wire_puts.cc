@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "base/clock.h"
@@ -138,11 +139,10 @@ Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint
                       Push push) {
   std::unique_lock lock(mutex_);
   TUTTI_ASSIGN(Link * link, link_to(member, lane));
-  TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, sizeof count + sizeof tag));
+  const std::array<std::uint64_t, 2> both{count, tag};
+  TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, sizeof both));
   naps_.something_happened();
-  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&tag), sizeof tag,
-                         {there.address + sizeof count, there.key}, lock));
-  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(&count), sizeof count, there, lock));
+  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(both.data()), sizeof both, there, lock));
   if (push == Push::now) link->send();
   return told(*link);
 }

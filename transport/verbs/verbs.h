@@ -3,10 +3,11 @@
 //
 //   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, VerbsWire::open(job));      // from here on as transport/wire.h says
 //
-// Signals are RDMA writes too: two of eight bytes, inline, the tag's and then the count's, behind the data on the same
-// connection. Two, since the bytes of one write may land in any order, while writes of a connection are carried out one
-// after the other: the responder takes packets in the order of their numbers, drops those that come early, and answers
-// one that comes twice without writing again. The device's writes to memory keep their order too, as long as memory is
+// Signals are RDMA writes too: one of sixteen bytes, inline, behind the data on the same connection. The bytes of one
+// write may land in any order, so the tag may be seen a moment after its count (wire.h says so); writes of a connection
+// are carried out one after the other: the responder takes packets in the order of their numbers, drops those that come
+// early, and answers one that comes twice without writing again. (Two writes, the tag's first, were a packet and an
+// acknowledgement more for each signal.) The device's writes to memory keep their order too, as long as memory is
 // not registered for relaxed ordering (here it never is). The specification promises that only for what a completion at
 // the receiver announces, that is for a write with immediate data, but cards do it, and every library that polls memory
 // builds on it. The immediate's price is why it is not taken: each one uses up a receive request, so a receiver that

@@ -19,11 +19,11 @@ using transport::Push;
 
 namespace {
 
-// Of a record: what peers compare. The first sixteen bytes are the signal, so that whoever sees the call's number sees
-// the rest too.
-constexpr std::size_t kRecordHead = 16;
-static_assert(offsetof(CallRecord, sequence) == 0 && offsetof(CallRecord, fingerprint) == 8);
-static_assert(sizeof(transport::Pulse) >= kRecordHead && offsetof(transport::Pulse, departed) == 8);
+// A record's first word is the signal's count, so that whoever sees the call's number sees the rest, which is put before
+// it. The signal's tag writes the fingerprint once more.
+constexpr std::size_t kRecordHead = 8;
+static_assert(offsetof(CallRecord, sequence) == 0 && offsetof(CallRecord, fingerprint) == kRecordHead);
+static_assert(offsetof(transport::Pulse, departed) == 8);
 
 }  // namespace
 
