@@ -36,7 +36,7 @@ constexpr std::size_t kFarScratch = 4;
 constexpr std::size_t kFarSlice = std::size_t{512} << 10;
 // And a message of some KiB, which would wait for its receiver to have come to the call before, goes with its signal.
 constexpr int kMostRanksFarExpress = 8;
-constexpr std::size_t kFarExpressLines = 65;  // 4 KiB, and the signal
+constexpr std::size_t kFarExpressLines = 64;  // 4 KiB
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
 constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
 constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
@@ -97,6 +97,7 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
   const bool far = most_far > 0;
   transport::WindowSizes sizes;
   sizes.ranks = ranks;
+  sizes.far = far;
   sizes.lanes = kLanes;
   // All mailboxes of a window together should leave the second-level cache before they are used again, as scratch does.
   sizes.mailbox = std::clamp(std::bit_floor(kMailboxes / static_cast<std::size_t>(ranks)), kLeastMailbox, kMostMailbox);

@@ -20,10 +20,11 @@ export TUTTI_SPIN=5ms  # the usual 100 us are over here before anything can have
 sizes=(65536 262144 1048576)  # of puts
 most=1M                       # of all_reduce, from 16 B by a factor of 16
 effort=0.1                    # wire_bench's
+reduced=(4096 65536 1048576)  # of all_reduce, that are held against what the device moves both ways
 iterations=10                 # of all_reduce, at least
 trips=1000                    # of ib_write_lat
 if [ $short = yes ]; then
-  turns=${2:-1} sizes=(65536 1048576) effort=0.02 iterations=3 trips=300
+  turns=${2:-1} sizes=(65536 1048576) reduced=(1048576) effort=0.02 iterations=3 trips=300
 fi
 
 give_up() {
@@ -31,14 +32,14 @@ give_up() {
   exit 1
 }
 
-# perftest PROGRAM BYTES COUNT: its line of figures. Its server needs a moment before the client may come.
+# perftest PROGRAM BYTES COUNT [OPTION]: its line of figures. Its server needs a moment before the client may come.
 perftest() {
   local server client=1
-  timeout 60 taskset -c 0 "$1" -F -n "$3" -s "$2" -d $device > /dev/null 2>&1 &
+  timeout 60 taskset -c 0 "$1" -F -n "$3" -s "$2" ${4-} -d $device > /dev/null 2>&1 &
   server=$!
   for _ in 1 2 3 4 5 6 7 8; do
     sleep 0.3
-    if timeout 60 taskset -c 1 "$1" -F -n "$3" -s "$2" -d $device $address > /run/perftest 2> /dev/null; then client=0 && break; fi
+    if timeout 60 taskset -c 1 "$1" -F -n "$3" -s "$2" ${4-} -d $device $address > /run/perftest 2> /dev/null; then client=0 && break; fi
   done
   wait $server || true
   [ $client = 0 ] || give_up "$1 did not run"
@@ -93,6 +94,10 @@ for ((turn = 0; turn < turns; turn++)); do
     perftest ib_write_bw "$bytes" $((33554432 / bytes)) |
       awk -v bytes="$bytes" '{printf "bandwidth perftest %s %s\n", bytes, $4 * 1.048576}'
   done
+  for bytes in "${reduced[@]}"; do
+    perftest ib_write_bw "$bytes" $((8388608 / bytes)) -b |
+      awk -v bytes="$bytes" '{printf "bothways perftest %s %s\n", bytes, $4 * 1.048576}'
+  done
   verbs
   all_reduce tutti
   all_reduce openmpi
@@ -135,5 +140,8 @@ awk -v turns="$turns" -v machine="$(sed -n 's/^model name.*: //p' /proc/cpuinfo 
       fair = median("all_reduce" SUBSEP "openmpi4k" SUBSEP list[i])
       if (mine) row("all_reduce of " size(list[i]) "; Open MPI over TCP, packets of 4 KiB", "us", mine, fair, fair / mine, "at least 1.5", fair >= 1.5 * mine)
       if (mine) row("the same; packets of 64 KiB", "us", mine, peer, peer / mine, "")
+      # Each of the two must send as much as the message is, whatever the algorithm.
+      limit = median("bothways" SUBSEP "perftest" SUBSEP list[i])
+      if (mine && limit) row("the same; ib_write_bw both ways, of as many bytes", "us", mine, 2 * list[i] / limit, 2 * list[i] / limit / mine, "")
     }
   }' /run/figures

@@ -50,6 +50,7 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> count{0};
   std::atomic<double> factor{1.0};     // premul_sum: this rank's factor
   std::atomic<std::uint64_t> what{0};  // CallWords, packed
+  std::atomic<std::uint64_t> seal{0};  // of what goes to a far rank: executor/host/far_record.h
   // Second line.
   alignas(kCacheLine) std::atomic<std::uint64_t> entered{0};  // base/clock.h ticks
   std::atomic<std::uint64_t> ended{0};                        // likewise; 0 while it runs
@@ -148,6 +149,9 @@ struct alignas(kCacheLine) SignalCell {
 /// first line has the signal and up to 48 bytes, where a signal and then a slot would move two lines, one after the
 /// other. Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the
 /// others, and ranks that share a core change places once in that many calls.
+///
+/// Where the sender is far, what lies there is another thing (executor/host/far_record.h): the first line of its record
+/// of the call, and the data behind it, so that one message does for both.
 struct alignas(kCacheLine) ExpressCell {
   static constexpr std::size_t kHeader = 16;
   std::atomic<std::uint64_t> tag{0};  // written last; that of the call it belongs to
@@ -176,13 +180,16 @@ struct WindowSizes {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
   std::size_t mailbox = 0;
-  std::size_t express_lines = 0;  // of an express cell; 0: the usual
+  std::size_t express_lines = 0;  // of data in an express cell; 0: the usual
+  bool far = false;               // some ranks are on other hosts
 
   // Express cells: of how many calls, and how large. Usually one takes 512 bytes of a message, or what fits into a line
   // where many ranks would make that too much.
   std::uint64_t express_calls() const { return ranks <= 8 ? 64 : ranks <= 64 ? 32 : 8; }
-  std::size_t express_stride() const { return (express_lines != 0 ? express_lines : ranks <= 16 ? 9 : 1) * kCacheLine; }
-  std::size_t express_bytes() const { return express_stride() - ExpressCell::kHeader; }
+  std::size_t express_stride() const {
+    return ((express_lines != 0 ? express_lines : ranks <= 16 ? 9 : 1) + (far ? 1 : 0)) * kCacheLine;
+  }
+  std::size_t express_bytes() const { return express_stride() - (far ? kCacheLine : ExpressCell::kHeader); }
   std::size_t express_offset(int sender, std::uint64_t call) const {
     return (static_cast<std::size_t>(sender) * express_calls() + call % express_calls()) * express_stride();
   }

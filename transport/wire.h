@@ -25,6 +25,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -82,6 +83,7 @@ class Wire {
   /// What a key or an address may take at most.
   static constexpr std::size_t kMostKeyBytes = 256;
   static constexpr std::size_t kMostAddressBytes = 64 << 10;
+  static constexpr std::size_t kMostNoteBytes = 512;
 
   virtual ~Wire() = default;
   virtual const WireInfo& info() const = 0;
@@ -117,6 +119,18 @@ class Wire {
   /// see an old one there puts it before, too. Errors: the link is broken.
   virtual Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                         Push push) = 0;
+  /// A signal that is more than sixteen bytes: writes `bytes`, of 16 to kMostNoteBytes, to `at`, a multiple of sixteen,
+  /// behind what was put before. It may be seen in any order and in part, so a note must show by itself whether it is
+  /// whole. Errors: the link is broken. (As it is written here, for wires that copy puts of that size.)
+  virtual Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+                      Push push) {
+    const auto* begin = static_cast<const std::byte*>(from);
+    std::uint64_t head[2];
+    std::memcpy(head, begin, sizeof head);
+    Ticket copied = 0;
+    TUTTI_TRY(put(member, lane, to, at + sizeof head, begin + sizeof head, bytes - sizeof head, copied));
+    return signal(member, lane, to, at, head[0], head[1], push);
+  }
   virtual bool settled(Ticket ticket) = 0;
   /// After a failure: the source is its owner's when this returns, who may free it. What has not left is copied, and so
   /// arrives all the same; where it is not this wire's to copy any more, the link breaks. Takes a second at most.

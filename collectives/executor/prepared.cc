@@ -230,6 +230,11 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
     p.express_bytes = plan->published != 0 ? piece_bytes : 0;
     p.express_put = plan->slots != 0 ? piece_bytes : 0;
     p.scratch = p.published = {};  // not used
+    p.signalled.resize(static_cast<std::size_t>(p.ranks));
+    for (const Step& s : plan->of_rank[static_cast<std::size_t>(rank)].lanes.front().steps) {
+      if (s.kind != StepKind::signal || s.guard != plan::Guard::always) continue;  // no other in a single round
+      p.signalled[static_cast<std::size_t>(s.peer)] = true;
+    }
   }
 
   const bool one_behind_the_other = p.placement_of(Space::input) == Placement::split || parts == 1;

@@ -108,6 +108,7 @@ struct Prepared {
   bool express = false;           // what is published or put fits into the signals (ExpressCell)
   std::size_t express_bytes = 0;  // then: how much is published,
   std::size_t express_put = 0;    // or put, at most, with each signal
+  std::vector<bool> signalled;    // and whom this rank signals, by rank
   std::vector<std::vector<PreparedStep>> lanes;
   std::vector<PreparedRange> ranges;
   std::vector<int> peers;

@@ -291,6 +291,45 @@ struct Late {
 };
 
 /// Not those whose part is done, who may be neighbours or not, and poll as little as who is late.
+/// Who has had nothing to do with each other for many calls may both wait for a word of the other before they use a cell.
+TEST(FarNeighbours, MeetAfterManyCallsApart) {
+  NEEDS_NETWORK();
+  const auto body = [](Communicator& comm) -> std::string {
+    std::vector<int> data(4);
+    for (const int apart : {1, 31, 32, 33, 63, 64, 65, 200}) {
+      for (int call = 0; call < apart; ++call) {
+        std::fill(data.begin(), data.end(), comm.rank() == 0 ? call : -1);
+        CallOptions chain;
+        chain.algorithm = "chain";  // 0 to 1 to 2
+        comm.broadcast(data.data(), data.data(), data.size(), DataType::i32, 0, chain);
+        MUST(data.front() == call && data.back() == call);
+      }
+      std::fill(data.begin(), data.end(), comm.rank());
+      comm.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
+      MUST(data.front() == 3 && data.back() == 3);
+    }
+    return "";
+  };
+  expect_no_errors(run_processes(3, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, {"a", "b", "c"}));
+}
+
+/// Data and the word of the call are one message there.
+TEST(FarNeighbours, ADifferentSmallCallIsNamed) {
+  NEEDS_NETWORK();
+  const auto body = [](Communicator& comm) -> std::string {
+    std::vector<int> data(4);
+    return error_in([&] {
+      comm.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
+      comm.all_reduce(data.data(), data.data(), comm.rank() == 2 ? 3 : 4, DataType::i32);
+    });
+  };
+  for (const Outcome& outcome : run_processes(3, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, {"a", "b", "c"})) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_NE(outcome.said.find("called all_reduce(4 x i32, sum) as its call 2"), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("called all_reduce(3 x i32, sum) as its call 2"), std::string::npos) << outcome.said;
+  }
+}
+
 TEST(FarFailures, OnlyTheLateRankIsNamed) {
   NEEDS_NETWORK();
   const auto to_root = [](Communicator& comm) {

@@ -195,6 +195,37 @@ TEST_P(WireSuite, WhoSeesASignalSeesWhatWasPutBefore) {
   });
 }
 
+TEST_P(WireSuite, WhoSeesAWholeNoteSeesWhatWasPutBefore) {
+  const unsigned seed = wire_seed();
+  SCOPED_TRACE("TUTTI_TEST_SEED=" + std::to_string(seed));
+  run({0, 1}, [seed](Party& party) {
+    const int peer = 1 - party.own();
+    constexpr std::size_t kNote = 48 << 10;  // where it is written
+    std::mt19937 random(seed);               // both sides make the same rounds
+    std::vector<std::byte> from(64 << 10);
+    for (std::uint64_t round = 1; round <= 500; ++round) {
+      const std::size_t bytes = random() % 8 == 0 ? random() % from.size() : random() % 600;
+      std::vector<std::byte> note(16 + random() % (Wire::kMostNoteBytes - 15));
+      const bool later = random() % 4 == 0;
+      fill(from.data(), bytes, 2 * round);
+      fill(note.data(), note.size(), 2 * round + 1);
+      const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), bytes);
+      party.must(party.wire().note(peer, 0, party.region(peer), kNote, note.data(), note.size(),
+                                   later ? Push::later : Push::now));
+      std::fill(note.begin(), note.end(), std::byte{0});  // it is free at once
+      if (later) party.post();
+      const auto whole = [&] {
+        return first_wrong(party.memory() + kNote, note.size(), 2 * round + 1) == note.size();
+      };
+      if (!party.until("the note", whole) || !party.until_settled(ticket)) return;
+      EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, 2 * round), bytes);
+      EXPECT_EQ(party.memory()[kNote + Wire::kMostNoteBytes], std::byte{0});
+      party.barrier();
+      if (::testing::Test::HasFailure()) return party.board().stop();
+    }
+  });
+}
+
 TEST_P(WireSuite, WhatIsHeldBackGoesOutAtPost) {
   run({0, 1}, [](Party& party) {
     const int peer = 1 - party.own();

@@ -166,4 +166,8 @@ Status HostsTransport::signal(int rank, int lane, const void* to, std::uint64_t 
   return wire_->signal(member(rank), lane, peer(rank).region, place_of(rank, to), count, tag, push);
 }
 
+Status HostsTransport::note(int rank, const void* to, const void* from, std::size_t bytes, Push push) {
+  return wire_->note(member(rank), 0, peer(rank).region, place_of(rank, to), from, bytes, push);
+}
+
 }  // namespace tutti::transport

@@ -82,6 +82,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Board& mirror_at(int rank) override;
   Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
+  Status note(int rank, const void* to, const void* from, std::size_t bytes, Push push) override;
   Status broken(int rank) override { return wire_->broken(member(rank)); }
   bool hears_of_deaths() override { return meeting_(); }
   void tell(Code code, const std::string& sentence) override;

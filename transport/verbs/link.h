@@ -29,7 +29,7 @@ struct Remote {
 class Link {
  public:
   static constexpr std::uint32_t kMostHeld = 16;
-  static constexpr std::size_t kMostInline = 256;
+  static constexpr std::size_t kMostInline = 512;
 
   /// Memory that is registered with the rail, in chunks that all links share.
   struct Staging {

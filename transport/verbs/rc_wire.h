@@ -36,6 +36,8 @@ class RcWire final : public Wire {
              Ticket& ticket) override;
   Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                 Push push) override;
+  Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+              Push push) override;
   bool settled(Ticket ticket) override;
   void let_go(Ticket ticket) override;
   Status post() override;

@@ -137,12 +137,17 @@ void RcWire::let_go(Ticket ticket) {
 
 Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                       Push push) {
+  const std::array<std::uint64_t, 2> both{count, tag};
+  return note(member, lane, to, at, both.data(), sizeof both, push);
+}
+
+/// One write.
+Status RcWire::note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Push push) {
   std::unique_lock lock(mutex_);
   TUTTI_ASSIGN(Link * link, link_to(member, lane));
-  const std::array<std::uint64_t, 2> both{count, tag};
-  TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, sizeof both));
+  TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, bytes));
   naps_.something_happened();
-  TUTTI_TRY(write_copied(*link, reinterpret_cast<const std::byte*>(both.data()), sizeof both, there, lock));
+  TUTTI_TRY(write_copied(*link, static_cast<const std::byte*>(from), bytes, there, lock));
   if (push == Push::now) link->send();
   return told(*link);
 }

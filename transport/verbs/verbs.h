@@ -13,7 +13,8 @@
 // builds on it. The immediate's price is why it is not taken: each one uses up a receive request, so a receiver that
 // computes for a while, and gives no new ones, would stop its senders (receiver-not-ready, retries, a broken link);
 // here a receiver need not do anything. Soft-RoCE copies a write byte by byte in rising order, so a count may be seen
-// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow.
+// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow. A note is
+// one write too; that its bytes may land in any order is why it must show by itself whether it is whole.
 //
 // What nobody is told. An RDMA write wakes nobody at the receiver. doze() sleeps until something of its own completes,
 // or for a nap: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows (half a

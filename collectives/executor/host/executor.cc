@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "collectives/executor/host/far_record.h"
 #include "collectives/executor/host/trace.h"
 #include "collectives/reduce/reduce.h"
 
@@ -90,8 +91,10 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
     std::vector<std::byte*>& bases = express_bases_[call];
     bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
-      std::byte* come = express_cell(rank, r, call).payload();
-      bases[base_index(Space::scratch, ranks_, r)] = express_cell(r, rank, call).payload();
+      const bool far = link(r, 0, 0).far;
+      const auto payload = [far](transport::ExpressCell& cell) { return far ? far_payload(cell) : cell.payload(); };
+      std::byte* come = payload(express_cell(rank, r, call));
+      bases[base_index(Space::scratch, ranks_, r)] = payload(express_cell(r, rank, call));
       bases[base_index(Space::published, ranks_, r)] = r == rank ? express_.data() : come;
       bases[base_index(kInbox, ranks_, r)] = come;
     }
@@ -210,9 +213,9 @@ Status HostExecutor::look_for_intruders() {
   for (int peer = 0; peer < ranks_; ++peer) {
     const Peer& p = peers_[static_cast<std::size_t>(peer)];
     if (link(peer, 0, 0).far) {  // its records have gaps
+      if (p.entered >= sequence_ || !waiter_.has_told(peer, sequence_)) continue;
       const auto& record = board_of(peer).calls[sequence_ % transport::kCallRing];
-      const bool same = record.sequence.load(std::memory_order_acquire) == sequence_;
-      if (p.entered < sequence_ && same) TUTTI_TRY(compare(peer, sequence_));
+      if (record.sequence.load(std::memory_order_acquire) == sequence_) TUTTI_TRY(compare(peer, sequence_));
       continue;
     }
     while (peer != rank_ && p.entered < sequence_ && has_entered(peer, p.entered + 1)) {
@@ -275,7 +278,7 @@ std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
 }
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
-  if (far_ != nullptr) TUTTI_TRY(announce_far(prepared.peers));
+  if (far_ != nullptr) TUTTI_TRY(announce_far(prepared.peers, prepared.signalled));
   TUTTI_TRY(gate(prepared));
   place(prepared);
   std::vector<std::byte*>& bases = bases_of(prepared);
@@ -365,7 +368,7 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
           break;
         case StepKind::wait: {
           if (prepared.express) {
-            TUTTI_TRY(wait_express(s.peer));
+            TUTTI_TRY(link(s.peer, 0, 0).far ? wait_express_far(s.peer) : wait_express(s.peer));
             break;
           }
           TUTTI_ASSIGN(const bool came, wait(s.peer, lane, s.channel, may_block));

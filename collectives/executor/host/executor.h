@@ -11,7 +11,8 @@
 // for the third level takes 40 (measured: perf/README.md).
 //
 // Far ranks. A rank on another host sees this rank's record of a call only when it is a neighbour in that call's plan,
-// or was one in the call before: the record goes to it with the first data. That is enough for the gate. A neighbour of
+// or was one in the call before: the record goes to it with the first data, in an express call as a part of the signal
+// (far_record.h). That is enough for the gate. A neighbour of
 // now tells that it has entered this call, or the one before. A neighbour of the last call in this half tells that it
 // has entered the next one, and so is done with it; what came in between does not matter.
 //
@@ -118,6 +119,7 @@ class HostExecutor {
   struct Peer {
     std::uint64_t entered = 0;  // the latest call that it is known to have entered, with the same history
     std::uint64_t opened = 0;   // the latest call in which it was opened
+    std::uint64_t told = 0;     // of a far one: the latest call that this rank has told it of
     transport::Handle input = 0;
     transport::Handle output = 0;
     std::byte* input_pointer = nullptr;  // null: only by cross-memory access
@@ -158,7 +160,8 @@ class HostExecutor {
   /// Tells a far rank of the call, with what goes to it next.
   Status announce_far(int peer);
   /// Tells those that must know: the neighbours of this call, some of which may be near, and the last one's.
-  Status announce_far(std::span<const int> neighbours);
+  /// `signalled`: by rank, whom an express call's signals tell; else empty.
+  Status announce_far(std::span<const int> neighbours, const std::vector<bool>& signalled);
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
   std::vector<std::byte*>& bases_of(const Prepared& prepared);
@@ -182,6 +185,7 @@ class HostExecutor {
   void signal_express(const Prepared& prepared, int peer);
   Status signal_express_far(const Prepared& prepared, int peer);
   Status wait_express(int peer);
+  Status wait_express_far(int peer);
   /// True when it had come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
   double factor_of(const PreparedRange& range, const Buffers& buffers) const;

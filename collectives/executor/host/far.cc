@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/even_share.h"
 #include "collectives/executor/host/executor.h"
+#include "collectives/executor/host/far_record.h"
 #include "collectives/reduce/reduce.h"
 
 namespace tutti::executor {
@@ -17,29 +18,25 @@ using plan::StepKind;
 using transport::CallRecord;
 using transport::Push;
 
-namespace {
-
-// A record's first word is the signal's count, so that whoever sees the call's number sees the rest, which is put before
-// it. The signal's tag writes the fingerprint once more.
-constexpr std::size_t kRecordHead = 8;
-static_assert(offsetof(CallRecord, sequence) == 0 && offsetof(CallRecord, fingerprint) == kRecordHead);
-static_assert(offsetof(transport::Pulse, departed) == 8);
-
-}  // namespace
-
 Status HostExecutor::announce_far(int peer) {
   const std::size_t index = sequence_ % transport::kCallRing;
-  const CallRecord& record = board_->calls[index];
-  CallRecord& there = far_->mirror_at(peer).calls[index];
-  const auto rest = [](const CallRecord& r) { return reinterpret_cast<const std::byte*>(&r) + kRecordHead; };
-  TUTTI_TRY(far_puts_->put(peer, 0, rest(there), rest(record), transport::kCacheLine - kRecordHead, true));
-  const Status told = far_->signal(peer, 0, &there, sequence_, history_, Push::later);
-  return told.ok() ? told : waiter_.lost(peer, told);
+  CallRecord record;
+  seal_far(board_->calls[index], 0, record);
+  const Status told = far_->note(peer, &far_->mirror_at(peer).calls[index], &record, kFarRecordBytes, Push::later);
+  if (!told.ok()) return waiter_.lost(peer, told);
+  peers_[static_cast<std::size_t>(peer)].told = sequence_;
+  return {};
 }
 
-Status HostExecutor::announce_far(std::span<const int> neighbours) {
+Status HostExecutor::announce_far(std::span<const int> neighbours, const std::vector<bool>& signalled) {
+  // Whom this rank is going to signal, in an express call, it tells by that, unless that is the first word for so long
+  // that the peer may be waiting for one before it sends what this rank waits for.
+  const auto soon = [&](int peer) {
+    const auto p = static_cast<std::size_t>(peer);
+    return !signalled.empty() && signalled[p] && sequence_ - peers_[p].told < express_bases_.size() / 2;
+  };
   for (const int peer : neighbours) {
-    if (far_->far(peer)) TUTTI_TRY(announce_far(peer));
+    if (far_->far(peer) && !soon(peer)) TUTTI_TRY(announce_far(peer));
   }
   for (const int peer : far_neighbours_) {
     const bool told = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
@@ -52,14 +49,11 @@ Status HostExecutor::announce_far(std::span<const int> neighbours) {
 }
 
 std::uint64_t HostExecutor::told_by_far(int peer, std::uint64_t needed) const {
-  const auto has = [&](std::uint64_t call) {
-    return board_of(peer).calls[call % transport::kCallRing].sequence.load(std::memory_order_acquire) >= call;
-  };
   const std::uint64_t oldest = sequence_ > kLookBack ? sequence_ - kLookBack : 0;
   for (std::uint64_t call = sequence_; call > 0 && call >= needed && call > oldest; --call) {
-    if (has(call)) return call;
+    if (waiter_.has_told(peer, call)) return call;
   }
-  return needed > 0 && has(needed) ? needed : 0;
+  return needed > 0 && waiter_.has_told(peer, needed) ? needed : 0;
 }
 
 Status HostExecutor::see_entered_far(int peer, std::uint64_t needed) {
@@ -91,7 +85,7 @@ Status HostExecutor::meet_far() {
 // What is put to a rank in a lane comes before the signal in that lane; so each lane, which may be a rail, has its part
 // and its signal.
 Status HostExecutor::move_far(std::span<const int> peers, std::span<const FarMove> moves) {
-  TUTTI_TRY(announce_far(peers));
+  TUTTI_TRY(announce_far(peers, {}));
   for (const int peer : peers) TUTTI_TRY(see_entered_far(peer, sequence_));
   const int lanes = sizes_.lanes;
   for (const FarMove& move : moves) {
@@ -124,11 +118,24 @@ Status HostExecutor::signal_far(int peer, int lane, int channel) {
 Status HostExecutor::signal_express_far(const Prepared& prepared, int peer) {
   transport::ExpressCell& cell = express_cell(peer, rank_, sequence_);
   const std::size_t bytes = prepared.express_bytes + prepared.express_put;  // one of them is 0
-  if (prepared.express_bytes > 0) std::memcpy(cell.payload(), express_.data(), bytes);
-  if (bytes > 0) TUTTI_TRY(far_puts_->put(peer, 0, cell.payload(), cell.payload(), bytes, true));
+  if (prepared.express_bytes > 0) std::memcpy(far_payload(cell), express_.data(), bytes);
+  const std::size_t along = bytes <= kMostAlong ? bytes : 0;
+  if (bytes > along) TUTTI_TRY(far_puts_->put(peer, 0, far_payload(cell), far_payload(cell), bytes, true));
+  seal_far(board_->calls[sequence_ % transport::kCallRing], along, far_record(cell));
   ++counters_.signals;
-  const Status sent = far_->signal(peer, 0, &cell, tag_, 0, Push::now);
-  return sent.ok() ? sent : waiter_.lost(peer, sent);
+  const Status sent = far_->note(peer, &cell, &cell, kFarRecordBytes + along, Push::now);
+  if (!sent.ok()) return waiter_.lost(peer, sent);
+  peers_[static_cast<std::size_t>(peer)].told = sequence_;
+  return {};
+}
+
+Status HostExecutor::wait_express_far(int peer) {
+  const CallRecord& come = far_record(express_cell(rank_, peer, sequence_));
+  const auto told = [&] { return come.sequence.load(std::memory_order_acquire) == sequence_ && is_whole(come); };
+  if (!told()) TUTTI_TRY(waiter_.until(told, peer));
+  if (come.fingerprint.load(std::memory_order_relaxed) != history_) TUTTI_TRY(waiter_.check_peer(peer, sequence_));
+  peers_[static_cast<std::size_t>(peer)].entered = sequence_;
+  return {};
 }
 
 Status HostExecutor::put_far(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,

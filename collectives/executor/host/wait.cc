@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/executor/host/far_record.h"
 #include "collectives/executor/kinds.h"
 #include "collectives/executor/record.h"
 
@@ -168,21 +169,38 @@ std::uint64_t Waiter::standing() const {
   return 2 * latest + (inside ? 1 : 0);
 }
 
+transport::ExpressCell& Waiter::cell_from(int rank, std::uint64_t call) const {
+  std::byte* cells = transport_.window(rank_).express;
+  return *reinterpret_cast<transport::ExpressCell*>(cells + transport_.sizes().express_offset(rank, call));
+}
+
+CallRecord* Waiter::record_of(int rank, std::uint64_t call) const {
+  Board* board = transport_.window(rank).board;
+  if (board == nullptr) return nullptr;
+  CallRecord& record = board->calls[call % kCallRing];
+  if (far(rank)) take_in(cell_from(rank, call), call, record);
+  return &record;
+}
+
+bool Waiter::has_told(int rank, std::uint64_t call) const {
+  const CallRecord& record = *record_of(rank, call);
+  const std::uint64_t sequence = record.sequence.load(std::memory_order_acquire);
+  return sequence > call || (sequence == call && is_whole(record));
+}
+
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
   const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   if (answer != kNoAnswer) return answer / 2 >= sequence;
-  const Board* board = transport_.window(rank).board;
-  return board == nullptr || board->calls[sequence % kCallRing].sequence.load(std::memory_order_acquire) >= sequence;
+  const CallRecord* record = record_of(rank, sequence);
+  return record == nullptr || record->sequence.load(std::memory_order_acquire) >= sequence;
 }
 
 bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
   const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   if (answer != kNoAnswer) return answer == 2 * sequence + 1;
-  const Board* board = transport_.window(rank).board;
-  if (board == nullptr) return false;
-  const CallRecord& record = board->calls[sequence % kCallRing];
-  return record.sequence.load(std::memory_order_acquire) == sequence &&
-         record.state.load(std::memory_order_acquire) == transport::CallState::entered;
+  const CallRecord* record = record_of(rank, sequence);
+  return record != nullptr && record->sequence.load(std::memory_order_acquire) == sequence &&
+         record->state.load(std::memory_order_acquire) == transport::CallState::entered;
 }
 
 // A rank that has closed its communicator did its part in every call that it entered, and may end when it likes: that
@@ -261,6 +279,9 @@ Status Waiter::lost(int peer, const Status& why) {
 
 std::string Waiter::death_text(int rank) const {
   const Board* board = transport_.window(rank).board;
+  for (std::uint64_t i = 0; far(rank) && i < transport_.sizes().express_calls(); ++i) {
+    (void)record_of(rank, far_record(cell_from(rank, i)).sequence.load(std::memory_order_acquire));
+  }
   CallSnapshot last;
   for (int i = 0; board != nullptr && i < kCallRing; ++i) {
     const CallSnapshot call = snapshot(board->calls[i]);
@@ -287,14 +308,14 @@ void Waiter::part(std::uint64_t sequence) {
 }
 
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {
-  const CallRecord& mine = transport_.window(rank_).board->calls[sequence % kCallRing];
-  const CallRecord& theirs = transport_.window(peer).board->calls[sequence % kCallRing];
-  for (const std::int64_t since = now_ns(); far(peer) && theirs.sequence.load(std::memory_order_acquire) < sequence &&
+  const CallRecord& mine = *record_of(rank_, sequence);
+  const CallRecord& theirs = *record_of(peer, sequence);
+  for (const std::int64_t since = now_ns(); far(peer) && !has_told(peer, sequence) &&
                                             now_ns() - since < timeout_ns() && far_->broken(peer).ok() &&
                                             transport_.alive(peer) && !health_.failed();) {
     serve_far(now_ns(), kFarDoze);
   }
-  if (far(peer) && theirs.sequence.load(std::memory_order_acquire) < sequence) {
+  if (far(peer) && !has_told(peer, sequence)) {
     if (health_.failed()) return health_.status();
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
     if (const Status broken = far_->broken(peer); !broken.ok()) TUTTI_TRY(lost(peer, broken));
@@ -319,12 +340,11 @@ Waiter::Difference Waiter::difference(std::uint64_t sequence) const {
   Difference found;
   std::uint64_t history = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Board* board = transport_.window(rank).board;
-    if (board == nullptr) continue;
-    const CallRecord& record = board->calls[sequence % kCallRing];
-    if (record.sequence.load(std::memory_order_acquire) != sequence) continue;
-    const std::uint64_t theirs = record.fingerprint.load(std::memory_order_acquire);
-    if (record.sequence.load(std::memory_order_relaxed) != sequence) continue;  // overwritten meanwhile
+    const CallRecord* record = record_of(rank, sequence);
+    if (record == nullptr || record->sequence.load(std::memory_order_acquire) != sequence) continue;
+    if (far(rank) && !is_whole(*record)) continue;
+    const std::uint64_t theirs = record->fingerprint.load(std::memory_order_acquire);
+    if (record->sequence.load(std::memory_order_relaxed) != sequence) continue;  // overwritten meanwhile
     if (found.one < 0) {
       found.one = rank;
       history = theirs;
@@ -356,7 +376,7 @@ Status Waiter::mismatch(std::uint64_t sequence) {
 }
 
 Status Waiter::mixed_kinds() {
-  const CallRecord& own = transport_.window(rank_).board->calls[sequence_ % kCallRing];
+  const CallRecord& own = *record_of(rank_, sequence_);
   for (int rank = 0; rank < ranks_; ++rank) {
     const Board* board = transport_.window(rank).board;
     if (rank == rank_ || board == nullptr) continue;
@@ -461,7 +481,7 @@ std::string Waiter::activity(int peer) const {
 }
 
 std::string Waiter::call_text(int rank, std::uint64_t sequence) const {
-  const CallSnapshot call = snapshot(transport_.window(rank).board->calls[sequence % kCallRing]);
+  const CallSnapshot call = snapshot(*record_of(rank, sequence));
   return fmt::format("{} as its call {}", call.text(), sequence);
 }
 

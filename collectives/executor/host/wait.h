@@ -129,6 +129,8 @@ class Waiter {
   /// thread.
   std::string death_text(int rank) const;
 
+  /// Whether a far rank is known to have entered `call`, so that its record of it can be compared, or a later one.
+  bool has_told(int rank, std::uint64_t call) const;
   /// Where this rank stands, for a far one that asks: its latest call, doubled, and one more while it is in it. Any
   /// thread.
   std::uint64_t standing() const;
@@ -193,6 +195,10 @@ class Waiter {
   /// What this rank is in, as far as `peer` is concerned.
   std::string activity(int peer) const;
   // Of a far rank as it has answered, else by what it has told of calls in which it is a neighbour.
+  /// Where this rank finds what a far one tells with its data in an express call.
+  transport::ExpressCell& cell_from(int rank, std::uint64_t call) const;
+  /// Where the record of `call` is, or would be; of a far rank with what has come in an express cell. Null: nowhere.
+  transport::CallRecord* record_of(int rank, std::uint64_t call) const;
   bool has_entered(int rank, std::uint64_t sequence) const;
   bool is_inside(int rank, std::uint64_t sequence) const;
 
