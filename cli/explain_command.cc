@@ -33,7 +33,7 @@ int fail(const std::string& sentence) {
 }
 
 void print_candidates(const topology::Graph& graph, const std::vector<planner::Candidate>& all) {
-  fmt::print("    {:<20} {:<22} {:>12} {:>9} {:>7} {:>12}  {}\n", "algorithm", "order", "time us", "GB/s", "rounds",
+  fmt::print("    {:<20} {:<42} {:>12} {:>9} {:>7} {:>12}  {}\n", "algorithm", "order", "time us", "GB/s", "rounds",
              "MB across", "busiest");
   bool first = true;
   for (const planner::Candidate& one : all) {
@@ -43,7 +43,7 @@ void print_candidates(const topology::Graph& graph, const std::vector<planner::C
     }
     const planner::Estimate& estimate = one.estimate;
     if (one.is_bound()) {
-      fmt::print("    {:<20} {:<22} at least some {:.0f} us\n", one.algorithm->name, one.order, estimate.us);
+      fmt::print("    {:<20} {:<42} at least some {:.0f} us\n", one.algorithm->name, one.order, estimate.us);
       continue;
     }
     const std::string busiest = estimate.bottleneck < 0
@@ -51,7 +51,7 @@ void print_candidates(const topology::Graph& graph, const std::vector<planner::C
                                     : fmt::format("{} ({:.0f} %)", graph.name_of_resource(estimate.bottleneck),
                                                   100 * estimate.bottleneck_us / estimate.us);
     const double gb_per_s = static_cast<double>(one.options.bytes) / estimate.us / 1e3;
-    fmt::print("  {} {:<20} {:<22} {:>12.2f} {:>9.3f} {:>7} {:>12.3f}  {}\n", first ? '*' : ' ', one.algorithm->name,
+    fmt::print("  {} {:<20} {:<42} {:>12.2f} {:>9.3f} {:>7} {:>12.3f}  {}\n", first ? '*' : ' ', one.algorithm->name,
                one.order, estimate.us, gb_per_s, estimate.rounds, estimate.bytes_across / 1e6, busiest);
     first = false;
   }
@@ -105,6 +105,10 @@ int show(const Settings& settings) {
   demand.in_place = settings.in_place;
   demand.lanes = kLanes;
   cost.scratch_half = options::bytes(Option::scratch) / 2;
+  if (t.value().hosts.size() > 1) {
+    cost.scratch_half *= kFarScratch;
+    cost.slice = kFarSlice;
+  }
   const std::vector<planner::Candidate> all =
       planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0, cost);
   fmt::print("{} of {} bytes on {} ranks of {} host(s), by the cost model\n", settings.collective, demand.bytes, ranks,

@@ -1,5 +1,7 @@
 #include "collectives/planner/candidates.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,6 +27,8 @@ constexpr int kLeastHostsOfPart = 4;
 constexpr double kFewSteps = 3e5;       // a plan that is made and priced in no time
 constexpr double kLeastOfGuess = 0.75;  // of it: what lanes may gain, and what it may be wrong by
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::size_t kLeastSlice = std::size_t{128} << 10;  // the messages of smaller ones cost more than they hide
+constexpr std::size_t kManySlices = 8;
 constexpr const char* kRankOrder = "rank order";
 constexpr const char* kRingOrder = "ring order";
 constexpr const char* kGuessed = "guessed";
@@ -59,6 +63,12 @@ struct Question {
     takes_lanes = many_hosts && may_reorder && here.lanes >= 2 && here.bytes >= kLeastForLanes &&
                   here.collective != Collective::all_to_allv;  // whose blocks cannot be cut
     rails = std::min(rings.size(), static_cast<std::size_t>(here.lanes));
+    fine_slice = options.slice;
+    // A pipeline of few slices is long full of holes. Between two hosts there is none.
+    if (many_hosts && graph.topology().hosts.size() > 2 &&
+        (here.collective == Collective::broadcast || here.collective == Collective::reduce)) {
+      fine_slice = std::min(options.slice, std::max(kLeastSlice, here.bytes / kManySlices));
+    }
   }
 
   algorithms::PlanRequest request(const std::vector<int>& order) const {
@@ -90,12 +100,13 @@ struct Question {
   std::vector<int> rank_order, ring_order;
   bool may_reorder = true;
   bool takes_lanes = false;
-  std::size_t rails = 1;  // that a plan may go by at once
+  std::size_t rails = 1;       // that a plan may go by at once
+  std::size_t fine_slice = 0;  // that a message may be cut into, besides the usual
 };
 
 Plan plan_of(const Question& q, const Candidate& candidate) {
   if (candidate.options.lanes_are_rails) return q.one_for_each_rail(*candidate.algorithm);
-  const bool in_rank_order = candidate.order == kRankOrder;
+  const bool in_rank_order = candidate.order.starts_with(kRankOrder);
   Plan plan = q.in_order(*candidate.algorithm, in_rank_order ? q.rank_order : q.ring_order);
   if (candidate.options.copies == 1) return plan;
   return plan::side_by_side(std::vector<Plan>(static_cast<std::size_t>(candidate.options.copies), std::move(plan)));
@@ -177,6 +188,15 @@ class Search {
     one.estimate = price(flat, q_.graph, one.options);
     best_us_ = std::min(best_us_, one.estimate.us);
     use_(one);
+    if (q_.fine_slice == q_.options.slice) return;
+    Candidate finer = one;
+    finer.options.slice = q_.fine_slice;
+    finer.estimate = price(flat, q_.graph, finer.options);
+    if (finer.estimate.rounds == one.estimate.rounds) return;
+    finer.order += fmt::format(", slices of {} KiB", q_.fine_slice >> 10);
+    best_us_ = std::min(best_us_, finer.estimate.us);
+    use_(finer);
+    if (finer.estimate.us < one.estimate.us) one.estimate = finer.estimate;
   }
 
   const Question& q_;

@@ -15,8 +15,9 @@ namespace tutti::planner {
 
 struct Candidate {
   const algorithms::Algorithm* algorithm = nullptr;
-  std::string order;    // "rank order", "ring order", the same with ", two lanes", "an order for each rail",
-                        // or "guessed": the time alone, by what it takes on fewer hosts
+  std::string order;    // "rank order", "ring order", the same with ", two lanes", "an order for each rail", any of
+                        // these with ", slices of 128 KiB" or so, where these are not the usual ones; or "guessed":
+                        // the time alone, by what it takes on fewer hosts
   std::string why_not;  // not empty: it cannot serve, and has no price
   CostOptions options;
   Estimate estimate;

@@ -62,7 +62,7 @@ Result<Choice> Planner::by_cost(Demand demand, int root, const Choice& by_users)
   Choice choice{
       best.algorithm,
       fmt::format("{}; predicted {:.1f} us for {} bytes across hosts", best.order, best.estimate.us, demand.bytes),
-      best.plan};
+      best.plan, best.options.slice};
   if (priced_.size() == kMostPriced) {
     priced_bytes_ -= priced_.front().bytes;
     priced_.pop_front();

@@ -42,6 +42,7 @@ struct Choice {
   const algorithms::Algorithm* algorithm = nullptr;
   std::string reason;
   std::shared_ptr<const plan::Plan> plan;  // Planner gives it too
+  std::size_t slice = 0;                   // likewise, across hosts: what the message is cut into
 };
 
 class Selection {

@@ -312,6 +312,35 @@ TEST(Candidates, ManyRailsAreUsedForLargeMessages) {
   EXPECT_GE(us_of(find(all, "hierarchical", "rank order")), by_one_rail);
 }
 
+// A chain of h hosts takes the time of k + h - 2 slices for k slices.
+TEST(Candidates, AMessageOfFewSlicesIsCutFinerForAPipeline) {
+  const auto best = [](int hosts, Collective collective, std::size_t bytes) {
+    Demand demand;
+    demand.collective = collective;
+    demand.bytes = bytes;
+    demand.lanes = 2;
+    CostOptions options;
+    options.scratch_half = 4 << 20;
+    options.slice = 512 << 10;
+    const Graph graph = graph_of("ethernet", {.hosts = hosts});
+    const std::vector<Candidate> all = candidates(demand, graph, 0, options);
+    for (const Candidate& one : all) {
+      if (!one.why_not.empty()) continue;
+      const bool told = one.order.find(" KiB") != std::string::npos;
+      EXPECT_EQ(told, one.options.slice != options.slice) << one.algorithm->name << ", " << one.order;
+    }
+    return cheapest(demand, graph, 0, options);
+  };
+  for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
+    const Candidate fine = best(4, collective, 1 << 20);
+    EXPECT_EQ(fine.options.slice, std::size_t{128} << 10) << fine.order;
+    EXPECT_EQ(fine.estimate.rounds, 4) << fine.order;  // in each of two lanes
+    EXPECT_EQ(best(4, collective, 16 << 20).options.slice, std::size_t{512} << 10);
+    EXPECT_EQ(best(2, collective, 1 << 20).options.slice, std::size_t{512} << 10);
+  }
+  EXPECT_EQ(best(4, Collective::all_reduce, 1 << 20).options.slice, std::size_t{512} << 10);
+}
+
 TEST(Candidates, RanksThatLieAcrossHostsInTurnArePutInOrder) {
   topology::Topology t = machine("ethernet", {.hosts = 2, .ranks = 4}).take();
   const std::vector<topology::Place> places = t.ranks;

@@ -14,10 +14,10 @@ namespace {
 using testing::HasSubstr;
 
 /// `hosts` hosts with `ranks` ranks each.
-Planner planner_of(int hosts, int ranks, const std::string& rules = "") {
+Planner planner_of(int hosts, int ranks, const std::string& rules = "", const CostOptions& cost = {}) {
   const topology::Topology t = topology::machine("ethernet", {.hosts = hosts, .ranks = ranks}).take();
   auto graph = hosts == 1 ? nullptr : std::make_unique<const topology::Graph>(topology::Graph::of(t).take());
-  return Planner(Selection::with_rules(rules).take(), topology::host_of_rank(t), std::move(graph), {});
+  return Planner(Selection::with_rules(rules).take(), topology::host_of_rank(t), std::move(graph), cost);
 }
 
 Demand demand_of(Collective collective, int ranks, std::size_t bytes) {
@@ -70,6 +70,15 @@ TEST(Planner, LargeMessagesTakeTwoLanesAcrossHosts) {
   }
   // Nobody but its owner can cut a block of an all_to_allv.
   EXPECT_EQ(planner.choose(demand_of(Collective::all_to_allv, 4, 4 << 20), 0).take().plan->of_rank[0].lanes.size(), 1U);
+}
+
+TEST(Planner, SaysWhatTheMessageIsCutInto) {
+  CostOptions cost;
+  cost.scratch_half = 4 << 20;
+  cost.slice = 512 << 10;
+  Planner planner = planner_of(4, 1, "", cost);
+  EXPECT_EQ(planner.choose(demand_of(Collective::broadcast, 4, 1 << 20), 0).take().slice, std::size_t{128} << 10);
+  EXPECT_EQ(planner.choose(demand_of(Collective::all_reduce, 4, 1 << 20), 0).take().slice, std::size_t{512} << 10);
 }
 
 TEST(Planner, MakesOneChoiceForASizeClass) {
