@@ -12,6 +12,7 @@
 #include "collectives/planner/candidates.h"
 #include "collectives/planner/table.h"
 #include "topology/graph.h"
+#include "transport/transport.h"
 
 namespace tutti::cli {
 namespace {
@@ -104,6 +105,7 @@ int show(const Settings& settings) {
   demand.deterministic = settings.deterministic;
   demand.in_place = settings.in_place;
   demand.lanes = kLanes;
+  cost.express = transport::WindowSizes{.ranks = ranks}.express_bytes();
   cost.scratch_half = options::bytes(Option::scratch) / 2;
   if (t.value().hosts.size() > 1) {
     cost.scratch_half *= kFarScratch;

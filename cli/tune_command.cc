@@ -28,6 +28,7 @@ struct Settings {
   int ranks = 0;
   std::string output;
   bool compare = false;
+  bool fresh = false;
 };
 
 int fail(const Status& status) {
@@ -54,6 +55,8 @@ void print_costs(const Table& table) {
   const planner::Constants& constants = table.constants;
   fmt::print("a call {:.3g} us, a step {:.3g} us, a signal within a host {:.3g} us\n", constants.call_us,
              constants.step_us, table.signal_us);
+  fmt::print("a core sums {:.3g} GB/s, and writes {:.3g} GB/s into what another core has read\n",
+             constants.reduce_gb_per_s, constants.passing_gb_per_s);
   for (const planner::Copying& one : constants.copying) {
     fmt::print("a core that works on {:>8.0f} bytes copies {:.3g} GB/s\n", one.bytes, one.gb_per_s);
   }
@@ -97,7 +100,6 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
   table.date = now_in_words();
   table.version = version();
   const int ranks = static_cast<int>(place.topology.ranks.size());
-  if (table.ranks == 0) table.ranks = ranks;
   TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   TUTTI_TRY(planner::write_table(table, path));
   print_comparison(cases, predicted, ranks, static_cast<int>(place.topology.hosts.size()));
@@ -106,13 +108,21 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
   return {};
 }
 
-Status compare(const std::vector<Case>& cases, const Place& place, const std::string& name) {
+/// `fresh`: measured between the cases; empty: the table that is found tells.
+Status compare(const std::vector<Case>& cases, const std::vector<Case>& fresh, const Place& place,
+               const std::string& name) {
   TUTTI_ASSIGN(const auto found, planner::find_table(name));
-  if (!found) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
-  TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, found->table));
+  if (!found && fresh.empty()) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
+  Table table = found ? found->table : Table();
+  if (!fresh.empty()) {
+    TUTTI_ASSIGN(table, tuning::table_for(fresh, place, found ? &found->table : nullptr));
+  }
+  TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   print_comparison(cases, predicted, static_cast<int>(place.topology.ranks.size()),
                    static_cast<int>(place.topology.hosts.size()));
-  fmt::print("by {} of {}\n", found->path, found->table.date);
+  const std::string file = found ? fmt::format("{} of {}", found->path, found->table.date) : "what is assumed";
+  const char* in_between = fresh.empty() ? "" : "costs that were measured in between; what these do not tell, by ";
+  fmt::print("by {}{}\n", in_between, file);
   return {};
 }
 
@@ -124,11 +134,18 @@ Status run_rank(const Settings& settings) {
   }
   TUTTI_ASSIGN(const Place place, tuning::place_of(*communicator));
   std::vector<Case> cases = settings.compare ? tuning::cases_to_compare() : tuning::cases_to_tune();
+  const auto compared = static_cast<std::ptrdiff_t>(cases.size());
+  if (settings.fresh) {
+    const std::vector<Case> more = tuning::cases_to_tune();
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
   TUTTI_TRY(tuning::measure_all(*communicator, cases, show_progress));
+  const std::vector<Case> fresh(cases.begin() + compared, cases.end());
+  cases.erase(cases.begin() + compared, cases.end());
   Status status;
   if (communicator->rank() == 0) {
     const std::string name = planner::table_name(place.topology.hosts.front(), place.network);
-    status = settings.compare ? compare(cases, place, name) : tune(settings, cases, place, name);
+    status = settings.compare ? compare(cases, fresh, place, name) : tune(settings, cases, place, name);
   }
   // The others wait: a rank that leaves is missed.
   const Status last = communicator->run({.collective = Collective::barrier});
@@ -141,6 +158,7 @@ int launch(const Settings& settings, int ranks) {
   if (error) return fail(Status(Code::system, "cannot find its own program: " + error.message()));
   std::vector<std::string> command{self, "tune"};
   if (settings.compare) command.emplace_back("--compare");
+  if (settings.fresh) command.emplace_back("--fresh");
   if (!settings.output.empty()) command.insert(command.end(), {"--output", settings.output});
   return launch_local({.ranks = ranks}, command);
 }
@@ -167,8 +185,11 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(2, kMostRanks));
   CLI::Option* output =
       command->add_option("--output", settings->output, "write this file; else the one that is found by itself");
-  command->add_flag("--compare", settings->compare, "write nothing: hold the table against measurements")
-      ->excludes(output);
+  CLI::Option* compare =
+      command->add_flag("--compare", settings->compare, "write nothing: hold the table against measurements")
+          ->excludes(output);
+  command->add_flag("--fresh", settings->fresh, "... hold costs against them that are measured in between")
+      ->needs(compare);
   command->callback([settings, &exit_code] { exit_code = run(*settings); });
 }
 

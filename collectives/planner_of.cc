@@ -49,6 +49,7 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
     }
   }
   if (const transport::WireInfo* wire = fabric.wire_info(); wire != nullptr) cost.inlined = wire->copied;
+  cost.express = sizes.express_bytes();
   cost.scratch_half = sizes.scratch_half;
   cost.slice = far_slice;
   return std::make_unique<planner::Planner>(std::move(selection), std::move(hosts), std::move(graph), cost);

@@ -22,7 +22,7 @@ constexpr int kBatches = 4;
 constexpr double kBatchUs = 3000;
 // A link that is limited lets some 100 KiB pass at once after a pause.
 constexpr double kBatchAcrossUs = 20'000;
-constexpr std::size_t kBytesAtOnce = 4096;
+constexpr std::size_t kBytesAtOnce = 512;
 constexpr int kMostCalls = 20000;
 constexpr double kMostUs = 200'000;  // of a case; what takes longer gets fewer batches
 

@@ -18,7 +18,9 @@ constexpr double kMessageGbPerS = 3;
 constexpr double kNear = 1.3;
 
 // What a core copies is sought for calls of these sizes; both their buffers count.
-constexpr double kCopyingBytes[] = {1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 32 << 20};
+constexpr double kCopyingBytes[] = {8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20};
+
+constexpr double kCrowdBytes = 32 << 20;
 
 /// A cost of the table that is sought, and between which bounds.
 struct Sought {
@@ -40,19 +42,28 @@ bool shares_cores(const Place& place) {
   return any_pair(place, [](const auto& one, const auto& other) { return one == other; });
 }
 
-std::vector<Sought> sought_in(planner::Table& table, const Place& place, bool switch_alone) {
+bool shares_hosts(const Place& place) {
+  return any_pair(place, [](const auto& one, const auto& other) { return one.host == other.host; });
+}
+
+std::vector<Sought> sought_in(planner::Table& table, const Place& place, bool crowd_alone) {
   std::vector<Sought> all;
   const auto seek = [&](double& value, double least, double most) { all.push_back({&value, {value, least, most}}); };
   planner::Constants& constants = table.constants;
   if (shares_cores(place)) seek(constants.switch_us, 0.1, 100);
-  if (switch_alone) return all;
+  if (crowd_alone) {
+    seek(constants.copying.back().gb_per_s, 0.1, 500);
+    return all;
+  }
   const bool many_hosts = place.topology.hosts.size() > 1;
   if (!many_hosts) {  // between hosts nobody can tell them from what a message takes
     seek(constants.call_us, 0.01, 50);
     seek(constants.step_us, 0.002, 5);
   }
-  if (any_pair(place, [](const auto& one, const auto& other) { return one.host == other.host; })) {
+  if (shares_hosts(place)) {
     seek(table.signal_us, 0.02, 20);
+    seek(constants.reduce_gb_per_s, 0.1, 500);
+    seek(constants.passing_gb_per_s, 0.1, 500);
   }
   for (planner::Copying& one : constants.copying) seek(one.gb_per_s, 0.1, 500);
   if (many_hosts) {
@@ -68,8 +79,10 @@ std::vector<Sought> sought_in(planner::Table& table, const Place& place, bool sw
 planner::Table assumed_table(const Place& place) {
   planner::Table table;
   const topology::Assumed assumed;
+  table.ranks = static_cast<int>(place.topology.ranks.size());
   table.signal_us = 2 * (assumed.core_latency_us + assumed.cache_latency_us);
   for (const double bytes : kCopyingBytes) table.constants.copying.push_back({bytes, assumed.core_gb_per_s});
+  if (shares_hosts(place)) table.constants.reduce_gb_per_s = table.constants.passing_gb_per_s = assumed.core_gb_per_s;
   if (place.topology.hosts.size() > 1) {
     table.constants.message_us = kMessageUs;
     table.constants.message_gb_per_s = kMessageGbPerS;
@@ -84,7 +97,9 @@ planner::Table assumed_table(const Place& place) {
 Status measure_all(TuttiCommunicator& communicator, std::vector<Case>& cases, const OnCase& on_case) {
   const std::size_t all = kTurns * cases.size();
   for (std::size_t i = 0; i < all; ++i) {
-    Case& one = cases[i % cases.size()];
+    // Every other turn backwards: a case that leaves both ranks on one core does so to another one each time.
+    const std::size_t place = i % cases.size();
+    Case& one = cases[i / cases.size() % 2 == 0 ? place : cases.size() - 1 - place];
     TUTTI_TRY(measure(communicator, one));
     if (communicator.rank() == 0) on_case(one, i + 1, all);
   }
@@ -101,10 +116,16 @@ std::vector<Case> cases_to_compare() {
 }
 
 Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place, const planner::Table* known) {
-  const bool switch_alone = known != nullptr && place.topology.hosts.size() == 1 && shares_cores(place);
-  planner::Table table = switch_alone ? *known : assumed_table(place);
+  const bool crowd_alone =
+      known != nullptr && !known->constants.copying.empty() && place.topology.hosts.size() == 1 && shares_cores(place);
+  planner::Table table = crowd_alone ? *known : assumed_table(place);
   if (known != nullptr) table.constants.switch_us = known->constants.switch_us;
-  const std::vector<Sought> sought = sought_in(table, place, switch_alone);
+  if (crowd_alone) {
+    // Cores that several ranks share work on more than has been measured without.
+    std::vector<planner::Copying>& copying = table.constants.copying;
+    if (copying.back().bytes < kCrowdBytes) copying.push_back({kCrowdBytes, copying.back().gb_per_s});
+  }
+  const std::vector<Sought> sought = sought_in(table, place, crowd_alone);
   std::vector<Parameter> parameters;
   for (const Sought& one : sought) parameters.push_back(one.parameter);
   Status status;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "collectives/plan/express.h"
 #include "collectives/reduce/reduce.h"
 
 namespace tutti::executor {
@@ -101,53 +102,15 @@ Result<Slots> plan_slots(std::size_t half, const Room& room, int count, std::siz
   return Slots{count, bytes, static_cast<int>(half / (slots * bytes))};
 }
 
-// Who fills the scratch slots of each rank, where a plan's data fits into its signals; nothing where it does not.
-//
-// It does when a call has one round and one lane, each peer is signalled and waited for at most once (a call has one
-// express cell for each direction), and what goes to a peer goes before that signal: either the one published slot, the
-// same for all, or one slot of the peer's scratch. All ranks must come to the same answer, so all their steps are
-// looked at.
-using SlotSenders = std::vector<std::vector<int>>;
-std::optional<SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes, std::size_t express_bytes) {
-  const Plan& plan = *p.plan;
-  if (express_bytes == 0 || p.rounds != 1 || p.opens || (plan.slots != 0 && plan.published != 0) ||
-      plan.published > 1 || (plan.slots + plan.published != 0 && piece_bytes > express_bytes) ||
+/// Who fills the scratch slots of each rank, where the call's data goes in its signals; nothing where it does not.
+std::optional<plan::SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes,
+                                                 std::size_t express_bytes) {
+  const bool has_slots = p.plan->slots + p.plan->published != 0;
+  if (express_bytes == 0 || p.rounds != 1 || (has_slots && piece_bytes > express_bytes) ||
       p.shape.op == ReduceOp::premul_sum) {
     return std::nullopt;
   }
-  const auto n = static_cast<std::size_t>(p.ranks);
-  SlotSenders senders(n, std::vector<int>(static_cast<std::size_t>(plan.slots), -1));
-  for (std::size_t rank = 0; rank < n; ++rank) {
-    if (plan.of_rank[rank].lanes.size() != 1) return std::nullopt;
-    std::vector<bool> signalled(n);
-    std::vector<bool> waited(n);
-    std::vector<bool> put(n);
-    for (const Step& s : plan.of_rank[rank].lanes.front().steps) {
-      if (s.guard != plan::Guard::always) continue;  // never carried out in a single round
-      if (s.kind == StepKind::signal || s.kind == StepKind::wait) {
-        std::vector<bool>& met = s.kind == StepKind::signal ? signalled : waited;
-        const auto peer = static_cast<std::size_t>(s.peer);
-        if (met[peer]) return std::nullopt;
-        met[peer] = true;
-      }
-      for (const Range& range : s.sources) {
-        if (!is_user(range.space) && range.count != 1) return std::nullopt;
-      }
-      for (const Range& range : s.destinations) {
-        if (is_user(range.space)) continue;
-        const auto to = static_cast<std::size_t>(range.rank);
-        if (range.space == Space::published) {
-          if (std::find(signalled.begin(), signalled.end(), true) != signalled.end()) return std::nullopt;
-          continue;
-        }
-        int& sender = senders[to][static_cast<std::size_t>(range.first)];
-        if (to == rank || range.count != 1 || signalled[to] || put[to] || sender >= 0) return std::nullopt;
-        put[to] = true;
-        sender = static_cast<int>(rank);
-      }
-    }
-  }
-  return senders;
+  return plan::express_senders(*p.plan);
 }
 
 }  // namespace
@@ -224,7 +187,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
           : 1;
   p.streaming = shape.count * p.element * blocks > streaming_above;
 
-  const std::optional<SlotSenders> senders = express_senders(p, piece_bytes, room.express_bytes);
+  const std::optional<plan::SlotSenders> senders = express_senders(p, piece_bytes, room.express_bytes);
   p.express = senders.has_value();
   if (p.express) {
     p.express_bytes = plan->published != 0 ? piece_bytes : 0;

@@ -20,8 +20,12 @@ namespace {
 constexpr int kMostRounds = 6;
 constexpr std::size_t kManySteps = 500000;  // of hundreds of ranks: a round takes a tenth of a second
 constexpr int kMostRoundsOfMany = 4;
-constexpr int kFewCalls = 3;  // of those in a row
-constexpr int kManyCalls = 7;
+constexpr double kTurnBytes = 8192;  // larger slots lie elsewhere in each call (executor/host/executor.h, "Turns")
+constexpr std::uint64_t kShareOfOutputs = 4;  // of a rank's cache: larger ones go past it (communicator.cc)
+constexpr double kNotYet = -1;
+constexpr double kLateOfSwitch = 0.25;  // by which each rank begins later than the one before
+constexpr int kFewCalls = 4;  // of those in a row
+constexpr int kManyCalls = 16;
 constexpr double kUsPerByteAtOneGb = 1e-3;  // 1 byte at 1 GB/s takes 1 ns
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -42,8 +46,7 @@ double speed_up_of(const std::vector<Copying>& copying, double bytes) {
 /// What a graph and the options are to every simulation of a call.
 class Machine {
  public:
-  Machine(const Graph& graph, const CostOptions& options)
-      : speed_up(speed_up_of(options.constants.copying, 2.0 * static_cast<double>(options.bytes))) {
+  Machine(const FlatPlan& plan, const Graph& graph, const CostOptions& options) {
     std::map<std::pair<int, int>, int> cores;
     for (const topology::Place& place : graph.topology().ranks) {
       const bool on_core = place.kind == topology::PlaceKind::core;
@@ -55,16 +58,38 @@ class Machine {
     for (const int core : core_of) {
       if (core >= 0) ++ranks_on_core[at(core)];
     }
+    for (const int ranks : ranks_on_core) most_on_core = std::max(most_on_core, ranks);
+    const double in_caches = bytes_in_caches(plan, graph, options);
+    speed_up = speed_up_of(options.constants.copying, in_caches);
+    const auto own_cache = static_cast<double>(topology::smallest_cache(graph.topology().hosts.front(), 2));
+    sums_show = own_cache == 0 || in_caches <= own_cache;
     for (int resource = 0; resource < graph.resources(); ++resource) {
       const double gb_per_s = graph.gb_per_s_of(resource) * (graph.is_of_cores(resource) ? speed_up : 1);
       us_per_byte.push_back(kUsPerByteAtOneGb / gb_per_s);
     }
   }
 
+  /// Bytes that each core would find in its caches again in the next call. Large outputs are written past the caches
+  /// (executor/prepared.h, "streaming").
+  double bytes_in_caches(const FlatPlan& plan, const Graph& graph, const CostOptions& options) const {
+    const auto& places = graph.topology().ranks;
+    const auto of_first_host =
+        std::count_if(places.begin(), places.end(), [](const topology::Place& place) { return place.host == 0; });
+    const auto alone = static_cast<std::size_t>(std::count(core_of.begin(), core_of.end(), -1));
+    const std::uint64_t share =
+        topology::cache_share(graph.topology().hosts.front(), std::max(static_cast<int>(of_first_host), 1));
+    const bool past_caches = share > 0 && options.bytes > share / kShareOfOutputs;
+    const double pieces = past_caches ? plan.read : plan.touched;
+    return pieces / plan.pieces * static_cast<double>(options.bytes) /
+           static_cast<double>(ranks_on_core.size() + alone);
+  }
+
   double speed_up = 1;              // by caches
+  bool sums_show = true;            // they are not hidden behind memory
   std::vector<int> core_of;         // by rank; -1: it is on none
   std::vector<bool> on_device;      // by rank
   std::vector<int> ranks_on_core;   // by core
+  int most_on_core = 1;
   std::vector<double> us_per_byte;  // by resource
 };
 
@@ -80,13 +105,20 @@ class Simulation {
         calls_(calls),
         piece_bytes_(piece_bytes),
         give_up_us_(give_up_us),
+        express_(plan.express && rounds == 1 && options.copies == 1 &&
+                 piece_bytes <= static_cast<double>(options.express)),
+        core_is_shared_(machine.most_on_core > 1),
         lanes_(plan.lanes * options.copies),
         message_us_per_byte_(
             constants_.message_gb_per_s > 0 ? kUsPerByteAtOneGb / (constants_.message_gb_per_s * machine.speed_up) : 0),
+        reduce_us_per_byte_(
+            constants_.reduce_gb_per_s > 0 && machine.sums_show ? kUsPerByteAtOneGb / constants_.reduce_gb_per_s : 0),
         cores_(machine.ranks_on_core.size()),
         free_(machine.us_per_byte.size(), 0),
         busy_(machine.us_per_byte.size(), 0),
-        links_(at(plan.links * options.copies)) {
+        links_(at(plan.links * options.copies)),
+        begun_(at(plan.ranks * calls), kNotYet),
+        watchers_(at(plan.ranks)) {
     for (int row = 0; row < plan.ranks * lanes_; ++row) {
       const int lane = row % lanes_;
       const std::size_t first = at(row / lanes_ * plan.lanes + lane % plan.lanes);
@@ -94,7 +126,8 @@ class Simulation {
                        .first_link = lane / plan.lanes * plan.links,
                        .first = plan.first_step[first],
                        .end = plan.first_step[first + 1],
-                       .step = plan.first_step[first]});
+                       .step = plan.first_step[first],
+                       .gate = plan.first_step[first]});
     }
   }
 
@@ -128,6 +161,8 @@ class Simulation {
     std::int32_t step = 0;
     int round = 0;
     int call = 0;
+    std::int32_t move = 0;  // of the step: the next one
+    std::int32_t gate = 0;  // the step whose peer is looked at next, of those that it must see before it begins
   };
   // Of a signal, or of what was put before it.
   struct Arrival {
@@ -145,6 +180,12 @@ class Simulation {
     Arrival arrival;
     int next = -1;
   };
+  // A row that waits until a rank has begun a call.
+  struct Watcher {
+    int row = 0;
+    double since_us = 0;
+    double latency_us = 0;
+  };
   struct Core {
     int owner = -1;           // the row that has it until it waits; -1: none
     int last = -1;            // the rank that had it last
@@ -156,7 +197,11 @@ class Simulation {
   void advance(int number, double now) {
     Row& row = rows_[at(number)];
     const int rank = row.rank;
-    if (row.call == 0 && row.round == 0 && row.step == row.first) now = std::max(now, constants_.call_us);
+    if (row.call == 0 && row.round == 0 && row.step == row.first) {
+      // Ranks that share cores would else keep in a step that no two cores keep.
+      const double late_us = core_is_shared_ && calls_ > 1 ? rank * kLateOfSwitch * constants_.switch_us : 0;
+      now = std::max(now, constants_.call_us + late_us);
+    }
     Core* core = shared_core_of(rank);
     if (core != nullptr) {
       if (core->owner >= 0 && core->owner != number) {
@@ -169,14 +214,23 @@ class Simulation {
       core->last = rank;
     }
     while (true) {
+      const bool begins = row.round == 0 && row.step == row.first;
+      if (begins && row.gate == row.first) begin(row, now);
       if (row.step == row.end) {
-        row.step = row.first;
+        row.step = row.gate = row.first;
         if (++row.round == rounds_) {
           row.round = 0;
           if (++row.call == calls_) break;
           now += constants_.call_us + plan_.tells[at(rank)] * constants_.message_us;
         }
         continue;
+      }
+      if (begins && row.gate < row.end) {
+        if (core != nullptr && !ready_.empty() && ready_.top().first < now) {
+          ready_.emplace(now, number);
+          return;
+        }
+        if (!pass_gate(number, core, now)) return;
       }
       const FlatStep& step = plan_.steps[at(row.step)];
       const bool skipped = (step.guard == Guard::from_third_round && row.round < 2) ||
@@ -191,7 +245,10 @@ class Simulation {
         ready_.emplace(now, number);
         return;
       }
-      if (step.kind == StepKind::wait) {
+      if (step.kind == StepKind::open) {
+        if (!see_begun(step.peer, row.call, step.latency_us, number, core, now)) return;
+        now += constants_.step_us;
+      } else if (step.kind == StepKind::wait) {
         Link& link = links_[at(row.first_link + step.link)];
         if (link.first < 0) {
           link.waiting = number;
@@ -209,7 +266,15 @@ class Simulation {
         now = received(arrival, step, now) + constants_.step_us;
         take_first(link);
       } else {
-        now = carry_out(step, row, now + constants_.step_us);
+        if (row.move == 0) now += constants_.step_us;
+        if (by_hand(step, row)) {
+          // One at a time, so that others can use what it leaves of a link.
+          now = moved(plan_.moves[at(step.first_move + row.move)], now);
+          if (++row.move < step.moves) continue;
+          row.move = 0;
+          now += step.summed * piece_bytes_ * reduce_us_per_byte_;
+        }
+        now = carry_out(step, row, now);
       }
       ++row.step;
     }
@@ -220,6 +285,52 @@ class Simulation {
   Core* shared_core_of(int rank) {
     const int core = machine_.core_of[at(rank)];
     return core >= 0 && (machine_.ranks_on_core[at(core)] > 1 || lanes_ > 1) ? &cores_[at(core)] : nullptr;
+  }
+
+  /// A rank tells of its call. Who waits for that goes on.
+  void begin(const Row& row, double now) {
+    double& begun = begun_[at(row.rank * calls_ + row.call)];
+    if (begun != kNotYet) return;  // by another of its lanes
+    begun = now;
+    std::vector<Watcher>& watchers = watchers_[at(row.rank)];
+    for (const Watcher& one : watchers) {
+      const bool shared = shared_core_of(rows_[at(one.row)].rank) != nullptr;
+      ready_.emplace(shared ? std::max(one.since_us, now + one.latency_us) : one.since_us, one.row);
+    }
+    parked_ -= static_cast<int>(watchers.size());
+    watchers.clear();
+  }
+
+  /// Whether a row sees by `now`, which is moved on to when it does, that a rank has begun that call. If not it has
+  /// given its core away, and goes on when it does.
+  bool see_begun(int rank, int call, double latency_us, int number, Core* core, double& now) {
+    const double begun = begun_[at(rank * calls_ + call)];
+    if (begun == kNotYet) {
+      watchers_[at(rank)].push_back({number, now, latency_us});
+      ++parked_;
+      leave(core, now);
+      return false;
+    }
+    const double seen = begun + latency_us;
+    if (core != nullptr && seen > now) {
+      ready_.emplace(seen, number);
+      leave(core, now);
+      return false;
+    }
+    now = std::max(now, seen);
+    return true;
+  }
+
+  /// Slots are used in turns: no rank begins a call before those that it shares them with have begun the one before.
+  /// Of the cells of express calls there are so many that hardly anybody waits.
+  bool pass_gate(int number, Core* core, double& now) {
+    Row& row = rows_[at(number)];
+    for (; row.gate < row.end; ++row.gate) {
+      const FlatStep& step = plan_.steps[at(row.gate)];
+      if (row.call == 0 || express_ || step.peer < 0) continue;
+      if (!see_begun(step.peer, row.call - 1, step.latency_us, number, core, now)) return false;
+    }
+    return true;
   }
 
   /// Who has the core gives it to the next one.
@@ -258,13 +369,19 @@ class Simulation {
     return std::max(now + arrival.bytes * message_us_per_byte_, arrival.us) + constants_.message_us;
   }
 
+  /// Whether the lane is busy until the bytes have moved.
+  bool by_hand(const FlatStep& step, const Row& row) const {
+    if (step.kind == StepKind::put) return !step.away && !machine_.on_device[at(row.rank)];
+    return step.moves > 0;
+  }
+
   double carry_out(const FlatStep& step, const Row& row, double now) {
     switch (step.kind) {
-      case StepKind::open: return now + step.latency_us;
       case StepKind::signal: return signal(step, row, now);
       case StepKind::put: return put(step, row, now);
       case StepKind::copy:
-      case StepKind::reduce: return move(step, now);
+      case StepKind::reduce:
+      case StepKind::open:
       case StepKind::wait: break;
     }
     return now;
@@ -272,6 +389,8 @@ class Simulation {
 
   double signal(const FlatStep& step, const Row& row, double now) {
     if (step.away) now += constants_.message_us;
+    // What is published goes along, to each peer anew.
+    if (express_ && plan_.published > 0) now += passing_us(piece_bytes_);
     Arrival& sent = links_[at(row.first_link + step.data_link)].sent;
     const Arrival arrival{std::max(now + step.latency_us, sent.us), sent.bytes};
     sent.bytes = 0;
@@ -289,7 +408,8 @@ class Simulation {
 
   double put(const FlatStep& step, const Row& row, double now) {
     const double bytes = plan_.moves[at(step.first_move)].pieces * piece_bytes_;
-    const double end = move(step, now);
+    const bool by_itself = !by_hand(step, row);
+    const double end = by_itself ? moved(plan_.moves[at(step.first_move)], now) : now;
     Arrival& sent = links_[at(row.first_link + step.link)].sent;
     sent.us = std::max(sent.us, end + step.latency_us);
     if (step.away) {
@@ -298,27 +418,28 @@ class Simulation {
       const bool goes_along = bytes <= static_cast<double>(options_.inlined);
       return now + bytes * message_us_per_byte_ + (goes_along ? 0 : constants_.put_us);
     }
-    return machine_.on_device[at(row.rank)] ? now + constants_.put_us : end;
+    return by_itself ? now + constants_.put_us : now;
   }
 
-  /// All that a step moves, one after the other.
-  double move(const FlatStep& step, double now) {
-    for (int i = step.first_move; i < step.first_move + step.moves; ++i) {
-      const Move& one = plan_.moves[at(i)];
-      const double bytes = one.pieces * piece_bytes_;
-      double begin = now;
-      double longest = 0;
-      for (int r = one.first; r < one.first + one.count; ++r) {
-        const std::size_t resource = at(plan_.resources[at(r)]);
-        const double time = bytes * machine_.us_per_byte[resource];
-        begin = std::max(begin, free_[resource]);
-        free_[resource] = std::max(now, free_[resource]) + time;
-        busy_[resource] += time;
-        longest = std::max(longest, time);
-      }
-      now = begin + longest + one.latency_us;
+  double passing_us(double bytes) const {
+    const bool is_small = bytes > 0 && bytes < kTurnBytes && constants_.passing_gb_per_s > 0;
+    return is_small ? bytes * kUsPerByteAtOneGb / constants_.passing_gb_per_s : 0;
+  }
+
+  double moved(const Move& one, double now) {
+    const double bytes = one.pieces * piece_bytes_;
+    if (one.passes) return now + (express_ && plan_.published > 0 ? 0 : passing_us(bytes));
+    double begin = now;
+    double longest = 0;
+    for (int r = one.first; r < one.first + one.count; ++r) {
+      const std::size_t resource = at(plan_.resources[at(r)]);
+      const double time = bytes * machine_.us_per_byte[resource];
+      begin = std::max(begin, free_[resource]);
+      free_[resource] = std::max(now, free_[resource]) + time;
+      busy_[resource] += time;
+      longest = std::max(longest, time);
     }
-    return now;
+    return begin + longest + (express_ ? 0 : one.latency_us);  // what is published has come with the signal
   }
 
   const FlatPlan& plan_;
@@ -329,13 +450,18 @@ class Simulation {
   int calls_;
   double piece_bytes_;  // of a slice
   double give_up_us_;
+  bool express_;
+  bool core_is_shared_;
   int lanes_;
   double message_us_per_byte_;
+  double reduce_us_per_byte_;
   std::vector<Row> rows_;
   std::vector<Core> cores_;
   std::vector<double> free_;  // by resource: from when on
   std::vector<double> busy_;  // by resource: how long in all
   std::vector<Link> links_;
+  std::vector<double> begun_;                   // by rank and call: when
+  std::vector<std::vector<Watcher>> watchers_;  // by rank that they wait for
   std::vector<Signal> arrivals_;         // of all links
   int free_arrival_ = -1;                // a list of those that may be used again
   int parked_ = 0;                       // who wait for a signal that nobody has sent yet
@@ -361,7 +487,7 @@ int rounds_of(const FlatPlan& plan, double piece_bytes, const CostOptions& optio
 
 Estimate price(const FlatPlan& plan, const Graph& graph, const CostOptions& options) {
   TUTTI_CHECK_EQ(plan.ranks, graph.ranks());
-  const Machine machine(graph, options);
+  const Machine machine(plan, graph, options);
   const double piece = static_cast<double>(options.bytes) / (plan.pieces * options.copies);
   const int rounds = rounds_of(plan, piece, options);
   const double slice = piece / rounds;

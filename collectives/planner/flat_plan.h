@@ -18,6 +18,7 @@ struct Move {
   std::int32_t count = 0;
   double pieces = 0;
   double latency_us = 0;  // that whoever moves them waits for
+  bool passes = false;    // takes nothing but what it costs to write into a slot that another core has read
 };
 
 struct FlatStep {
@@ -30,6 +31,7 @@ struct FlatStep {
   std::int32_t first_move = 0;  // of FlatPlan::moves
   std::int32_t moves = 0;
   double latency_us = 0;  // of an open, a signal or a put: of its route
+  double summed = 0;      // pieces that a reduce reads
 };
 
 struct FlatPlan {
@@ -42,7 +44,10 @@ struct FlatPlan {
   int slots = 0;
   int published = 0;
   int lanes = 0;
-  int links = 0;  // one-way, of a lane and a channel
+  int links = 0;         // one-way, of a lane and a channel
+  bool express = false;  // what is small enough goes in the signals (plan/express.h)
+  double read = 0;       // pieces of the callers' buffers that cores read, each once however many ranks do,
+  double touched = 0;    // and those that they read or write
   std::vector<FlatStep> steps;
   std::vector<std::int32_t> first_step;  // of lane l of rank r: [r * lanes + l]; one more at the end
   std::vector<Move> moves;

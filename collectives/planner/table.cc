@@ -23,10 +23,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kForm = 1;
+constexpr int kForm = 2;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostCopying = 64;
 constexpr double kMost = 1e9;  // of any figure
+constexpr double kRoom = 4;    // for so many times the cores that were measured
 
 /// Four digits are more than a measurement has.
 double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
@@ -86,6 +87,8 @@ std::string print(const Table& table) {
   json["put_us"] = rounded(constants.put_us);
   json["switch_us"] = rounded(constants.switch_us);
   json["signal_us"] = rounded(table.signal_us);
+  json["reduce_gb_per_s"] = rounded(constants.reduce_gb_per_s);
+  json["passing_gb_per_s"] = rounded(constants.passing_gb_per_s);
   json["copying"] = nlohmann::ordered_json::array();
   for (const Copying& one : constants.copying) {
     json["copying"].push_back({{"bytes", one.bytes}, {"gb_per_s", rounded(one.gb_per_s)}});
@@ -116,6 +119,8 @@ Result<Table> parse_table(std::string_view text) {
   TUTTI_TRY(number(json, "", "put_us", true, constants.put_us));
   TUTTI_TRY(number(json, "", "switch_us", true, constants.switch_us));
   TUTTI_TRY(number(json, "", "signal_us", true, table.signal_us));
+  TUTTI_TRY(number(json, "", "reduce_gb_per_s", true, constants.reduce_gb_per_s));
+  TUTTI_TRY(number(json, "", "passing_gb_per_s", true, constants.passing_gb_per_s));
   TUTTI_TRY(copying_of(json, constants.copying));
   const auto network = json.find("network");
   if (network == json.end() || !network->is_object()) return invalid_argument("network: expected an object");
@@ -130,6 +135,13 @@ topology::Assumed assumed_by(const Table& table) {
   topology::Assumed assumed;
   // From a rank to its core, to the cache, to the other core, to the other rank: graph.h knows no more of a signal.
   if (table.signal_us > 0) assumed.core_latency_us = assumed.cache_latency_us = table.signal_us / 4;
+  // The cores were measured together, so what their memory leaves to each is in what it copies. How many more it could
+  // serve nobody has measured.
+  if (!table.constants.copying.empty()) {
+    const double room = kRoom * std::max(table.ranks, 1) * table.constants.copying.back().gb_per_s;
+    assumed.cache_gb_per_s = std::max(assumed.cache_gb_per_s, room);
+    assumed.memory_gb_per_s = std::max(assumed.memory_gb_per_s, room);
+  }
   return assumed;
 }
 

@@ -128,7 +128,8 @@ TEST(Cost, LanesOfARankTakeTurns) {
   EXPECT_NEAR(price(plan::side_by_side({one, one}), graph, options).us, 3 * 4 + latency, 1e-6);
 }
 
-// A root that broadcasts again and again does not wait for the others: the link is what takes longest.
+// A root that broadcasts again and again is kept back by nothing but its slots, of which there are two for each lane; so
+// it may be one call ahead, or many where the bytes go in the signals. Then the link is what takes longest.
 TEST(Cost, InARowIsThatOfTheSlowestStage) {
   const Graph graph = graph_of("ethernet", {.hosts = 2});
   const plan::Plan plan =
@@ -137,7 +138,12 @@ TEST(Cost, InARowIsThatOfTheSlowestStage) {
   options.bytes = 64 << 10;
   options.constants = kFree;
   options.in_a_row = true;
-  EXPECT_NEAR(price(plan, graph, options).us, 65536 / 3.125e3, 1e-6);
+  const double moved = 65536 / 3.125e3;
+  const double copied = 65536 / 10e3;
+  // Two calls for each way there and back.
+  EXPECT_NEAR(price(plan, graph, options).us, (moved + copied + 2 * graph.route(0, 1).latency_us) / 2, 1e-6);
+  options.express = options.bytes;
+  EXPECT_NEAR(price(plan, graph, options).us, moved, 1e-6);
 }
 
 TEST(Cost, OfAMessageIsPaidAtBothEnds) {
@@ -161,7 +167,7 @@ TEST(Cost, OfAMessageIsPaidAtBothEnds) {
   options.inlined = 999;
   EXPECT_NEAR(took(1000), 50 + 2 * 4 + latency + 1000 / 10e3, 1e-6);
   // Again and again: the root sends one and is told by one; so is the other.
-  options.inlined = 1000;
+  options.inlined = options.express = 1000;
   options.in_a_row = true;
   EXPECT_NEAR(took(1000), 2 * 4 + 1000 / 10e3, 1e-6);
 }
@@ -182,8 +188,14 @@ TEST(Cost, CoresThatMoveAMessageAreBusyWithIt) {
   EXPECT_NEAR(price(plan_of(two_puts(2, 0, 1, 1, 0)), graph, options).us, 2 * by_hand / 2, 1e-6);
 }
 
+/// Where many cores' bytes go through caches and memory at once.
+Graph wide(topology::Topology t) {
+  for (topology::NumaNode& node : t.hosts[0].numa_nodes) node.gb_per_s = 1e9;
+  return Graph::of(t, {.cache_gb_per_s = 1e9, .memory_gb_per_s = 1e9}).take();
+}
+
 TEST(Cost, CoresCopyFasterWhatFitsIntoTheirCaches) {
-  const Graph graph = graph_of("ethernet", {.ranks = 2});
+  const Graph graph = wide(machine("ethernet", {.ranks = 2}).take());
   const plan::Plan plan = plan_of(two_puts(2, 0, 1, 1, 0));
   CostOptions options;
   options.constants = kFree;
@@ -192,13 +204,111 @@ TEST(Cost, CoresCopyFasterWhatFitsIntoTheirCaches) {
     return price(plan, graph, options).us - graph.route(0, 1).latency_us;
   };
   // Pieces are halves; a core copies 10 GB/s as long as nobody says otherwise.
-  EXPECT_NEAR(moving(500), 250 / 10e3, 1e-9);
+  EXPECT_NEAR(moving(2000), 1000 / 10e3, 1e-6);
   options.constants.copying = {{1000, 40}, {100000, 10}};
-  // Both buffers of a call count, so these are 1000 bytes.
-  EXPECT_NEAR(moving(500), 250 / 40e3, 1e-9);
-  EXPECT_NEAR(moving(50), 25 / 40e3, 1e-9);
-  EXPECT_NEAR(moving(5000), 2500 / 20e3, 1e-9);  // half way on the logarithmic scale
-  EXPECT_NEAR(moving(100000), 50000 / 10e3, 1e-9);
+  // Each core reads one piece of its rank's buffer, so these are 1000 bytes for it.
+  EXPECT_NEAR(moving(2000), 1000 / 40e3, 1e-6);
+  EXPECT_NEAR(moving(200), 100 / 40e3, 1e-6);
+  EXPECT_NEAR(moving(20000), 10000 / 20e3, 1e-6);  // half way on the logarithmic scale
+  EXPECT_NEAR(moving(200000), 100000 / 10e3, 1e-6);
+}
+
+// What ranks of a host read is in their last cache once, however many do.
+TEST(Cost, CountsWhatCachesHoldOnce) {
+  const Graph graph = graph_of("ethernet", {.ranks = 4});
+  const auto flat = [&](Collective collective, const char* algorithm) {
+    return FlatPlan(algorithms::find(collective, algorithm)->build({collective, 4, 0, {0, 0, 0, 0}}), graph, {});
+  };
+  const FlatPlan gather = flat(Collective::all_gather, "direct");
+  EXPECT_EQ(gather.read, 4);
+  EXPECT_EQ(gather.touched, 4 + 16);
+  const FlatPlan scatter = flat(Collective::reduce_scatter, "direct");
+  EXPECT_EQ(scatter.read, 16);
+  EXPECT_EQ(scatter.touched, 16 + 4);
+}
+
+constexpr const char* kTwoCopies =
+    "all_gather test ranks 2 pieces 2 root 0 slots 0 published 0 rank_order no\n"
+    "rank 0 lane 0\n  open 1\n  copy input@1:1 -> output@0:1\n"
+    "rank 1 lane 0\n  copy input@1:1 -> output@1:1\n";
+
+TEST(Cost, ACoreReadsAPeersMemoryWithoutThePeersCore) {
+  const Graph graph = wide(machine("ethernet", {.ranks = 2}).take());
+  CostOptions options;
+  options.constants = kFree;
+  options.bytes = 200000;
+  // Both copy at the same time: one after it has seen the other's call and fetched the first line.
+  EXPECT_NEAR(price(plan_of(kTwoCopies), graph, options).us, 100000 / 10e3 + 2 * graph.route(1, 0).latency_us, 1e-6);
+}
+
+// A rank that is to read another one's buffer waits until that one has come with it.
+TEST(Cost, OpenWaitsForThePeersCall) {
+  topology::Topology t = machine("ethernet", {.ranks = 3}).take();
+  t.ranks[2] = t.ranks[0];
+  const Graph graph = Graph::of(t).take();
+  const plan::Plan plan = plan_of(
+      "all_gather test ranks 3 pieces 3 root 0 slots 0 published 0 rank_order no\n"
+      "rank 0 lane 0\n  copy input@0:0 -> output@0:0\n"
+      "rank 1 lane 0\n  open 2\n"
+      "rank 2 lane 0\n");
+  CostOptions options;
+  options.constants = kFree;
+  options.constants.switch_us = 5;
+  options.bytes = 300000;
+  // Rank 2 begins when rank 0 has left its core.
+  EXPECT_NEAR(price(plan, graph, options).us, 100000 / 10e3 + 5 + graph.route(2, 1).latency_us, 1e-6);
+}
+
+TEST(Cost, SmallSlotsThatAnotherCoreHasReadAreDearToWrite) {
+  topology::Topology t = machine("ethernet", {.ranks = 2}).take();
+  const plan::Plan plan = plan_of(two_puts(2, 0, 1, 1, 0));
+  CostOptions options;
+  options.constants = kFree;
+  const auto dearer = [&](std::size_t bytes) {
+    options.bytes = bytes;
+    options.constants.passing_gb_per_s = 0;
+    const double before = price(plan, Graph::of(t).take(), options).us;
+    options.constants.passing_gb_per_s = 1;
+    return price(plan, Graph::of(t).take(), options).us - before;
+  };
+  EXPECT_NEAR(dearer(2000), 1000 / 1e3, 1e-9);
+  EXPECT_NEAR(dearer(200000), 0, 1e-9);  // these lie elsewhere in each call
+  t.ranks[1] = t.ranks[0];
+  EXPECT_NEAR(dearer(2000), 0, 1e-9);
+}
+
+TEST(Cost, SumsShowWhileAllIsInACoresOwnCache) {
+  topology::Topology t = machine("ethernet", {.ranks = 2}).take();
+  t.hosts[0].caches = {{.level = 2, .bytes = 10000, .cpus = t.hosts[0].cores[0].cpus}};
+  const plan::Plan plan =
+      algorithms::find(Collective::reduce_scatter, "direct")->build({Collective::reduce_scatter, 2, 0, {0, 0}});
+  CostOptions options;
+  options.constants = kFree;
+  const auto dearer = [&](std::size_t bytes) {
+    options.bytes = bytes;
+    options.constants.reduce_gb_per_s = 0;
+    const double before = price(plan, Graph::of(t).take(), options).us;
+    options.constants.reduce_gb_per_s = 1;
+    return price(plan, Graph::of(t).take(), options).us - before;
+  };
+  // Each rank reads its block of both inputs.
+  EXPECT_NEAR(dearer(2000), 2000 / 1e3, 1e-6);
+  EXPECT_NEAR(dearer(200000), 0, 1e-6);
+}
+
+// What goes in a signal is there with it; what lies in a slot is fetched.
+TEST(Cost, ExpressDataComesWithItsSignal) {
+  const Graph graph = graph_of("ethernet", {.ranks = 2});
+  const plan::Plan plan =
+      algorithms::find(Collective::all_gather, "one_shot")->build({Collective::all_gather, 2, 0, {0, 0}});
+  CostOptions options;
+  options.constants = kFree;
+  options.bytes = 16;
+  const double fetched = price(plan, graph, options).us;
+  options.express = 8;
+  EXPECT_NEAR(fetched - price(plan, graph, options).us, graph.route(0, 1).latency_us, 1e-6);
+  options.express = 7;
+  EXPECT_EQ(price(plan, graph, options).us, fetched);
 }
 
 TEST(Cost, RanksOfACoreTakeTurns) {
@@ -209,7 +319,7 @@ TEST(Cost, RanksOfACoreTakeTurns) {
   options.constants = kFree;
   options.constants.switch_us = 5;
   const double moved = 100000 / 10e3;
-  const auto took = [&] { return price(plan, Graph::of(t).take(), options).us; };
+  const auto took = [&] { return price(plan, wide(t), options).us; };
   const double apart = took();
   EXPECT_NEAR(apart, moved + Graph::of(t).take().route(0, 1).latency_us, 1e-6);
   // The first puts, the second puts and has done, the first sees that: two changes.

@@ -23,6 +23,8 @@ Table some_table() {
   table.ranks = 2;
   table.constants = {
       .call_us = 0.12, .step_us = 0.0304, .put_us = 1.5, .message_us = 4, .message_gb_per_s = 3, .switch_us = 2};
+  table.constants.reduce_gb_per_s = 120;
+  table.constants.passing_gb_per_s = 9;
   table.constants.copying = {{65536, 24.5}, {33554432, 8}};
   table.signal_us = 0.4;
   table.network_gb_per_s = 1.25;
@@ -46,7 +48,7 @@ TEST(Table, WhatIsDamagedIsNamed) {
   };
   EXPECT_EQ(parse_table("").status().message(), "not a JSON object");
   EXPECT_EQ(parse_table(good.substr(0, good.size() / 2)).status().message(), "not a JSON object");
-  EXPECT_EQ(error_with("\"tutti_costs\": 1", "\"tutti_costs\": 2"), "tutti_costs is 2; this build reads 1");
+  EXPECT_EQ(error_with("\"tutti_costs\": 2", "\"tutti_costs\": 1"), "tutti_costs is 1; this build reads 2");
   EXPECT_EQ(error_with("\"call_us\"", "\"call\""), "has no \"call_us\"");
   EXPECT_EQ(error_with("\"step_us\": 0.0304", "\"step_us\": -1"), "step_us is -1; expected a number from 0");
   EXPECT_EQ(error_with("\"gb_per_s\": 24.5", "\"gb_per_s\": 0"), "copying[0].gb_per_s is 0; expected a number above 0");
@@ -66,6 +68,14 @@ TEST(Table, IsAppliedToHostsAndToLinksThatLeaveThem) {
     EXPECT_EQ(link.latency_us, leaves ? 15 : before.links[i].latency_us);
   }
   EXPECT_EQ(t.hosts[1].core_gb_per_s, 8);
+}
+
+TEST(Table, CoresThatWereMeasuredTogetherHaveRoomInTheirMemory) {
+  Table table = some_table();
+  EXPECT_EQ(assumed_by(table).memory_gb_per_s, topology::Assumed().memory_gb_per_s);  // 2 cores, 8 GB/s each
+  table.constants.copying.back().gb_per_s = 60;
+  EXPECT_EQ(assumed_by(table).memory_gb_per_s, 4 * 2 * 60);
+  EXPECT_EQ(assumed_by(table).cache_gb_per_s, 4 * 2 * 60);
 }
 
 TEST(Table, HasANameForEachKindOfHostAndNetwork) {

@@ -1,0 +1,22 @@
+// Plans whose data can go in the signals themselves: in "express cells", which an executor has one of for each call and
+// direction.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "collectives/plan/plan.h"
+
+namespace tutti::plan {
+
+/// By rank and scratch slot: who fills it; -1: nobody.
+using SlotSenders = std::vector<std::vector<int>>;
+
+/// Nothing where a plan's data does not fit into its signals, however small.
+///
+/// It does when the plan has one lane and opens nobody, each peer is signalled and waited for at most once in a single
+/// round, and what goes to a peer goes before that signal: either the one published slot, the same for all, or one slot
+/// of the peer's scratch. All ranks must come to the same answer, so all their steps are looked at.
+std::optional<SlotSenders> express_senders(const Plan& plan);
+
+}  // namespace tutti::plan
