@@ -108,21 +108,23 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
   return {};
 }
 
-/// `fresh`: measured between the cases; empty: the table that is found tells.
+/// `fresh`: measured in turn with the cases; empty: the table that is found tells.
 Status compare(const std::vector<Case>& cases, const std::vector<Case>& fresh, const Place& place,
                const std::string& name) {
-  TUTTI_ASSIGN(const auto found, planner::find_table(name));
-  if (!found && fresh.empty()) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
-  Table table = found ? found->table : Table();
-  if (!fresh.empty()) {
-    TUTTI_ASSIGN(table, tuning::table_for(fresh, place, found ? &found->table : nullptr));
+  Table table;
+  std::string source = "costs that were measured in between";
+  if (fresh.empty()) {
+    TUTTI_ASSIGN(const auto found, planner::find_table(name));
+    if (!found) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
+    table = found->table;
+    source = fmt::format("{} of {}", found->path, table.date);
+  } else {
+    TUTTI_ASSIGN(table, tuning::table_for(fresh, place));
   }
   TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   print_comparison(cases, predicted, static_cast<int>(place.topology.ranks.size()),
                    static_cast<int>(place.topology.hosts.size()));
-  const std::string file = found ? fmt::format("{} of {}", found->path, found->table.date) : "what is assumed";
-  const char* in_between = fresh.empty() ? "" : "costs that were measured in between; what these do not tell, by ";
-  fmt::print("by {}{}\n", in_between, file);
+  fmt::print("by {}\n", source);
   return {};
 }
 

@@ -10,7 +10,7 @@ namespace tutti::tuning {
 
 namespace {
 
-constexpr std::size_t kTurns = 4;
+constexpr std::size_t kTurns = 8;
 // Where the search begins: sockets.
 constexpr double kMessageUs = 3;
 constexpr double kMessageGbPerS = 3;
@@ -120,7 +120,7 @@ Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& pl
       known != nullptr && !known->constants.copying.empty() && place.topology.hosts.size() == 1 && shares_cores(place);
   planner::Table table = crowd_alone ? *known : assumed_table(place);
   if (known != nullptr) table.constants.switch_us = known->constants.switch_us;
-  if (crowd_alone) {
+  if (shares_cores(place)) {
     // Cores that several ranks share work on more than has been measured without.
     std::vector<planner::Copying>& copying = table.constants.copying;
     if (copying.back().bytes < kCrowdBytes) copying.push_back({kCrowdBytes, copying.back().gb_per_s});
