@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/names.h"
 #include "cli/topology_command.h"
+#include "collectives/communicator.h"
 #include "collectives/fabric.h"
 #include "collectives/planner/candidates.h"
 #include "collectives/planner/table.h"
@@ -105,10 +106,12 @@ int show(const Settings& settings) {
   demand.deterministic = settings.deterministic;
   demand.in_place = settings.in_place;
   demand.lanes = kLanes;
-  cost.express = transport::WindowSizes{.ranks = ranks}.express_bytes();
-  cost.scratch_half = options::bytes(Option::scratch) / 2;
-  if (t.value().hosts.size() > 1) {
-    cost.scratch_half *= kFarScratch;
+  const bool far = t.value().hosts.size() > 1;
+  const auto sizes = TuttiCommunicator::window_sizes(ranks, {}, far ? ranks - 1 : 0);
+  if (!sizes.ok()) return fail(sizes.status().message());
+  cost.express = sizes.value().express_bytes();
+  cost.scratch_half = sizes.value().scratch_half;
+  if (far) {
     cost.slice = kFarSlice;
   }
   const std::vector<planner::Candidate> all =

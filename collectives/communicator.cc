@@ -31,7 +31,9 @@ using executor::Prepared;
 namespace {
 
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
-// A message of some KiB, which would wait for its receiver to have come to the call before, goes with its signal.
+// Between hosts a round takes two latencies of the network, so it should move much more than fits into a cache (kFarSlice).
+constexpr std::size_t kFarScratch = 4;
+// And a message of some KiB, which would wait for its receiver to have come to the call before, goes with its signal.
 constexpr int kMostRanksFarExpress = 8;
 constexpr std::size_t kFarExpressLines = 64;  // 4 KiB
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
@@ -468,9 +470,10 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   return ready;
 }
 
-executor::Room TuttiCommunicator::room() const {
+executor::Room TuttiCommunicator::room_for(const planner::Choice& choice) const {
   executor::Room room = executor::room_of(transport_->sizes());
   if (transport_->far_links() != nullptr) room.slice_bytes = kFarSlice;
+  if (choice.slice > 0) room.slice_bytes = choice.slice;
   return room;
 }
 
@@ -485,10 +488,8 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
     }
   }
   TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand, ready.shape.root));
-  executor::Room room = this->room();
-  if (choice.slice > 0) room.slice_bytes = choice.slice;
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
-               executor::prepare(choice.plan, rank_, ready.shape, room, streaming_above_));
+               executor::prepare(choice.plan, rank_, ready.shape, room_for(choice), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);

@@ -206,7 +206,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Result<Ready*> ready(const Call& call, bool across = false);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready_across(const Call& call);
-  executor::Room room() const;
+  executor::Room room_for(const planner::Choice& choice) const;
   Result<std::shared_ptr<const executor::Prepared>> plan_for(planner::Demand demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
   /// That what the peers have told is what this rank expects.

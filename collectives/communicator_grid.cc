@@ -84,7 +84,7 @@ Result<bool> TuttiCommunicator::open_grid(int device, const executor::CallIdenti
   std::vector<int> column;
   for (const int rank : grid_->column()) column.push_back(members_[static_cast<std::size_t>(rank)]);
   Result<std::unique_ptr<planner::Planner>> planner =
-      planner_of(*fabric_, column, transport_->sizes(), room().slice_bytes);
+      planner_of(*fabric_, column, transport_->sizes(), kFarSlice);
   const Status mine = row.ok() ? planner.status() : row.status();
   while (gathers++ < DeviceHalf::kGathers) {
     TUTTI_TRY(gather_as(identity, Words(DeviceHalf::kGatherWords)).status());
@@ -169,7 +169,7 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready_
   TUTTI_ASSIGN(const planner::Choice choice, column_planner_->choose(demand, call.root));
   const auto plan = std::make_shared<const plan::Plan>(plan::embedded(*choice.plan, column, size()));
   TUTTI_ASSIGN(const std::shared_ptr<executor::Prepared> prepared,
-               executor::prepare(plan, rank_, ready->shape, room(), streaming_above_));
+               executor::prepare(plan, rank_, ready->shape, room_for(choice), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = choice.reason;
   ready->first = prepared;

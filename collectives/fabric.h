@@ -20,9 +20,7 @@ namespace tutti {
 
 /// Lanes of every window: instruction streams that a plan may have (collectives/plan/plan.h).
 inline constexpr int kLanes = 2;
-/// Between hosts a round takes two latencies of the network, so it should move much more than fits into a cache: so many
-/// times the scratch of one host, in slices of so many bytes (unless the planner takes finer ones).
-inline constexpr std::size_t kFarScratch = 4;
+/// What a message between hosts is moved in, unless the planner takes finer slices.
 inline constexpr std::size_t kFarSlice = std::size_t{512} << 10;
 
 using Words = std::vector<std::uint64_t>;

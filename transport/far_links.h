@@ -34,7 +34,7 @@ class FarLinks {
   virtual Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) = 0;
   /// Sixteen bytes: `count`, and `tag` behind it, which may be seen a moment later.
   virtual Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) = 0;
-  /// In lane 0.
+  /// Up to Wire::kMostNoteBytes, in lane 0; may be seen in part. `from` is free at once.
   virtual Status note(int rank, const void* to, const void* from, std::size_t bytes, Push push) = 0;
   /// Ok, or why `rank` cannot be reached any more.
   virtual Status broken(int rank) = 0;

@@ -38,7 +38,8 @@ inline constexpr std::uint32_t kNoAlgorithm = 0xFFFFFFFF;
 enum class CallState : std::uint32_t { entered, done, failed };
 
 /// One call of one rank: its announcement to the peers and its entry in the flight recorder. `sequence` is written last
-/// (release), after it was zeroed; a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
+/// (release), after it was zeroed (but what a far rank has written into a mirror says by its seal whether it is whole:
+/// executor/host/far_record.h); a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
 /// call runs; the second is for the flight recorder alone. All fields are atomic, since a dump may read a record that
 /// its owner is just writing again: a reader that finds another sequence afterwards drops what it read (a seqlock; the
 /// orders are in executor/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
@@ -180,7 +181,7 @@ struct WindowSizes {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
   std::size_t mailbox = 0;
-  std::size_t express_lines = 0;  // of data in an express cell; 0: the usual
+  std::size_t express_lines = 0;  // of an express cell, beside a far rank's record; 0: the usual
   bool far = false;               // some ranks are on other hosts
 
   // Express cells: of how many calls, and how large. Usually one takes 512 bytes of a message, or what fits into a line

@@ -13,11 +13,11 @@
 //
 // One Wire serves a process in one job, whatever communicators it makes; peers are named by their number in the job.
 //
-// Order. What is put and signalled to one member in one lane is seen there in that order: whoever sees a signal sees
+// Order. What is put, signalled and noted to one member in one lane is seen there in that order: whoever sees a signal sees
 // all that was put before it. Lanes are not ordered among each other; they may go by different devices (rails).
-// Holding back. put(), and signal() with Push::later, may wait for more, so that what belongs together goes as one
-// message: a signal() with Push::now to the member in that lane, or post(), sends it.
-// Failure. A link that has broken stays so: put(), signal() and broken() tell, for that member alone; what was on its
+// Holding back. put(), and signal() and note() with Push::later, may wait for more, so that what belongs together goes as
+// one message: a signal() or note() with Push::now to the member in that lane, or post(), sends it.
+// Failure. A link that has broken stays so: put(), signal(), note() and broken() tell, for that member alone; what was on its
 // way settles. Words of the status: which device or address, and what the network's library says.
 // Threads: any; calls are serialised inside.
 #pragma once
@@ -121,7 +121,7 @@ class Wire {
                         Push push) = 0;
   /// A signal that is more than sixteen bytes: writes `bytes`, of 16 to kMostNoteBytes, to `at`, a multiple of sixteen,
   /// behind what was put before. It may be seen in any order and in part, so a note must show by itself whether it is
-  /// whole. Errors: the link is broken. (As it is written here, for wires that copy puts of that size.)
+  /// whole. `from` is free at once. Errors: the link is broken. (As written here: for wires that copy such puts.)
   virtual Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                       Push push) {
     const auto* begin = static_cast<const std::byte*>(from);

@@ -290,7 +290,6 @@ struct Late {
   int finder;  // its deadline passes first
 };
 
-/// Not those whose part is done, who may be neighbours or not, and poll as little as who is late.
 /// Who has had nothing to do with each other for many calls may both wait for a word of the other before they use a cell.
 TEST(FarNeighbours, MeetAfterManyCallsApart) {
   NEEDS_NETWORK();
@@ -300,17 +299,20 @@ TEST(FarNeighbours, MeetAfterManyCallsApart) {
       for (int call = 0; call < apart; ++call) {
         std::fill(data.begin(), data.end(), comm.rank() == 0 ? call : -1);
         CallOptions chain;
-        chain.algorithm = "chain";  // 0 to 1 to 2
+        chain.algorithm = "chain";  // each rank to the next
         comm.broadcast(data.data(), data.data(), data.size(), DataType::i32, 0, chain);
         MUST(data.front() == call && data.back() == call);
       }
       std::fill(data.begin(), data.end(), comm.rank());
       comm.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
-      MUST(data.front() == 3 && data.back() == 3);
+      MUST(data.front() == comm.size() * (comm.size() - 1) / 2 && data.back() == data.front());
     }
     return "";
   };
-  expect_no_errors(run_processes(3, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, {"a", "b", "c"}));
+  // With cells for 64 calls, and for 32.
+  for (const Hosts& hosts : {Hosts{"a", "b", "c"}, Hosts{"a", "b", "c", "a", "b", "c", "a", "b", "c"}}) {
+    expect_no_errors(run_processes(static_cast<int>(hosts.size()), body, {{"TUTTI_TIMEOUT", "60s"}}, {}, hosts));
+  }
 }
 
 /// Data and the word of the call are one message there.
@@ -330,6 +332,7 @@ TEST(FarNeighbours, ADifferentSmallCallIsNamed) {
   }
 }
 
+/// Not those whose part is done, who may be neighbours or not, and poll as little as who is late.
 TEST(FarFailures, OnlyTheLateRankIsNamed) {
   NEEDS_NETWORK();
   const auto to_root = [](Communicator& comm) {

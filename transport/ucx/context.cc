@@ -26,7 +26,7 @@ constexpr const char* kKeepalive = "5s";
 constexpr const char* kTcpSend = "64k";
 constexpr const char* kTcpReceive = "256k";
 
-constexpr std::size_t kLeastParcel = 256;
+constexpr std::size_t kLeastParcel = 1024;  // a note and its heads, so that it is copied
 constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
 
 /// "mlx5_0:1" for each active port of the RDMA devices in a folder.

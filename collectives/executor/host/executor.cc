@@ -431,7 +431,7 @@ void HostExecutor::signal_express(const Prepared& prepared, int peer) {
 Status HostExecutor::wait_express(int peer) {
   transport::ExpressCell& cell = express_cell(rank_, peer, sequence_);
   const auto came = [&] { return cell.tag.load(std::memory_order_acquire) == tag_; };
-  if (!came()) TUTTI_TRY(waiter_.until(came, peer, &cell.tag));
+  if (!came()) TUTTI_TRY(waiter_.until(speaking_up(came), peer, &cell.tag));
   peers_[static_cast<std::size_t>(peer)].entered = sequence_;
   return {};
 }

@@ -186,6 +186,18 @@ class HostExecutor {
   Status signal_express_far(const Prepared& prepared, int peer);
   Status wait_express(int peer);
   Status wait_express_far(int peer);
+  /// The condition of a wait in an express call, in which speak_up() comes when it has not held for many looks.
+  template <class Holds>
+  auto speaking_up(Holds holds) {
+    return [this, holds, looks = 0]() mutable {
+      if (holds()) return true;
+      if (++looks == kLooksBeforeWords && far_ != nullptr) speak_up();
+      return false;
+    };
+  }
+  static constexpr int kLooksBeforeWords = 100;  // of which the first 20 take no time (Waiter::until)
+  /// Tells those far ranks of the call that its signals have not told yet.
+  void speak_up();
   /// True when it had come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
   double factor_of(const PreparedRange& range, const Buffers& buffers) const;
@@ -208,6 +220,7 @@ class HostExecutor {
   bool warm_ = false;  // the transport is
   std::optional<FarPuts> far_puts_;
   std::vector<int> far_neighbours_;  // in the last call
+  std::vector<int> left_out_;        // those of this call that its signals are to tell
   std::uint64_t owed_ = 0;           // express calls in a row
   // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies
   // in its express cell, by cell.

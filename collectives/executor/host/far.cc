@@ -35,8 +35,14 @@ Status HostExecutor::announce_far(std::span<const int> neighbours, const std::ve
     const auto p = static_cast<std::size_t>(peer);
     return !signalled.empty() && signalled[p] && sequence_ - peers_[p].told < express_bases_.size() / 2;
   };
+  left_out_.clear();
   for (const int peer : neighbours) {
-    if (far_->far(peer) && !soon(peer)) TUTTI_TRY(announce_far(peer));
+    if (!far_->far(peer)) continue;
+    if (soon(peer)) {
+      left_out_.push_back(peer);
+    } else {
+      TUTTI_TRY(announce_far(peer));
+    }
   }
   for (const int peer : far_neighbours_) {
     const bool told = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
@@ -46,6 +52,15 @@ Status HostExecutor::announce_far(std::span<const int> neighbours, const std::ve
   std::copy_if(neighbours.begin(), neighbours.end(), std::back_inserter(far_neighbours_),
                [this](int peer) { return far_->far(peer); });
   return {};
+}
+
+// What it waits for may not come: then the others must know in which call it is.
+void HostExecutor::speak_up() {
+  for (const int peer : left_out_) {
+    if (peers_[static_cast<std::size_t>(peer)].told < sequence_) (void)announce_far(peer);  // a failure is in health_
+  }
+  left_out_.clear();
+  (void)far_->post();
 }
 
 std::uint64_t HostExecutor::told_by_far(int peer, std::uint64_t needed) const {
@@ -132,7 +147,7 @@ Status HostExecutor::signal_express_far(const Prepared& prepared, int peer) {
 Status HostExecutor::wait_express_far(int peer) {
   const CallRecord& come = far_record(express_cell(rank_, peer, sequence_));
   const auto told = [&] { return come.sequence.load(std::memory_order_acquire) == sequence_ && is_whole(come); };
-  if (!told()) TUTTI_TRY(waiter_.until(told, peer));
+  if (!told()) TUTTI_TRY(waiter_.until(speaking_up(told), peer));
   if (come.fingerprint.load(std::memory_order_relaxed) != history_) TUTTI_TRY(waiter_.check_peer(peer, sequence_));
   peers_[static_cast<std::size_t>(peer)].entered = sequence_;
   return {};

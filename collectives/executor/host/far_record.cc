@@ -23,49 +23,76 @@ class Seal {
   std::uint64_t state_ = 0x2545F4914F6CDD1DULL;
 };
 
-std::uint64_t seal_of(const CallRecord& record, std::size_t along) {
-  constexpr auto acquire = std::memory_order_acquire;
+/// The first line of a record, read once: what lies there may change meanwhile.
+struct Line {
+  std::uint64_t sequence = 0, fingerprint = 0, along = 0, count = 0, factor = 0, what = 0, seal = 0;
+
+  explicit Line(const CallRecord& from) {
+    constexpr auto acquire = std::memory_order_acquire;
+    sequence = from.sequence.load(acquire);
+    fingerprint = from.fingerprint.load(acquire);
+    along = from.output.load(acquire);
+    count = from.count.load(acquire);
+    factor = std::bit_cast<std::uint64_t>(from.factor.load(acquire));
+    what = from.what.load(acquire);
+    seal = from.seal.load(acquire);
+  }
+};
+
+/// REQUIRES: line.along <= kMostAlong.
+std::uint64_t seal_of(const Line& line, const std::byte* data) {
   Seal seal;
-  seal.add(record.sequence.load(acquire));
-  seal.add(record.fingerprint.load(acquire));
-  seal.add(record.input.load(acquire));
-  seal.add(record.count.load(acquire));
-  seal.add(std::bit_cast<std::uint64_t>(record.factor.load(acquire)));
-  seal.add(record.what.load(acquire));
-  seal.add(along);
-  const std::byte* data = reinterpret_cast<const std::byte*>(&record) + kFarRecordBytes;
-  for (std::size_t done = 0; done < along; done += sizeof(std::uint64_t)) {
+  for (const std::uint64_t word : {line.sequence, line.fingerprint, line.along, line.count, line.factor, line.what}) {
+    seal.add(word);
+  }
+  for (std::size_t done = 0; done < line.along; done += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, data + done, std::min(sizeof word, along - done));
+    std::memcpy(&word, data + done, std::min(sizeof word, line.along - done));
     seal.add(word);
   }
   return seal.value();
 }
 
+const std::byte* behind(const CallRecord& record) {
+  return reinterpret_cast<const std::byte*>(&record) + kFarRecordBytes;
+}
+
+bool is_whole(const Line& line, const std::byte* data) {
+  return line.along <= kMostAlong && line.seal == seal_of(line, data);
+}
+
+/// In the order of a Board's records (executor/record.cc), for those who read it meanwhile.
+void write(const Line& line, CallRecord& to) {
+  constexpr auto release = std::memory_order_release;
+  to.sequence.store(0, std::memory_order_relaxed);
+  to.fingerprint.store(line.fingerprint, release);
+  to.input.store(0, release);
+  to.output.store(line.along, release);
+  to.count.store(line.count, release);
+  to.factor.store(std::bit_cast<double>(line.factor), release);
+  to.what.store(line.what, release);
+  to.seal.store(line.seal, release);
+  to.sequence.store(line.sequence, release);
+}
+
 }  // namespace
 
 void seal_far(const CallRecord& record, std::size_t along, CallRecord& to) {
-  constexpr auto relaxed = std::memory_order_relaxed;
-  to.sequence.store(record.sequence.load(relaxed), relaxed);
-  to.fingerprint.store(record.fingerprint.load(relaxed), relaxed);
-  to.input.store(0, relaxed);
-  to.output.store(along, relaxed);
-  to.count.store(record.count.load(relaxed), relaxed);
-  to.factor.store(record.factor.load(relaxed), relaxed);
-  to.what.store(record.what.load(relaxed), relaxed);
-  to.seal.store(seal_of(to, along), relaxed);
+  Line line(record);
+  line.along = along;
+  line.seal = seal_of(line, behind(to));
+  write(line, to);
 }
 
-bool is_whole(const CallRecord& record) {
-  const std::uint64_t along = record.output.load(std::memory_order_acquire);
-  return along <= kMostAlong && record.seal.load(std::memory_order_acquire) == seal_of(record, along);
-}
+bool is_whole(const CallRecord& record) { return is_whole(Line(record), behind(record)); }
 
 void take_in(transport::ExpressCell& cell, std::uint64_t call, CallRecord& mirror) {
-  const CallRecord& come = far_record(cell);
-  if (come.sequence.load(std::memory_order_acquire) != call || !is_whole(come)) return;
   if (mirror.sequence.load(std::memory_order_acquire) >= call) return;
-  seal_far(come, 0, mirror);
+  Line come(far_record(cell));
+  if (come.sequence != call || !is_whole(come, far_payload(cell))) return;
+  come.along = 0;
+  come.seal = seal_of(come, nullptr);
+  write(come, mirror);
 }
 
 }  // namespace tutti::executor

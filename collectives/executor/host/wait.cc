@@ -184,8 +184,7 @@ CallRecord* Waiter::record_of(int rank, std::uint64_t call) const {
 
 bool Waiter::has_told(int rank, std::uint64_t call) const {
   const CallRecord& record = *record_of(rank, call);
-  const std::uint64_t sequence = record.sequence.load(std::memory_order_acquire);
-  return sequence > call || (sequence == call && is_whole(record));
+  return record.sequence.load(std::memory_order_acquire) >= call && is_whole(record);
 }
 
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
@@ -284,6 +283,7 @@ std::string Waiter::death_text(int rank) const {
   }
   CallSnapshot last;
   for (int i = 0; board != nullptr && i < kCallRing; ++i) {
+    if (far(rank) && !is_whole(board->calls[i])) continue;
     const CallSnapshot call = snapshot(board->calls[i]);
     if (call.sequence > last.sequence) last = call;
   }

@@ -194,11 +194,12 @@ class Waiter {
   Status mixed_kinds();
   /// What this rank is in, as far as `peer` is concerned.
   std::string activity(int peer) const;
-  // Of a far rank as it has answered, else by what it has told of calls in which it is a neighbour.
   /// Where this rank finds what a far one tells with its data in an express call.
   transport::ExpressCell& cell_from(int rank, std::uint64_t call) const;
-  /// Where the record of `call` is, or would be; of a far rank with what has come in an express cell. Null: nowhere.
+  /// Where the record of `call` is, or would be; of a far rank with what has come in an express cell, which is written
+  /// into the mirror. Null: nowhere.
   transport::CallRecord* record_of(int rank, std::uint64_t call) const;
+  // Of a far rank as it has answered, else by what it has told of calls in which it is a neighbour.
   bool has_entered(int rank, std::uint64_t sequence) const;
   bool is_inside(int rank, std::uint64_t sequence) const;
 
