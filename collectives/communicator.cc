@@ -31,7 +31,7 @@ using executor::Prepared;
 namespace {
 
 constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
-// Between hosts a round takes two latencies of the network, so it should move much more than fits into a cache (kFarSlice).
+// Between hosts a round takes two latencies of the network, so it should move much more than fits into a cache.
 constexpr std::size_t kFarScratch = 4;
 // And a message of some KiB, which would wait for its receiver to have come to the call before, goes with its signal.
 constexpr int kMostRanksFarExpress = 8;
