@@ -9,9 +9,6 @@ a namespace of its own).
 A command without --ranks runs on the first host and finds TUTTI_HOSTS in its environment; Open MPI's and MPICH's mpirun
 start their ranks on the others, as by ssh, through this program (`hosts.py --on HOST COMMAND...`).
 
-Hosts have cores of their own, as hosts do, where there are as many: what runs on one is bound to them. (The kernel likes
-to put two that talk by a network of one machine on one core, and leaves them there.) More hosts than cores share all.
-
 Nothing is left behind, however this ends: the namespaces have no names and live as long as the processes that hold
 them, which end with this one; what still runs on the hosts is killed. Needs root. Where namespaces are not allowed it
 says so and ends with status 77.
@@ -64,16 +61,16 @@ def run(*words):
 
 def why_not():
     """Why there cannot be hosts here, or None."""
-    missing = [tool for tool in ("ip", "tc", "unshare", "nsenter", "taskset") if shutil.which(tool) is None]
+    missing = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} not found (Debian: iproute2, util-linux)"
     return None if os.geteuid() == 0 else "network namespaces need root"
 
 
-def entering(pid, cores, *command):
-    """The command line that runs `command` in the namespaces of `pid`, on these cores ("0,2")."""
+def entering(pid, *command):
+    """The command line that runs `command` in the namespaces of `pid`."""
     files = [f"--{kind}=/proc/{pid}/ns/{file}" for kind, file in NAMESPACES.items()]
-    return ["nsenter", *files, f"--wd={os.getcwd()}", "--", "taskset", "-c", cores, *command]
+    return ["nsenter", *files, f"--wd={os.getcwd()}", "--", *command]
 
 
 class Hosts:
@@ -111,21 +108,14 @@ class Hosts:
         """The process that holds the host's namespaces."""
         return self.holders[host].pid
 
-    def cores(self, host):
-        """Those of the host, as taskset takes them."""
-        all_cores = sorted(os.sched_getaffinity(0))
-        share = len(self.names) if len(self.names) <= len(all_cores) else 1
-        return ",".join(str(core) for core in all_cores[host % share::share])
-
     def enter(self, host, *command):
         """The command line that runs `command` on the host."""
-        return entering(self.pid(host), self.cores(host), *command)
+        return entering(self.pid(host), *command)
 
     def environment(self):
         """For a command on the first host, so that MPI's launchers find the others."""
         agent = os.path.abspath(__file__)
-        return {"TUTTI_HOSTS": " ".join(f"{name}={self.pid(host)}:{self.cores(host)}"
-                                        for host, name in enumerate(self.names)),
+        return {"TUTTI_HOSTS": " ".join(f"{name}={self.pid(host)}" for host, name in enumerate(self.names)),
                 "OMPI_MCA_plm_rsh_agent": f"{agent} --on", "OMPI_MCA_oob_tcp_if_include": DEVICE,
                 "OMPI_MCA_btl_tcp_if_include": DEVICE, "OMPI_MCA_orte_keep_fqdn_hostnames": "1",
                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -261,7 +251,7 @@ def on_host(words):
     known = dict(entry.split("=") for entry in os.environ.get("TUTTI_HOSTS", "").split())
     if not words or words[0] not in known:
         sys.exit(f"hosts: {words[0] if words else 'nothing'} is none of the hosts {', '.join(known) or '(there are none)'}")
-    command = entering(*known[words[0]].split(":"), "sh", "-c", " ".join(words[1:]))
+    command = entering(known[words[0]], "sh", "-c", " ".join(words[1:]))
     os.execvp(command[0], command)
 
 
