@@ -111,9 +111,7 @@ int show(const Settings& settings) {
   if (!sizes.ok()) return fail(sizes.status().message());
   cost.express = sizes.value().express_bytes();
   cost.scratch_half = sizes.value().scratch_half;
-  if (far) {
-    cost.slice = kFarSlice;
-  }
+  if (far) cost.slice = kFarSlice;
   const std::vector<planner::Candidate> all =
       planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0, cost);
   fmt::print("{} of {} bytes on {} ranks of {} host(s), by the cost model\n", settings.collective, demand.bytes, ranks,

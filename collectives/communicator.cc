@@ -124,7 +124,7 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
   Result<transport::WindowSizes> sizes =
       window_sizes(static_cast<int>(members.size()), options, most_far_ranks(*fabric, members));
   Result<std::unique_ptr<planner::Planner>> planner = sizes.status();
-  if (sizes.ok()) planner = planner_of(*fabric, members, sizes.value(), kFarSlice);
+  if (sizes.ok()) planner = planner_of(*fabric, members, sizes.value());
   for (const Status& status : {sizes.status(), planner.status()}) {
     if (status.ok()) continue;
     (void)exchange(fabric->nothing());  // the others wait for this rank's part

@@ -30,7 +30,7 @@ Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& 
 }  // namespace
 
 Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const std::vector<int>& members,
-                                                     const transport::WindowSizes& sizes, std::size_t far_slice) {
+                                                     const transport::WindowSizes& sizes) {
   TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
   TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(fabric, members));
   std::unique_ptr<const topology::Graph> graph;
@@ -51,7 +51,7 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
   if (const transport::WireInfo* wire = fabric.wire_info(); wire != nullptr) cost.inlined = wire->copied;
   cost.express = sizes.express_bytes();
   cost.scratch_half = sizes.scratch_half;
-  cost.slice = far_slice;
+  cost.slice = kFarSlice;
   return std::make_unique<planner::Planner>(std::move(selection), std::move(hosts), std::move(graph), cost);
 }
 

@@ -12,9 +12,9 @@
 namespace tutti {
 
 /// For a communicator among `members` of the fabric, by rank: the cost model where they are on several hosts, the rules
-/// of TUTTI_SELECTION before it in any case. `far_slice`: the most of a piece that goes to another host in a round.
+/// of TUTTI_SELECTION before it in any case.
 /// Errors: those of the options TUTTI_SELECTION and TUTTI_TOPOLOGY.
 Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const std::vector<int>& members,
-                                                     const transport::WindowSizes& sizes, std::size_t far_slice);
+                                                     const transport::WindowSizes& sizes);
 
 }  // namespace tutti

@@ -194,6 +194,10 @@ struct WindowSizes {
   std::size_t express_offset(int sender, std::uint64_t call) const {
     return (static_cast<std::size_t>(sender) * express_calls() + call % express_calls()) * express_stride();
   }
+  /// Of a window's cells.
+  ExpressCell& express_cell(std::byte* cells, int sender, std::uint64_t call) const {
+    return *reinterpret_cast<ExpressCell*>(cells + express_offset(sender, call));
+  }
 
   std::size_t signal_cells() const { return static_cast<std::size_t>(ranks) * lanes * 2; }
   int signal_index(int sender, int lane, int channel) const { return (sender * lanes + lane) * 2 + channel; }

@@ -259,18 +259,21 @@ TEST(Cost, OpenWaitsForThePeersCall) {
   EXPECT_NEAR(price(plan, graph, options).us, 100000 / 10e3 + 5 + graph.route(2, 1).latency_us, 1e-6);
 }
 
+/// What 1 GB/s of it adds to a plan that takes no time for it else.
+double us_of_speed(double Constants::*speed, const plan::Plan& plan, const topology::Topology& t, std::size_t bytes) {
+  CostOptions options;
+  options.bytes = bytes;
+  options.constants = kFree;
+  options.constants.*speed = 0;
+  const double before = price(plan, Graph::of(t).take(), options).us;
+  options.constants.*speed = 1;
+  return price(plan, Graph::of(t).take(), options).us - before;
+}
+
 TEST(Cost, SmallSlotsThatAnotherCoreHasReadAreDearToWrite) {
   topology::Topology t = machine("ethernet", {.ranks = 2}).take();
   const plan::Plan plan = plan_of(two_puts(2, 0, 1, 1, 0));
-  CostOptions options;
-  options.constants = kFree;
-  const auto dearer = [&](std::size_t bytes) {
-    options.bytes = bytes;
-    options.constants.passing_gb_per_s = 0;
-    const double before = price(plan, Graph::of(t).take(), options).us;
-    options.constants.passing_gb_per_s = 1;
-    return price(plan, Graph::of(t).take(), options).us - before;
-  };
+  const auto dearer = [&](std::size_t bytes) { return us_of_speed(&Constants::passing_gb_per_s, plan, t, bytes); };
   EXPECT_NEAR(dearer(2000), 1000 / 1e3, 1e-9);
   EXPECT_NEAR(dearer(200000), 0, 1e-9);  // these lie elsewhere in each call
   t.ranks[1] = t.ranks[0];
@@ -282,15 +285,7 @@ TEST(Cost, SumsShowWhileAllIsInACoresOwnCache) {
   t.hosts[0].caches = {{.level = 2, .bytes = 10000, .cpus = t.hosts[0].cores[0].cpus}};
   const plan::Plan plan =
       algorithms::find(Collective::reduce_scatter, "direct")->build({Collective::reduce_scatter, 2, 0, {0, 0}});
-  CostOptions options;
-  options.constants = kFree;
-  const auto dearer = [&](std::size_t bytes) {
-    options.bytes = bytes;
-    options.constants.reduce_gb_per_s = 0;
-    const double before = price(plan, Graph::of(t).take(), options).us;
-    options.constants.reduce_gb_per_s = 1;
-    return price(plan, Graph::of(t).take(), options).us - before;
-  };
+  const auto dearer = [&](std::size_t bytes) { return us_of_speed(&Constants::reduce_gb_per_s, plan, t, bytes); };
   // Each rank reads its block of both inputs.
   EXPECT_NEAR(dearer(2000), 2000 / 1e3, 1e-6);
   EXPECT_NEAR(dearer(200000), 0, 1e-6);

@@ -102,8 +102,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
 }
 
 transport::ExpressCell& HostExecutor::express_cell(int receiver, int sender, std::uint64_t call) const {
-  std::byte* cells = express_cells_[static_cast<std::size_t>(receiver)];
-  return *reinterpret_cast<transport::ExpressCell*>(cells + sizes_.express_offset(sender, call));
+  return sizes_.express_cell(express_cells_[static_cast<std::size_t>(receiver)], sender, call);
 }
 
 std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffers& buffers, bool handles) {

@@ -170,8 +170,7 @@ std::uint64_t Waiter::standing() const {
 }
 
 transport::ExpressCell& Waiter::cell_from(int rank, std::uint64_t call) const {
-  std::byte* cells = transport_.window(rank_).express;
-  return *reinterpret_cast<transport::ExpressCell*>(cells + transport_.sizes().express_offset(rank, call));
+  return transport_.sizes().express_cell(transport_.window(rank_).express, rank, call);
 }
 
 CallRecord* Waiter::record_of(int rank, std::uint64_t call) const {
