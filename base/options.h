@@ -42,11 +42,12 @@ enum class Option : int {
   network,
   host,
   tcp_ports,
+  tcp_congestion,
   verbs_devices,
   tuning,
   shared_gpu,
 };
-inline constexpr int kOptions = 27;
+inline constexpr int kOptions = 28;
 
 namespace options {
 

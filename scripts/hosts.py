@@ -35,6 +35,9 @@ DEVICE = "eth0"
 # UCX finds shared memory between hosts.
 NAMESPACES = {"net": "net", "uts": "uts", "ipc": "ipc", "mount": "mnt"}
 PORT = 29400  # where Tutti's ranks meet, in the first host's namespace
+# How TCP shares a link on the hosts. The kernel's own choice may be BBR, which leaves limited links idle when all send to
+# all; Debian's is CUBIC, which on ways as short as these is Reno, and which a namespace may not choose for itself.
+CONGESTION_CONTROL = "reno"
 # Bytes that a link of limited rate takes at once: as small as the largest piece that the kernel hands over whole, so
 # that a message of a few hundred KiB is limited already.
 BURST = "128kb"
@@ -196,6 +199,7 @@ class Hosts:
             self._on(-1, "ip", "link", "set", f"port{host}", "master", "switch", "up")
             self._on(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", DEVICE)
             self._on(host, "ip", "link", "set", DEVICE, "up")
+            self._on(host, "sh", "-c", f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control")
 
     def _on(self, host, *command):
         run("nsenter", f"--net=/proc/{self.pid(host)}/ns/net", "--", *command)

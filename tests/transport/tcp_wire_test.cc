@@ -1,5 +1,8 @@
 // The suite of wires on TCP, by loopback, and where it listens.
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include "tests/transport/wire_suite.h"
 #include "transport/bootstrap/socket.h"
@@ -32,7 +35,7 @@ TEST(TcpWire, NamesWhatIsNotThere) {
   EXPECT_EQ(outcome.said, "TCP: no interface of this host has the address 203.0.113.9");
 }
 
-std::string opened_with(const std::string& ports) {
+std::string opened_with(const char* option, const std::string& value) {
   const Outcome outcome = in_child(
       [] {
         std::vector<std::unique_ptr<Wire>> wires;
@@ -43,7 +46,7 @@ std::string opened_with(const std::string& ports) {
         }
         return wires[1]->address().substr(0, wires[1]->address().rfind(' '));
       },
-      {{"TUTTI_TCP_PORTS", ports}});
+      {{option, value}});
   EXPECT_EQ(outcome.error, "");
   return outcome.said;
 }
@@ -51,15 +54,45 @@ std::string opened_with(const std::string& ports) {
 TEST(TcpWire, ListensWhereItMay) {
   const std::uint16_t port = bootstrap::Listener::open({"127.0.0.1", 0}).take()->endpoint().port;
   const std::string range = fmt::format("{}-{}", port, port + 20);
-  const std::string address = opened_with(range);
+  const std::string address = opened_with("TUTTI_TCP_PORTS", range);
   EXPECT_THAT(address, ::testing::StartsWith("tutti tcp 1\n127.0.0.1 "));
   EXPECT_GT(std::stoi(address.substr(address.rfind(' '))), static_cast<int>(port));
   const std::string one = std::to_string(port);
-  EXPECT_EQ(opened_with(one), "TCP: this process cannot listen at 127.0.0.1 at any of TUTTI_TCP_PORTS=" + one +
-                                  ": they are taken, or not allowed; expected one for each process of a host");
+  EXPECT_EQ(opened_with("TUTTI_TCP_PORTS", one),
+            "TCP: this process cannot listen at 127.0.0.1 at any of TUTTI_TCP_PORTS=" + one +
+                ": they are taken, or not allowed; expected one for each process of a host");
   for (const char* ports : {"0", "x", "70000", "200-100", "100-", "100-200 "}) {
-    EXPECT_EQ(opened_with(ports), fmt::format("TUTTI_TCP_PORTS is '{}'; expected ports, such as 29500-29600", ports));
+    EXPECT_EQ(opened_with("TUTTI_TCP_PORTS", ports),
+              fmt::format("TUTTI_TCP_PORTS is '{}'; expected ports, such as 29500-29600", ports));
   }
+}
+
+/// Of this process's TCP connections.
+std::vector<std::string> congestion_controls() {
+  std::vector<std::string> names;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.ss_family == AF_UNIX) continue;
+    char name[16] = {};
+    size = sizeof name;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) names.emplace_back(name);
+  }
+  return names;
+}
+
+TEST(TcpWire, TakesTheCongestionControlThatIsAskedFor) {
+  WireMaker reno = kTcp;
+  reno.environment = {{"TUTTI_TCP_CONGESTION", "reno"}};  // which every kernel has, and none takes by itself
+  run_job(reno, Members::processes, {0, 1}, [](Party& party) {
+    party.signal(1 - party.own(), 0, 1);
+    if (!party.until_signal(1 - party.own(), 0, 1)) return;
+    EXPECT_THAT(congestion_controls(), ::testing::ElementsAre("reno"));
+    party.barrier();
+  });
+  EXPECT_THAT(opened_with("TUTTI_TCP_CONGESTION", "renoir"),
+              ::testing::StartsWith("TUTTI_TCP_CONGESTION is 'renoir', which the kernel refuses (No such file or "
+                                    "directory); expected one of: reno"));
 }
 
 }  // namespace

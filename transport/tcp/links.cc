@@ -108,6 +108,19 @@ Result<std::unique_ptr<bootstrap::Listener>> listen_at(const std::string& addres
                             address, ports));
 }
 
+/// Connections that the listener accepts have the same as it.
+Status choose_congestion(int fd, const std::string& name) {
+  if (name.empty() ||
+      ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0) {
+    return {};
+  }
+  const int why = errno;
+  std::string allowed;
+  std::getline(std::ifstream("/proc/sys/net/ipv4/tcp_allowed_congestion_control"), allowed);
+  return invalid_argument(fmt::format("TUTTI_TCP_CONGESTION is {}, which the kernel refuses ({}); expected one of: {}",
+                                      quote(name), std::strerror(why), allowed));
+}
+
 }  // namespace
 
 // Opening, meeting.
@@ -124,6 +137,7 @@ Status Links::listen() {
     return invalid_argument(fmt::format("TCP: no interface of this host has the address {}", job_.own_ip));
   }
   TUTTI_ASSIGN(listener_, listen_at(job_.own_ip, options::text(Option::tcp_ports)));
+  TUTTI_TRY(choose_congestion(listener_->fd(), options::text(Option::tcp_congestion)));
   TUTTI_TRY(bell_.open("TCP"));
   events_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!events_) return system_error("TCP: epoll", errno);
@@ -236,6 +250,7 @@ void Links::establish(Link& link) {
   // That a peer takes nothing for a minute, since it computes, is no failure.
   const int never = 0;
   (void)::setsockopt(link.fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
+  (void)choose_congestion(link.fd.get(), options::text(Option::tcp_congestion));  // as the listener, which it suits
   tcp_info found{};
   socklen_t size = sizeof found;
   if (::getsockopt(link.fd.get(), IPPROTO_TCP, TCP_INFO, &found, &size) == 0 && found.tcpi_rtt < kNearUs) {
