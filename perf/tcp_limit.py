@@ -8,6 +8,7 @@ all-reduce of two hosts do, over one connection, with no protocol around it. Bot
 import argparse
 import json
 import socket
+import statistics
 import struct
 import time
 
@@ -15,6 +16,7 @@ from compare_measure import parse_size
 
 PORT = 29399
 CHUNK = 1 << 20
+PARTS, LEAST_OF_PART = 20, 100  # of a measurement, and their exchanges, as --parts of the programs
 
 
 def exchange(connection, out, into):
@@ -46,10 +48,15 @@ def prepare(connection):
 def rounds_of(connection, size, count):
     out, into = memoryview(bytearray(size)), memoryview(bytearray(size))
     exchange(connection, out, into)
-    begun = time.perf_counter()
-    for _ in range(count):
-        exchange(connection, out, into)
-    return (time.perf_counter() - begun) / count
+    parts = max(1, min(PARTS, count // LEAST_OF_PART))
+    times = []
+    for part in range(parts):
+        number = count * (part + 1) // parts - count * part // parts
+        begun = time.perf_counter()
+        for _ in range(number):
+            exchange(connection, out, into)
+        times.append((time.perf_counter() - begun) / number)
+    return statistics.median(times)
 
 
 def serve():

@@ -14,6 +14,7 @@ namespace tutti::perf {
 namespace {
 
 constexpr int kMaxIterations = 1'000'000;
+constexpr int kLeastOfPart = 100;  // iterations: what a call leaves for the next one to do must not count
 
 double percentile(const std::vector<double>& sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
@@ -49,6 +50,17 @@ Spread spread_of(std::vector<double> times_us) {
   spread.stdev = std::sqrt(squares / n);
   spread.times_us = std::move(times_us);
   return spread;
+}
+
+double median_of_parts(const std::vector<double>& times, std::size_t parts, Average average) {
+  std::vector<double> of_parts;
+  for (std::size_t part = 0; part < parts; ++part) {
+    std::vector<double> of_ranks;
+    for (std::size_t at = part; at < times.size(); at += parts) of_ranks.push_back(times[at]);
+    of_parts.push_back(combine(of_ranks, average));
+  }
+  std::sort(of_parts.begin(), of_parts.end());
+  return percentile(of_parts, 0.50);
 }
 
 /// One half of a row while it runs.
@@ -116,6 +128,12 @@ std::vector<double> Bench::gather(double mine) {
   return all;
 }
 
+double Bench::over_parts(const std::vector<double>& mine) {
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm_.size()));
+  comm_.all_gather(mine.data(), all.data(), mine.size(), DataType::f64);
+  return median_of_parts(all, mine.size(), settings_.average);
+}
+
 int Bench::choose_iterations(Loop& loop) {
   if (settings_.row_seconds <= 0) return settings_.iters;
   // The first calls of all are slow, and tell little of the others: tried until a tenth of the time has gone.
@@ -179,21 +197,28 @@ void Bench::time(Loop& loop, Half& half) {
   const bool each = settings_.per_iter || settings_.percentiles;
   std::vector<double> times;
   if (each) times.reserve(static_cast<std::size_t>(half.iterations));
+  const int parts = std::clamp(half.iterations / kLeastOfPart, 1, settings_.parts);
+  std::vector<double> of_parts;
   comm_.barrier();
-  const double start = clock_us();
-  double last = start;
-  for (int i = 0; i < half.iterations; ++i) {
-    for (int j = 0; j < settings_.agg_iters; ++j) loop.call(static_cast<std::size_t>(i));
-    if (each) {
+  double begun = clock_us();
+  int i = 0;
+  for (std::int64_t part = 1; part <= parts; ++part) {
+    const int first = i;
+    double last = begun;
+    for (; i < half.iterations * part / parts; ++i) {
+      for (int j = 0; j < settings_.agg_iters; ++j) loop.call(static_cast<std::size_t>(i));
+      if (!each) continue;
       finish();
       const double now = clock_us();
       times.push_back((now - last) / settings_.agg_iters);
       last = now;
     }
+    finish();
+    const double now = clock_us();
+    of_parts.push_back((now - begun) / (static_cast<double>(i - first) * settings_.agg_iters));
+    begun = now;
   }
-  finish();
-  const double mine = (clock_us() - start) / (static_cast<double>(half.iterations) * settings_.agg_iters);
-  take(half, mine, std::move(times));
+  take(half, of_parts, std::move(times));
 }
 
 void Bench::time_graph(Loop& loop, Half& half) {
@@ -221,13 +246,13 @@ void Bench::time_graph(Loop& loop, Half& half) {
     }
   }
   finish();
-  take(half, (clock_us() - start) / (calls * settings_.graph_launches), std::move(times));
+  take(half, {(clock_us() - start) / (calls * settings_.graph_launches)}, std::move(times));
 }
 
-void Bench::take(Half& half, double mine, std::vector<double> times) {
+void Bench::take(Half& half, const std::vector<double>& parts, std::vector<double> times) {
   half.measured = true;
   half.algorithm = comm_.explain_last_call().algorithm;
-  half.time_us = combine(gather(mine), settings_.average);
+  half.time_us = over_parts(parts);
   if (times.empty()) return;
   times.erase(times.begin(), times.begin() + std::min<std::ptrdiff_t>(settings_.per_iter_skip, std::ssize(times)));
   std::vector<double> slowest(times.size());

@@ -28,6 +28,8 @@ struct Spread {
 };
 /// Sorted copy inside; percentiles by nearest rank. Pure.
 Spread spread_of(std::vector<double> times_us);
+/// Of a measurement in `parts` parts, whose times are given rank by rank: the median over parts, each over ranks. Pure.
+double median_of_parts(const std::vector<double>& times, std::size_t parts, Average average);
 
 /// Out of place or in place.
 struct Half {
@@ -67,11 +69,14 @@ class Bench {
   int choose_iterations(Loop& loop);
   void finish();  // what is in the stream
   void time_graph(Loop& loop, Half& half);
-  void take(Half& half, double mine, std::vector<double> times);
+  /// `parts`: microseconds per call in each, on this rank; `times`: of each iteration, empty unless asked for.
+  void take(Half& half, const std::vector<double>& parts, std::vector<double> times);
   void fill(char* to, unsigned char value, std::size_t bytes);
 
   double clock_us() const;
   std::vector<double> gather(double mine);
+  /// median_of_parts() with those of the other ranks.
+  double over_parts(const std::vector<double>& mine);
 
   const Settings& settings_;
   const PerfCollective& collective_;

@@ -93,6 +93,9 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.add_flag("--cold", s.cold, "each iteration moves on through buffers of the largest size, so caches do not help");
   app.add_option("--halves", raw.halves, "both, out (of place) or in (place): which are measured [both]")
       ->check(CLI::IsMember({"both", "out", "in"}));
+  app.add_option("--parts", s.parts,
+                 "the median over so many parts of a measurement counts, where each has 100 iterations at least [1]")
+      ->check(CLI::PositiveNumber);
   app.add_option("--time", s.row_seconds, "seconds per measurement: more iterations than -n, if they fit")
       ->check(CLI::NonNegativeNumber);
 }

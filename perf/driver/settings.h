@@ -62,6 +62,7 @@ struct Settings {
   bool cold = false;  // each iteration moves on through buffers of the largest size
   bool out_of_place = true;
   bool in_place = true;
+  int parts = 1;           // at most; the median over them counts
   double row_seconds = 0;  // at least `iters` iterations, and as many as fill this time
 
   // As given, for what is only repeated in the output.

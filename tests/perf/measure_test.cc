@@ -64,6 +64,30 @@ TEST(Measure, CallsAreWarmUpsIterationsAndChecks) {
   EXPECT_FALSE(measure(settings).row.out_of_place.checked);
 }
 
+TEST(Measure, ThePartsOfAMeasurementAreEachOverRanks) {
+  const std::vector<double> times = {1, 9, 3, 2, 8, 7};  // two ranks, three parts
+  EXPECT_EQ(median_of_parts(times, 3, Average::max), 7);
+  EXPECT_EQ(median_of_parts(times, 3, Average::min), 3);
+  EXPECT_EQ(median_of_parts(times, 3, Average::mean), 5);
+  EXPECT_EQ(median_of_parts(times, 3, Average::rank0), 3);
+  EXPECT_EQ(median_of_parts({4, 6}, 1, Average::mean), 5);
+}
+
+TEST(Measure, PartsMakeNoMoreCalls) {
+  for (const int parts : {1, 3, 7, 1000}) {
+    Settings settings;
+    settings.iters = 750;  // of which a part has 100 at least
+    settings.parts = parts;
+    settings.warmup_iters = settings.check = 0;
+    settings.in_place = false;
+    settings.percentiles = true;
+    const Measured run = measure(settings);
+    EXPECT_EQ(run.calls, 750);
+    EXPECT_EQ(run.row.out_of_place.spread.times_us.size(), 750u);
+    EXPECT_GT(run.row.out_of_place.time_us, 0);
+  }
+}
+
 TEST(Measure, PercentilesAreOfTheIterationsThatAreNotSkipped) {
   Settings settings;
   settings.iters = 10;
