@@ -44,6 +44,7 @@ class Bell {
   bool missed() const { return seen_.bell == this && seen_.moves != moves_.load(); }
   /// Before the mutex is let go, and then sleep().
   void lie_down() { dozing_.fetch_add(1); }
+  bool anybody_dozes() const { return dozing_.load() > 0; }
 
   // Without it:
 

@@ -256,6 +256,7 @@ void Links::establish(Link& link) {
   if (::getsockopt(link.fd.get(), IPPROTO_TCP, TCP_INFO, &found, &size) == 0 && found.tcpi_rtt < kNearUs) {
     (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_SNDBUF, &kNearBuffer, sizeof kNearBuffer);
   }
+  link.watched = EPOLLIN;  // for what was said until now
   open_.push_back(&link);
   if (link.pushed) (void)send(link);
 }
@@ -453,6 +454,24 @@ void Links::watch(int fd, std::uint64_t whose, std::uint32_t events) {
   (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
+/// About links that are open: several, or who dozes. A single one is read without asking, and then every message costs its
+/// sender, on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a doze.)
+void Links::ask_epoll() {
+  const bool dozes = bell_.anybody_dozes();
+  for (Link* link : open_) {
+    std::uint32_t events = 0;
+    if (dozes || open_.size() > 1) events = EPOLLIN;
+    if (dozes && link->pushed) events |= EPOLLOUT;
+    if (events == link->watched) continue;
+    link->watched = events;
+    if (events != 0) {
+      watch(link->fd.get(), static_cast<std::uint64_t>(link->member), events);
+    } else {
+      (void)::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link->fd.get(), nullptr);
+    }
+  }
+}
+
 bool Links::receive(Link& link) {
   const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_);
   if (!come.ok()) fail(link, come.status().message());
@@ -490,6 +509,7 @@ bool Links::move(bool thorough) {
   for (std::size_t i = open_.size(); i-- > 0;) {
     if (open_[i]->pushed) moved |= send(*open_[i]);
   }
+  ask_epoll();
   const bool single = open_.size() == 1;
   if (single) moved |= receive(*open_[0]);
   if (thorough || !single || unfinished_ > 0 || ++moves_ % kLookEvery == 0) moved |= look();
@@ -502,23 +522,13 @@ bool Links::progress() {
   return lock.owns_lock() && move(false);  // else another thread is at it
 }
 
-/// Lets epoll tell of room in the sockets that were full, and of those alone.
-void Links::await_room() {
-  for (Link* link : open_) {
-    if (link->awaits_room == link->pushed) continue;
-    const std::uint32_t events = link->pushed ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    watch(link->fd.get(), static_cast<std::uint64_t>(link->member), events);
-    link->awaits_room = link->pushed;
-  }
-}
-
 void Links::doze(std::chrono::nanoseconds most) {
   if (most <= std::chrono::nanoseconds(0)) return;
   {
     const std::lock_guard lock(mutex_);
     if (bell_.missed() || move(true)) return;
-    await_room();
     bell_.lie_down();
+    ask_epoll();
   }
   bell_.sleep(events_.get(), most);
 }

@@ -73,7 +73,7 @@ class Links final : public transport::Wire {
     Outbox outbox;
     Inbox inbox;
     bool pushed = false;              // the outbox is to be sent
-    bool awaits_room = false;         // epoll is asked for room in the socket
+    std::uint32_t watched = 0;        // what epoll is asked about it, once it is open
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
   };
@@ -109,7 +109,7 @@ class Links final : public transport::Wire {
   bool look();
   bool move(bool thorough);
   void watch(int fd, std::uint64_t whose, std::uint32_t events);
-  void await_room();
+  void ask_epoll();
 
   const WireJob job_;
   WireInfo info_;
