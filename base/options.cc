@@ -75,7 +75,8 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Ports at which TUTTI_NETWORK=tcp listens, such as '29500-29600', one for each process of a host; empty: the kernel "
      "chooses."},
     {Option::tcp_congestion, "TUTTI_TCP_CONGESTION", Type::text, "", "",
-     "TCP's congestion control for TUTTI_NETWORK=tcp, such as reno or cubic; empty: the kernel's own."},
+     "TCP's congestion control for TUTTI_NETWORK=tcp, such as cubic; empty: the kernel's own, but reno in place of bbr "
+     "to hosts that answer within a millisecond."},
     {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
      "RDMA devices that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1'; empty: those that lead to "
      "the other hosts."},

@@ -194,6 +194,8 @@ def add(found, table, contender, rows):
 def measure(arguments, collection, progress):
     found = []
     machine = None
+    control = arguments.congestion or pathlib.Path(on_hosts.CONGESTION).read_text().strip()
+    collection.notes.append(f"hosts: TCP's congestion control is {control} (Tutti's own where that is bbr: reno)")
     until = time.monotonic() + BUDGET
     try:
         with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
@@ -202,7 +204,7 @@ def measure(arguments, collection, progress):
                 if machine is None or len(machine.names) != hosts:
                     if machine is not None:
                         machine.close()
-                    machine = on_hosts.Hosts(hosts)
+                    machine = on_hosts.Hosts(hosts, congestion=arguments.congestion)
                 machine.rate(rate)
                 measure_table(machine, arguments, table, collection, progress, os.path.join(folder, "out.json"), found,
                               until)

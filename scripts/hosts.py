@@ -22,6 +22,7 @@ import math
 import os
 import pathlib
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,9 +36,7 @@ DEVICE = "eth0"
 # UCX finds shared memory between hosts.
 NAMESPACES = {"net": "net", "uts": "uts", "ipc": "ipc", "mount": "mnt"}
 PORT = 29400  # where Tutti's ranks meet, in the first host's namespace
-# How TCP shares a link on the hosts. The kernel's own choice may be BBR, which leaves limited links idle when all send to
-# all; Debian's is CUBIC, which on ways as short as these is Reno, and which a namespace may not choose for itself.
-CONGESTION_CONTROL = "reno"
+CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"  # of the namespace of who looks
 # Bytes that a link of limited rate takes at once: as small as the largest piece that the kernel hands over whole, so
 # that a message of a few hundred KiB is limited already.
 BURST = "128kb"
@@ -79,7 +78,7 @@ def entering(pid, *command):
 class Hosts:
     """`count` hosts, numbered from 0. Use as a context manager, or call close()."""
 
-    def __init__(self, count, rate=None):
+    def __init__(self, count, rate=None, congestion=None):
         if not 1 <= count <= len(NAMES):
             raise ValueError(f"{count} hosts; expected 1 to {len(NAMES)}")
         if reason := why_not():
@@ -91,7 +90,7 @@ class Hosts:
         try:
             for name in [*self.names, "switch"]:
                 self.holders.append(self._hold(name, table))
-            self._join()
+            self._join(congestion)
             self.rate(rate)
         except BaseException:
             self.close()
@@ -190,7 +189,7 @@ class Hosts:
         holder.space = os.readlink(f"/proc/{holder.pid}/ns/net")
         return holder
 
-    def _join(self):
+    def _join(self, congestion):
         self._on(-1, "ip", "link", "add", "switch", "type", "bridge", "forward_delay", "0")
         self._on(-1, "ip", "link", "set", "switch", "up")
         for host in range(len(self.names)):
@@ -199,7 +198,8 @@ class Hosts:
             self._on(-1, "ip", "link", "set", f"port{host}", "master", "switch", "up")
             self._on(host, "ip", "address", "add", f"{self.address(host)}/24", "dev", DEVICE)
             self._on(host, "ip", "link", "set", DEVICE, "up")
-            self._on(host, "sh", "-c", f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control")
+            if congestion:
+                self._on(host, "sh", "-c", f"echo {shlex.quote(congestion)} > {CONGESTION}")
 
     def _on(self, host, *command):
         run("nsenter", f"--net=/proc/{self.pid(host)}/ns/net", "--", *command)
@@ -267,7 +267,9 @@ def main():
     parser.add_argument("--ranks", type=int, help="start so many ranks of COMMAND on each host")
     parser.add_argument("--rate", help="of each host's link, in tc's words, such as 1gbit")
     parser.add_argument("--serve", action="store_true", help="for programs")
-    parser.usage = "hosts HOSTS [--ranks N] [--rate RATE] -- COMMAND..."
+    parser.add_argument("--congestion", metavar="NAME", help="TCP's congestion control on the hosts, such as reno; else the "
+                                                             "kernel's own")
+    parser.usage = "hosts HOSTS [--ranks N] [--rate RATE] [--congestion NAME] -- COMMAND..."
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     arguments = parser.parse_args(own)
     command = sys.argv[len(own) + 2:]
@@ -277,7 +279,7 @@ def main():
     if not command:
         parser.error("which command? It stands behind --")
     try:
-        with Hosts(arguments.count, arguments.rate) as hosts:
+        with Hosts(arguments.count, arguments.rate, arguments.congestion) as hosts:
             if arguments.ranks:
                 return wait_for(hosts.start_ranks(arguments.ranks, command))
             return wait_for([subprocess.Popen(hosts.enter(0, *command),
