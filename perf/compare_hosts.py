@@ -30,10 +30,12 @@ TUTTI, PEERS = "tutti registered", ["openmpi", "mpich", "gloo"]
 MEMORY = {TUTTI: "registered"}
 ROUNDS, LESSER_ROUNDS = 3, 2
 TIMEOUT = 30      # of one run
-# Of two ranks' small calls. A machine that is lent may lose half of its cores for a fifth of a second now and then, which
-# a shorter measurement may fall into whole; the median over parts leaves it out.
-SECONDS_OF_TWO, PARTS = 0.3, 30
-BUDGET = 480      # seconds: when they are over every table gets one round only
+# Seconds for a row of two ranks, or over a link of limited rate. A machine that is lent may lose half of its cores for a
+# fifth of a second now and then, which a shorter row may fall into whole.
+LONG_ROW = 0.3
+# The median over parts leaves such times out; but of ranks that share cores it would leave out that they wait for them.
+PARTS_OF_TWO = 30
+BUDGET = 600      # seconds: when they are over every table gets one round only
 PATIENCE = 8      # seconds that a contender may take in one round of a table: after that it gets no more
 CROWDED_BYTES = "1M"  # MPICH's largest where ranks are more than cores: perf/README.md says why
 COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
@@ -79,17 +81,21 @@ def sizes_of(shape, rate):
     return SLOW_SIZES if rate else SIZES_OF_TWO if hosts * each == 2 else SIZES_OF_MORE
 
 
-def seconds_of(arguments, shape, rate):
-    return arguments.time if rate or shape[0] * shape[1] > 2 else max(arguments.time, SECONDS_OF_TWO)
+def row_of(arguments, shape, rate):
+    """Seconds and parts of a row."""
+    two = shape[0] * shape[1] == 2
+    return max(arguments.time, LONG_ROW if two or rate else 0), PARTS_OF_TWO if two else 1
 
 
 def command_of(arguments, contender, shape, collective, rate, crowded, json_file, check):
     least, most, factor = sizes_of(shape, rate)
     if contender == "mpich" and crowded:
         most = CROWDED_BYTES
+    seconds, parts = row_of(arguments, shape, rate)
     return [str(arguments.bin / f"{collective}_perf"), "--backend", contender.split()[0], "--memory",
             MEMORY.get(contender, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
-            str(seconds_of(arguments, shape, rate)), "--parts", str(PARTS), "-w", "2", "-a", "3", "--halves", "out", "-c", "1" if check else "0", "-J", json_file]
+            str(seconds), "--parts", str(parts), "-w", "2", "-a", "3", "--halves", "out", "-c", "1" if check else "0", "-J",
+            json_file]
 
 
 def start(machine, each, contender, command, output):
@@ -162,7 +168,7 @@ def measure_table(machine, arguments, table, collection, progress, json_file, fo
                 continue
             begun = time.monotonic()
             if contender == "tcp":
-                rows = measure_tcp(machine, rate, seconds_of(arguments, (hosts, each), rate), json_file)
+                rows = measure_tcp(machine, rate, row_of(arguments, (hosts, each), rate)[0], json_file)
             else:
                 command = command_of(arguments, contender, (hosts, each), collective, rate, crowded, json_file, number == 0)
                 rows = run(machine, each, contender, command, json_file)
