@@ -83,8 +83,7 @@ Result<bool> TuttiCommunicator::open_grid(int device, const executor::CallIdenti
   Result<std::unique_ptr<DeviceHalf>> row = make_row(device, identity, gathers);
   std::vector<int> column;
   for (const int rank : grid_->column()) column.push_back(members_[static_cast<std::size_t>(rank)]);
-  Result<std::unique_ptr<planner::Planner>> planner =
-      planner_of(*fabric_, column, transport_->sizes());
+  Result<std::unique_ptr<planner::Planner>> planner = planner_of(*fabric_, column, transport_->sizes());
   const Status mine = row.ok() ? planner.status() : row.status();
   while (gathers++ < DeviceHalf::kGathers) {
     TUTTI_TRY(gather_as(identity, Words(DeviceHalf::kGatherWords)).status());

@@ -67,7 +67,7 @@ def parse_arguments(words=None):
     parser.add_argument("--time", type=float, default=0.02, help="seconds per size and run, at least")
     parser.add_argument("--patience", type=float, default=45, help="seconds that one contender may take in a section: "
                         "after that it gets no more rounds")
-    parser.add_argument("--congestion", metavar="NAME",
+    parser.add_argument("--congestion", metavar="NAME", type=compare_hosts.on_hosts.congestion_control,
                         help="of section hosts: TCP's congestion control, such as reno [the kernel's own]")
     parser.add_argument("--shapes", type=compare_hosts.shape_list, default=compare_hosts.SHAPES, metavar="2x1,2x2",
                         help="of section hosts: hosts and ranks on each [2x1,2x2,4x1]")

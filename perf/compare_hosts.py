@@ -81,6 +81,10 @@ def sizes_of(shape, rate):
     return SLOW_SIZES if rate else SIZES_OF_TWO if hosts * each == 2 else SIZES_OF_MORE
 
 
+def control_of(arguments):
+    return arguments.congestion or pathlib.Path(on_hosts.CONGESTION).read_text().strip()
+
+
 def row_of(arguments, shape, rate):
     """Seconds and parts of a row."""
     two = shape[0] * shape[1] == 2
@@ -133,14 +137,15 @@ def run(machine, each, contender, command, json_file):
         return describe_failure(subprocess.CompletedProcess(command, status, "", output.read()), name)
 
 
-def measure_tcp(machine, rate, seconds, json_file):
+def measure_tcp(machine, rate, seconds, parts, json_file):
     """Microseconds by size of TCP alone, between the first two hosts, both ways at once."""
     program = str(HERE / "tcp_limit.py")
     least, most, factor = sizes_of(SHAPES[0], rate)
     with tempfile.TemporaryFile("w+") as output:
         server = subprocess.Popen(machine.enter(1, sys.executable, program), stdout=output, stderr=output)
         client = subprocess.Popen(machine.enter(0, sys.executable, program, "--to", machine.address(1), "-b", least,
-                                                "-e", most, "-f", factor, "--time", str(seconds), "-J", json_file),
+                                                "-e", most, "-f", factor, "--time", str(seconds), "--parts", str(parts),
+                                                "-J", json_file),
                                   stdout=output, stderr=output)
         status = on_hosts.wait_for([server, client], TIMEOUT)
         machine.clear()
@@ -168,7 +173,7 @@ def measure_table(machine, arguments, table, collection, progress, json_file, fo
                 continue
             begun = time.monotonic()
             if contender == "tcp":
-                rows = measure_tcp(machine, rate, row_of(arguments, (hosts, each), rate)[0], json_file)
+                rows = measure_tcp(machine, rate, *row_of(arguments, (hosts, each), rate), json_file)
             else:
                 command = command_of(arguments, contender, (hosts, each), collective, rate, crowded, json_file, number == 0)
                 rows = run(machine, each, contender, command, json_file)
@@ -178,10 +183,10 @@ def measure_table(machine, arguments, table, collection, progress, json_file, fo
                 continue
             if time.monotonic() - begun > PATIENCE:
                 done_without.add(contender)
-            add(found, table, contender, rows)
+            add(found, table, contender, rows, control_of(arguments))
 
 
-def add(found, table, contender, rows):
+def add(found, table, contender, rows, control):
     hosts, each, rate, collective, _ = table
     for row in rows:
         timed = row if contender == "tcp" else row["out_of_place"]
@@ -194,14 +199,13 @@ def add(found, table, contender, rows):
                 break
         else:
             found.append({"hosts": hosts, "each": each, "rate": rate, "collective": collective, "contender": contender,
-                          "size": row["size"], "times": [timed["time"]], "algorithm": row.get("algorithm", "")})
+                          "size": row["size"], "times": [timed["time"]], "algorithm": row.get("algorithm", ""),
+                          "congestion": control})
 
 
 def measure(arguments, collection, progress):
     found = []
     machine = None
-    control = arguments.congestion or pathlib.Path(on_hosts.CONGESTION).read_text().strip()
-    collection.notes.append(f"hosts: TCP's congestion control is {control} (Tutti's own where that is bbr: reno)")
     until = time.monotonic() + BUDGET
     try:
         with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
@@ -331,7 +335,8 @@ def tcp_table(found):
 def table(found):
     lines = ["## Hosts: network namespaces on this machine", "",
              f"Tutti over {VARIABLES[TUTTI]['TUTTI_NETWORK']}; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes that a host must send by the "
-             "textbook, at the best rate of TCP alone (the table below). Medians of interleaved rounds.", ""]
+             "textbook, at the best rate of TCP alone (the table below). Medians of interleaved rounds. TCP's congestion control is "
+             f"{', '.join(sorted({row['congestion'] for row in found}))}; Tutti's, where that is bbr: reno.", ""]
     lines += tcp_table(found)
     for hosts, each in shapes_of(found):
         for rate in (None, RATE):

@@ -16,7 +16,7 @@ from compare_measure import parse_size
 
 PORT = 29399
 CHUNK = 1 << 20
-PARTS, LEAST_OF_PART = 20, 100  # of a measurement, and their exchanges, as --parts of the programs
+LEAST_OF_PART = 100  # exchanges, as of the programs
 
 
 def exchange(connection, out, into):
@@ -45,10 +45,10 @@ def prepare(connection):
     return connection
 
 
-def rounds_of(connection, size, count):
+def rounds_of(connection, size, count, parts=1):
     out, into = memoryview(bytearray(size)), memoryview(bytearray(size))
     exchange(connection, out, into)
-    parts = max(1, min(PARTS, count // LEAST_OF_PART))
+    parts = max(1, min(parts, count // LEAST_OF_PART))
     times = []
     for part in range(parts):
         number = count * (part + 1) // parts - count * part // parts
@@ -76,7 +76,7 @@ def ask(connection, size, count):
     exchange(connection, memoryview(struct.pack("qq", size, count)), memoryview(bytearray(16)))
 
 
-def measure(address, sizes, seconds):
+def measure(address, sizes, seconds, parts):
     until = time.monotonic() + 10
     while True:
         try:
@@ -92,7 +92,7 @@ def measure(address, sizes, seconds):
         once = rounds_of(connection, size, 3)
         count = max(3, min(20000, int(seconds / once)))
         ask(connection, size, count)
-        rows.append({"size": size, "time": rounds_of(connection, size, count) * 1e6})
+        rows.append({"size": size, "time": rounds_of(connection, size, count, parts) * 1e6})
     ask(connection, 0, 0)
     return rows
 
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("-e", dest="most", type=parse_size, default="16M", help="largest size")
     parser.add_argument("-f", dest="factor", type=int, default=8, help="between sizes")
     parser.add_argument("--time", type=float, default=0.1, help="seconds per size, at least")
+    parser.add_argument("--parts", type=int, default=1, help="the median over so many of each counts, as of the programs")
     parser.add_argument("-J", dest="json", metavar="FILE")
     arguments = parser.parse_args()
     if arguments.to is None:
@@ -111,7 +112,7 @@ def main():
     sizes = [arguments.least]
     while sizes[-1] * arguments.factor <= arguments.most:
         sizes.append(sizes[-1] * arguments.factor)
-    rows = measure(arguments.to, sizes, arguments.time)
+    rows = measure(arguments.to, sizes, arguments.time, arguments.parts)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"results": rows}, file)

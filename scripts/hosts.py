@@ -69,6 +69,14 @@ def why_not():
     return None if os.geteuid() == 0 else "network namespaces need root"
 
 
+def congestion_control(name):
+    """For argparse: one that everybody may choose, as a namespace must."""
+    allowed = pathlib.Path(CONGESTION).with_name("tcp_allowed_congestion_control").read_text().split()
+    if name in allowed:
+        return name
+    raise argparse.ArgumentTypeError(f"'{name}'; expected one of: {' '.join(allowed)}")
+
+
 def entering(pid, *command):
     """The command line that runs `command` in the namespaces of `pid`."""
     files = [f"--{kind}=/proc/{pid}/ns/{file}" for kind, file in NAMESPACES.items()]
@@ -267,7 +275,7 @@ def main():
     parser.add_argument("--ranks", type=int, help="start so many ranks of COMMAND on each host")
     parser.add_argument("--rate", help="of each host's link, in tc's words, such as 1gbit")
     parser.add_argument("--serve", action="store_true", help="for programs")
-    parser.add_argument("--congestion", metavar="NAME", help="TCP's congestion control on the hosts, such as reno; else the "
+    parser.add_argument("--congestion", metavar="NAME", type=congestion_control, help="TCP's congestion control on the hosts, such as reno; else the "
                                                              "kernel's own")
     parser.usage = "hosts HOSTS [--ranks N] [--rate RATE] [--congestion NAME] -- COMMAND..."
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]

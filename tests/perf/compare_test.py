@@ -51,7 +51,8 @@ class Arguments(unittest.TestCase):
 class Hosts(unittest.TestCase):
     @staticmethod
     def found(tutti, rate="1gbit", size=MIB):
-        row = {"hosts": 2, "each": 1, "rate": rate, "collective": "all_reduce", "size": size, "algorithm": "ring"}
+        row = {"hosts": 2, "each": 1, "rate": rate, "collective": "all_reduce", "size": size, "algorithm": "ring",
+               "congestion": "cubic"}
         times = {compare_hosts.TUTTI: tutti, "openmpi": 1000.0, "gloo": 400.0, "tcp": 100.0}
         return [{**row, "contender": name, "times": [time]} for name, time in times.items()]
 

@@ -261,14 +261,12 @@ void Links::establish(Link& link) {
   // That a peer takes nothing for a minute, since it computes, is no failure.
   const int never = 0;
   (void)::setsockopt(link.fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
-  const std::string asked_for = options::text(Option::tcp_congestion);
-  (void)choose_congestion(link.fd.get(), asked_for);  // the kernel has taken it for the listener
   tcp_info found{};
   socklen_t size = sizeof found;
   const bool known = ::getsockopt(link.fd.get(), IPPROTO_TCP, TCP_INFO, &found, &size) == 0 && found.tcpi_min_rtt > 0;
-  if (known && found.tcpi_min_rtt < kSameSiteUs && asked_for.empty() && has_bbr(link.fd.get())) {
-    (void)choose_congestion(link.fd.get(), kInPlaceOfBbr);
-  }
+  std::string congestion = options::text(Option::tcp_congestion);
+  if (congestion.empty() && known && found.tcpi_min_rtt < kSameSiteUs && has_bbr(link.fd.get())) congestion = kInPlaceOfBbr;
+  (void)choose_congestion(link.fd.get(), congestion);  // the kernel has taken it for the listener, or lets everybody
   if (known && found.tcpi_min_rtt < kNearUs) {
     (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_SNDBUF, &kNearBuffer, sizeof kNearBuffer);
   }
