@@ -83,17 +83,12 @@ void DeviceWatch::run() {
   std::unique_lock lock(mutex_);
   std::uint64_t since_entered = 0;  // form cut: the call that is being timed, and since when
   std::int64_t since_ns = 0;
-  std::uint64_t seen = 0;  // of launches_
   std::uint64_t since_mail = 0;
   std::int64_t since_mail_ns = 0;
-  while (!ending_) {
+  while (true) {
+    // Before looking: a kernel tells what it failed of before it ends, and none is missed then.
     const DeviceExecutor::Progress now = executor_.progress();
-    if (!now.captured && now.finished >= now.launched && executor_.idle()) {
-      changed_.wait(lock, [&] { return ending_ || launches_ != seen; });
-    } else {
-      changed_.wait_for(lock, kWatchEvery);
-    }
-    seen = launches_;
+    const bool idle = !now.captured && now.finished >= now.launched && executor_.idle();
     const transport::DeviceVerdict verdict = executor_.verdict();
     if (verdict.kind != 0 && !told_) {
       told_ = true;
@@ -133,6 +128,12 @@ void DeviceWatch::run() {
     const std::uint64_t finished = std::min(executor_.progress().finished, calls_);
     for (; recorded_ < finished; ++recorded_) {
       executor::end_launch(board_, recorded_ + 1);
+    }
+    if (ending_) return;
+    if (idle) {
+      changed_.wait(lock, [this, seen = launches_] { return ending_ || launches_ != seen; });
+    } else {
+      changed_.wait_for(lock, kWatchEvery);
     }
   }
 }
