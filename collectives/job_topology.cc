@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <functional>
 
 #include "base/log.h"
@@ -25,14 +26,16 @@ std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
 }
 
 /// What the first rank of a host says: a line with the figures of its links to other hosts and words that name its
-/// NICs, and its topology; or why it has none.
+/// NICs, one with the machine that it is a part of, and its topology; or why it has none.
 std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
   if (!found.ok()) return kFailed + found.status().message();
   const double way_us = wire.alpha_us - 2 * share_of_ends(wire);
   std::string words = fmt::format("{} {} {} {}", wire.gb_per_s, way_us, wire.devices, interface);
   std::replace(words.begin(), words.end(), '\n', ' ');
-  return kFound + words + '\n' + topology::print(found.value());
+  std::string machine;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+  return kFound + words + '\n' + machine + '\n' + topology::print(found.value());
 }
 
 Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts,
@@ -42,7 +45,8 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
     const std::string& part = parts[r];
     if (part.empty()) continue;
     const std::size_t end = std::min(part.find('\n'), part.size() - 1);
-    Result<topology::Topology> one = topology::parse(std::string_view(part).substr(end + 1));
+    const std::size_t machine_end = std::min(part.find('\n', end + 1), part.size() - 1);
+    Result<topology::Topology> one = topology::parse(std::string_view(part).substr(machine_end + 1));
     if (!one.ok()) {
       return Status(one.status().code(),
                     fmt::format("the topology of {}: {}", name_of(bootstrap, r), one.status().message()));
@@ -50,6 +54,7 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
     topology::HostOfJob& host = found.emplace_back();
     host.found = one.take();
     host.goes_by = part.substr(1, end - 1);
+    host.machine = part.substr(end + 1, machine_end - end - 1);
     // Not by a stream, which reads as the program's locale has it: 2.5 as 2 where a comma is what begins a fraction.
     const char* last = host.goes_by.data() + host.goes_by.size();
     const auto figure = std::from_chars(host.goes_by.data(), last, host.gb_per_s);

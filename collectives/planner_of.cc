@@ -27,6 +27,16 @@ Result<std::vector<int>> hosts_of(const Fabric& fabric, const std::vector<int>& 
   return hosts;
 }
 
+void assume_shared_cores(planner::Constants& constants, topology::Topology& job) {
+  constants.switch_us = planner::kSharedSwitchUs;
+  constants.message_gb_per_s = planner::kSharedMessageGbPerS;
+  for (topology::Link& link : job.links) {
+    const bool leaves_host =
+        (link.a.kind == topology::PlaceKind::network) != (link.b.kind == topology::PlaceKind::network);
+    if (leaves_host) link.latency_us += planner::kWakeUs / 2;  // there are two of them on each way
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const std::vector<int>& members,
@@ -37,12 +47,14 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
   planner::CostOptions cost;
   if (fabric.wire_info() != nullptr) cost.constants.message_us = share_of_ends(*fabric.wire_info());
   topology::Assumed assumed;
-  if (const planner::Table* table = fabric.table(); table != nullptr) {
+  const planner::Table* table = fabric.table();
+  if (table != nullptr) {
     cost.constants = table->constants;
     assumed = planner::assumed_by(*table);
   }
   if (const topology::Topology* job = fabric.topology(); job != nullptr) {
-    const topology::Topology here = topology::of_members(*job, members);
+    topology::Topology here = topology::of_members(*job, members);
+    if (table == nullptr && topology::ranks_share_cores(here)) assume_shared_cores(cost.constants, here);
     if (here.hosts.size() > 1) {
       TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here, assumed));
       graph = std::make_unique<const topology::Graph>(std::move(made));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 
 namespace tutti::topology {
 
@@ -38,6 +39,8 @@ std::vector<int> nics_of(const HostOfJob& host) {
 }  // namespace
 
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank) {
+  std::map<std::string, int> parts;  // of each machine
+  for (const HostOfJob& host : hosts) ++parts[host.machine];
   Topology job;
   for (int h = 0; h < static_cast<int>(hosts.size()); ++h) {
     const Topology& found = hosts[at(h)].found;
@@ -46,6 +49,7 @@ Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<i
           fmt::format("host {} of the job describes {} hosts; expected itself alone", h, found.hosts.size()));
     }
     job.hosts.push_back(found.hosts.front());
+    job.hosts.back().machine = parts[hosts[at(h)].machine] > 1 ? hosts[at(h)].machine : "";
     for (Link link : found.links) {
       if (link.a.kind == PlaceKind::network || link.b.kind == PlaceKind::network) continue;
       link.a.host = link.b.host = h;
@@ -71,14 +75,15 @@ Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<i
     for (const Link& link : job.links) gb_per_s += link.b == Place{0, PlaceKind::network, k} ? link.gb_per_s : 0;
     job.links.push_back({{0, PlaceKind::network, 0}, {0, PlaceKind::network, k}, gb_per_s, 0});
   }
-  std::vector<int> ranks(hosts.size(), 0);
+  std::vector<int> ranks(hosts.size(), 0);  // by machine
   for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
     const int h = host_of_rank[r];
     if (h < 0 || h >= static_cast<int>(hosts.size())) {
       return invalid_argument(fmt::format("rank {} is on host {}; the job has {}", r, h, hosts.size()));
     }
     const int cores = static_cast<int>(job.hosts[at(h)].cores.size());
-    job.ranks.push_back({h, PlaceKind::core, ranks[at(h)]++ % std::max(cores, 1)});
+    int& before = ranks[at(on_machine(job, {h, PlaceKind::host, 0}).host)];
+    job.ranks.push_back({h, PlaceKind::core, before++ % std::max(cores, 1)});
   }
   TUTTI_TRY(check(job));
   return job;

@@ -18,13 +18,14 @@ struct HostOfJob {
                           // "rxe0:1 gid 1 (10.9.0.1), rxe1:1"; those that it has no NIC for are passed over
   double gb_per_s = 0;    // of these NICs together; 0: not known
   double latency_us = 0;  // from a rank to one on another host; 0: not known
+  std::string machine;    // words that hosts which are containers or namespaces of one machine have in common
 };
 
-/// Host h is hosts[h]; rank r is on the core of host `host_of_rank[r]` that its place among the ranks there says. The
-/// NICs that a host names are linked, the k-th of each to switch k, so a host's k-th NIC is on rail k; a host that
-/// names none is linked as a whole. A link has the bandwidth that is known of the network (measured, or said by the
-/// library that serves it), else that of the port, else kNetworkGbPerS. Errors: invalid_argument, naming the host that
-/// is not one, or the rank that is on none.
+/// Host h is hosts[h]; rank r is on the core of host `host_of_rank[r]` that its place among the ranks of that machine
+/// says. The NICs that a host names are linked, the k-th of each to switch k, so a host's k-th NIC is on rail k; a host
+/// that names none is linked as a whole. A link has the bandwidth that is known of the network (measured, or said by
+/// the library that serves it), else that of the port, else kNetworkGbPerS. Errors: invalid_argument, naming the host
+/// that is not one, or the rank that is on none.
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank);
 
 /// The same for some of its ranks, in that order: what a communicator of these members plans from. Hosts that have none

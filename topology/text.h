@@ -14,7 +14,8 @@
 //                {"a": {"host": 0, "device": 1}, "b": {"switch": 0}, "gb_per_s": 50, "latency_us": 1} ],
 //     "ranks": [ {"host": 0, "device": 2}, {"host": 0, "core": 0}, {"host": 0} ] }
 //
-// A place is a host, or one of its "package", "numa_node", "core" and "device", or a "switch". May be left out:
+// A place is a host, or one of its "package", "numa_node", "core" and "device", or a "switch". Hosts that are
+// containers or namespaces of one machine also have a "machine", the same words for each. May be left out, besides:
 // "caches", "devices", "switches", "links", "ranks", "core_gb_per_s"; of a NUMA node all but "bytes"; of a device all
 // but "kind". A key that is not listed here is refused, so that a slip of the pen does not go unseen.
 #pragma once

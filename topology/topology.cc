@@ -172,6 +172,24 @@ std::string name_of(const Topology& topology, const Place& place) {
                      device.name.empty() ? "" : " (" + device.name + ")");
 }
 
+Place on_machine(const Topology& topology, Place place) {
+  const std::vector<Host>& hosts = topology.hosts;
+  const std::string& machine = hosts[static_cast<std::size_t>(place.host)].machine;
+  if (place.kind == PlaceKind::network || machine.empty()) return place;
+  const auto first = std::find_if(hosts.begin(), hosts.end(), [&](const Host& one) { return one.machine == machine; });
+  place.host = static_cast<int>(first - hosts.begin());
+  return place;
+}
+
+bool ranks_share_cores(const Topology& topology) {
+  std::set<std::pair<int, int>> taken;  // host and core
+  for (const Place& rank : topology.ranks) {
+    const Place place = on_machine(topology, rank);
+    if (place.kind == PlaceKind::core && !taken.emplace(place.host, place.index).second) return true;
+  }
+  return false;
+}
+
 std::vector<int> host_of_rank(const Topology& topology) {
   std::vector<int> hosts;
   for (const Place& place : topology.ranks) hosts.push_back(place.host);

@@ -60,6 +60,8 @@ struct Device {
 
 struct Host {
   std::string name;
+  std::string machine;  // hosts with the same words are containers or namespaces of one machine, and have the same
+                        // cores; empty: a machine of its own
   std::string cpu_model;
   int packages = 1;
   std::vector<NumaNode> numa_nodes;  // at least one; may have no cores (memory on a card)
@@ -112,6 +114,10 @@ std::string name_of(const Topology& topology, const Place& place);
 const char* name_of(DeviceKind kind);
 /// Index in `hosts` of each rank; empty: not said.
 std::vector<int> host_of_rank(const Topology& topology);
+/// The same place as the first host of that machine has it: equal for two places of hosts that are one machine.
+Place on_machine(const Topology& topology, Place place);
+/// Whether two ranks are on one core.
+bool ranks_share_cores(const Topology& topology);
 
 /// What is taken of a network that nobody has described: 10 Gbit/s Ethernet with TCP.
 inline constexpr double kNetworkGbPerS = 1.25;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "tuning/fit.h"
 
@@ -28,29 +29,18 @@ struct Sought {
   Parameter parameter;
 };
 
-bool any_pair(const Place& place, const std::function<bool(const topology::Place&, const topology::Place&)>& holds) {
-  const std::vector<topology::Place>& ranks = place.topology.ranks;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    for (std::size_t other = 0; other < r; ++other) {
-      if (holds(ranks[r], ranks[other])) return true;
-    }
-  }
-  return false;
-}
-
-bool shares_cores(const Place& place) {
-  return any_pair(place, [](const auto& one, const auto& other) { return one == other; });
-}
-
 bool shares_hosts(const Place& place) {
-  return any_pair(place, [](const auto& one, const auto& other) { return one.host == other.host; });
+  std::set<int> taken;
+  const std::vector<topology::Place>& ranks = place.topology.ranks;
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const topology::Place& rank) { return !taken.insert(rank.host).second; });
 }
 
 std::vector<Sought> sought_in(planner::Table& table, const Place& place, bool crowd_alone) {
   std::vector<Sought> all;
   const auto seek = [&](double& value, double least, double most) { all.push_back({&value, {value, least, most}}); };
   planner::Constants& constants = table.constants;
-  if (shares_cores(place)) seek(constants.switch_us, 0.1, 100);
+  if (topology::ranks_share_cores(place.topology)) seek(constants.switch_us, 0.1, 100);
   if (crowd_alone) {
     seek(constants.copying.back().gb_per_s, 0.1, 500);
     return all;
@@ -88,6 +78,11 @@ planner::Table assumed_table(const Place& place) {
     table.constants.message_gb_per_s = kMessageGbPerS;
     table.network_us = 2 * topology::kNetworkLatencyUs;
     table.network_gb_per_s = topology::kNetworkGbPerS;
+    if (topology::ranks_share_cores(place.topology)) {
+      table.constants.switch_us = planner::kSharedSwitchUs;
+      table.constants.message_gb_per_s = planner::kSharedMessageGbPerS;
+      table.network_us = kMessageUs + planner::kWakeUs;
+    }
   }
   return table;
 }
@@ -116,11 +111,12 @@ std::vector<Case> cases_to_compare() {
 }
 
 Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place, const planner::Table* known) {
+  const bool shares_cores = topology::ranks_share_cores(place.topology);
   const bool crowd_alone =
-      known != nullptr && !known->constants.copying.empty() && place.topology.hosts.size() == 1 && shares_cores(place);
+      known != nullptr && !known->constants.copying.empty() && place.topology.hosts.size() == 1 && shares_cores;
   planner::Table table = crowd_alone ? *known : assumed_table(place);
   if (known != nullptr) table.constants.switch_us = known->constants.switch_us;
-  if (shares_cores(place)) {
+  if (shares_cores) {
     // Cores that several ranks share work on more than has been measured without.
     std::vector<planner::Copying>& copying = table.constants.copying;
     if (copying.back().bytes < kCrowdBytes) copying.push_back({kCrowdBytes, copying.back().gb_per_s});

@@ -59,6 +59,10 @@ struct Question {
     ring_order = from_lowest(rings[0].order);
     const bool many_hosts = rings[0].rail != topology::kAnyRail;
     if (many_hosts) here.load_store = here.buffers_open = false;
+    // Where ranks share cores a call by itself tells little: they go on with the next one while others pause.
+    if (many_hosts && here.ranks <= kMostRanksInFull && topology::ranks_share_cores(graph.topology())) {
+      this->options.in_a_row = true;
+    }
     may_reorder = !(here.deterministic && reduces(here.collective));
     takes_lanes = many_hosts && may_reorder && here.lanes >= 2 && here.bytes >= kLeastForLanes &&
                   here.collective != Collective::all_to_allv;  // whose blocks cannot be cut

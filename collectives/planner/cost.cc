@@ -51,8 +51,9 @@ class Machine {
     for (const topology::Place& place : graph.topology().ranks) {
       const bool on_core = place.kind == topology::PlaceKind::core;
       on_device.push_back(place.kind == topology::PlaceKind::device);
+      const topology::Place core = topology::on_machine(graph.topology(), place);
       core_of.push_back(
-          on_core ? cores.try_emplace({place.host, place.index}, static_cast<int>(cores.size())).first->second : -1);
+          on_core ? cores.try_emplace({core.host, core.index}, static_cast<int>(cores.size())).first->second : -1);
     }
     ranks_on_core.resize(cores.size());
     for (const int core : core_of) {
@@ -501,11 +502,14 @@ Estimate price(const FlatPlan& plan, const Graph& graph, const CostOptions& opti
   if (least.us > options.give_up_us) return least;
   const int walked = std::min(rounds, plan.steps.size() < kManySteps ? kMostRounds : kMostRoundsOfMany);
   const double others_us = least.us * (rounds - walked) / rounds;
+  const bool in_a_row = options.in_a_row && rounds == walked;
+  // A row's first calls may take far longer than the later ones: none is given up.
+  const double give_up_us = in_a_row ? std::numeric_limits<double>::infinity() : options.give_up_us - others_us;
   const auto simulated = [&](int some_rounds, int calls) {
-    return Simulation(plan, machine, options, some_rounds, calls, slice, options.give_up_us - others_us).run();
+    return Simulation(plan, machine, options, some_rounds, calls, slice, give_up_us).run();
   };
   Estimate estimate = simulated(walked, 1);
-  if (rounds == walked && options.in_a_row) {
+  if (in_a_row) {
     const Estimate few = simulated(rounds, kFewCalls);
     const Estimate many = simulated(rounds, kManyCalls);
     estimate.us = (many.us - few.us) / (kManyCalls - kFewCalls);

@@ -29,8 +29,8 @@
 //   caches       what a core copies depends on how much it works on: the callers' bytes that the ranks of a host touch,
 //                each counted once, in equal parts for its cores; of large outputs, which are written past the caches,
 //                only what is read. Where `copying` tells, all resources of a host's cores are as much faster or slower
-//   cores        ranks on the same core take turns: from one to another takes switch_us. So do the lanes of a rank on a
-//                core, which takes no time. Who waits gives the core away
+//   cores        ranks on the same core, of hosts that are one machine too, take turns: from one to another takes
+//                switch_us. So do the lanes of a rank on a core, which takes no time. Who waits gives the core away
 //   a signal     comes when what was put before it on that link has arrived
 //   rounds       are as many as the executor would take; of many rounds the first few are walked, the others take as
 //                long as the last of these
@@ -74,6 +74,12 @@ struct Constants {
   friend bool operator==(const Constants&, const Constants&) = default;
 };
 
+/// In place of the defaults, where ranks of several hosts share cores: whoever waits sleeps, and the cores carry the
+/// packets. About what was measured between network namespaces on two cores.
+inline constexpr double kSharedSwitchUs = 5;
+inline constexpr double kSharedMessageGbPerS = 10;
+inline constexpr double kWakeUs = 6;  // that a message is longer on its way
+
 struct CostOptions {
   std::size_t bytes = 0;         // of the largest buffer: the vector, or all ranks' blocks together
   bool lanes_are_rails = false;  // of a candidate: its plan has a lane for each rail, in the order of that rail's ring
@@ -84,7 +90,7 @@ struct CostOptions {
   std::size_t inlined = 0;  // bytes of a put to another host that go along with its signal
   std::size_t express = 0;  // bytes of a piece that goes in its signal; 0: none does
   bool in_a_row = false;
-  double give_up_us = std::numeric_limits<double>::infinity();  // what takes longer may be priced too low
+  double give_up_us = std::numeric_limits<double>::infinity();  // what takes longer may be priced too low, but for rows
 };
 
 struct Estimate {

@@ -41,6 +41,8 @@ TEST(ExchangeTopology, AllRanksHaveTheSame) {
   }
   const topology::Topology& job = all[0].value();
   EXPECT_EQ(job.hosts.size(), 3u);
+  EXPECT_NE(job.hosts[0].machine, "");  // they are all this one
+  EXPECT_EQ(job.hosts[2].machine, job.hosts[0].machine);
   EXPECT_THAT(topology::host_of_rank(job), testing::ElementsAre(0, 1, 1, 0, 2));
   const topology::Graph graph = topology::Graph::of(job).take();
   EXPECT_EQ(graph.route(0, 1).gb_per_s, 2);

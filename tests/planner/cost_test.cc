@@ -172,6 +172,25 @@ TEST(Cost, OfAMessageIsPaidAtBothEnds) {
   EXPECT_NEAR(took(1000), 2 * 4 + 1000 / 10e3, 1e-6);
 }
 
+// Two hosts that are parts of one machine, and their ranks on one core of it: what both ends take is one after another.
+TEST(Cost, HostsOfOneMachineTakeTurnsOnItsCores) {
+  topology::Topology t = machine("ethernet", {.hosts = 2, .ranks = 1}).take();
+  const plan::Plan plan =
+      algorithms::find(Collective::broadcast, "chain")->build({Collective::broadcast, 2, 0, {0, 1}});
+  CostOptions options;
+  options.constants = kFree;
+  options.constants.message_us = 4;
+  options.inlined = options.express = options.bytes = 8;
+  options.in_a_row = true;
+  ASSERT_EQ(t.ranks[0].index, t.ranks[1].index);
+  EXPECT_NEAR(price(plan, Graph::of(t).take(), options).us, 2 * 4, 0.01);
+  for (topology::Host& host : t.hosts) host.machine = "both";
+  EXPECT_NEAR(price(plan, Graph::of(t).take(), options).us, 4 * 4, 0.01);
+  // A row is not given up: however long its first calls take, the later ones count.
+  options.give_up_us = 1;
+  EXPECT_NEAR(price(plan, Graph::of(t).take(), options).us, 4 * 4, 0.01);
+}
+
 TEST(Cost, CoresThatMoveAMessageAreBusyWithIt) {
   const Graph graph = graph_of("ethernet", {.hosts = 2});
   const double latency = graph.route(0, 1).latency_us;
@@ -444,6 +463,29 @@ TEST(Candidates, AMessageOfFewSlicesIsCutFinerForAPipeline) {
     EXPECT_EQ(best(2, collective, 1 << 20).options.slice, std::size_t{512} << 10);
   }
   EXPECT_EQ(best(4, Collective::all_reduce, 1 << 20).options.slice, std::size_t{512} << 10);
+}
+
+// Four hosts that are one machine, whose ranks share two cores: each call of a row takes as long as the cores are busy
+// with it, however many of them are under way. By itself a call goes through all hosts one after another.
+TEST(Candidates, WhereHostsShareCoresACallIsOneOfARow) {
+  topology::Topology t = machine("ethernet", {.hosts = 4, .ranks = 1}).take();
+  for (std::size_t r = 0; r < 4; ++r) t.ranks[r].index = static_cast<int>(r % 2);
+  Demand demand;
+  demand.collective = Collective::broadcast;
+  demand.bytes = 8;
+  CostOptions options;
+  options.constants = kFree;
+  options.constants.message_us = 4;
+  options.inlined = options.express = demand.bytes;
+  const double latency = Graph::of(t).take().route(0, 1).latency_us;
+  const double alone = us_of(find(candidates(demand, Graph::of(t).take(), 0, options), "chain", "rank order"));
+  EXPECT_NEAR(alone, 3 * (2 * 4 + latency), 0.1);
+  for (topology::Host& host : t.hosts) host.machine = "all";
+  const double shared = us_of(find(candidates(demand, Graph::of(t).take(), 0, options), "chain", "rank order"));
+  const double messages = 3 * (2 * 4) / 2.0;  // of both ends, on two cores
+  EXPECT_GE(shared, messages);
+  EXPECT_LE(shared, 2 * messages);  // each is also told of, by one back
+  EXPECT_STREQ(cheapest(demand, Graph::of(t).take(), 0, options).algorithm->name, "chain");
 }
 
 TEST(Candidates, RanksThatLieAcrossHostsInTurnArePutInOrder) {

@@ -85,6 +85,26 @@ TEST(Job, IsTheSameAfterItsPartsWereText) {
   EXPECT_EQ(parse(print(job)).take(), job);
 }
 
+// Containers or namespaces: each sees all cores, and yet they are there once.
+TEST(Job, HostsOfOneMachineShareItsCores) {
+  const Topology two_cores = host("a", 2, {});
+  const auto part = [&](const std::string& machine) {
+    return HostOfJob{.found = two_cores, .goes_by = "", .machine = machine};
+  };
+  const Topology job = of_job({part("m"), part("n"), part("m"), part("")}, {0, 1, 2, 3}).take();
+  EXPECT_EQ(job.ranks[0], (Place{0, PlaceKind::core, 0}));
+  EXPECT_EQ(job.ranks[1], (Place{1, PlaceKind::core, 0}));
+  EXPECT_EQ(job.ranks[2], (Place{2, PlaceKind::core, 1}));
+  EXPECT_EQ(job.hosts[2].machine, "m");
+  EXPECT_EQ(job.hosts[1].machine, "");  // no other host is a part of it
+  EXPECT_EQ(on_machine(job, {2, PlaceKind::core, 1}), (Place{0, PlaceKind::core, 1}));
+  EXPECT_EQ(on_machine(job, {1, PlaceKind::core, 1}), (Place{1, PlaceKind::core, 1}));
+  EXPECT_EQ(parse(print(job)).take(), job);
+  EXPECT_FALSE(ranks_share_cores(job));
+  EXPECT_TRUE(ranks_share_cores(of_job({part("m"), part("n"), part("m")}, {0, 2, 0, 1}).take()));
+  EXPECT_FALSE(ranks_share_cores(of_job({part(""), part(""), part("")}, {0, 2, 0, 1}).take()));
+}
+
 TEST(Job, MistakesAreNamed) {
   const HostOfJob one{host("a", 1, {}), ""};
   EXPECT_THAT(of_job({one, one}, {0, 2}).status().message(), HasSubstr("rank 1 is on host 2; the job has 2"));
