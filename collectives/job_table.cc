@@ -9,10 +9,10 @@ namespace tutti {
 
 namespace {
 
-std::string found_here(const transport::WireInfo& wire) {
+std::string found_here(const std::string& network) {
   const Result<topology::Host> host = topology::discover_host();
   if (!host.ok()) return kFailed + host.status().message();
-  const auto table = planner::find_table(planner::table_name(host.value(), network_words(wire)));
+  const auto table = planner::find_table(planner::table_name(host.value(), network));
   if (!table.ok()) return kFailed + table.status().message();
   if (!table.value()) return {};
   log::debug("measured costs from {}", table.value()->path);
@@ -21,11 +21,14 @@ std::string found_here(const transport::WireInfo& wire) {
 
 }  // namespace
 
-std::string network_words(const transport::WireInfo& wire) { return wire.name + ' ' + wire.devices; }
+std::string network_words(const transport::WireInfo& wire, const topology::Topology& job) {
+  return fmt::format("{} {}{}", wire.name, wire.devices, topology::ranks_share_cores(job) ? " shared cores" : "");
+}
 
-Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire) {
+Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire,
+                                                     const topology::Topology& job) {
   TUTTI_ASSIGN(const std::vector<std::string> all,
-               bootstrap.all_gather(bootstrap.rank() == 0 ? found_here(wire) : std::string()));
+               bootstrap.all_gather(bootstrap.rank() == 0 ? found_here(network_words(wire, job)) : std::string()));
   const std::string& text = all.front();
   if (text.empty()) return std::optional<planner::Table>();
   if (text.front() == kFailed) {

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "collectives/planner/table.h"
 #include "transport/bootstrap/bootstrap.h"
+#include "topology/topology.h"
 #include "transport/wire.h"
 
 namespace tutti {
@@ -20,11 +21,13 @@ inline constexpr char kFailed = '!';
 /// third each. The rest is the way.
 inline double share_of_ends(const transport::WireInfo& wire) { return wire.alpha_us / 3; }
 
-/// What a network's tables are named after, beside the host: "ucx tcp/eth0".
-std::string network_words(const transport::WireInfo& wire);
+/// What a network's tables are named after, beside the host: "ucx tcp/eth0", "tcp eth0 shared cores" where ranks share
+/// cores, which takes other costs.
+std::string network_words(const transport::WireInfo& wire, const topology::Topology& job);
 
 /// A collective call of all ranks of the job; nothing where rank 0 has none. Errors: those of planner::find_table() on
 /// rank 0, which all ranks are told, and of the meeting place.
-Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire);
+Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire,
+                                                     const topology::Topology& job);
 
 }  // namespace tutti

@@ -115,7 +115,7 @@ Status ProcessFabric::link() {
   if (status.ok()) status = opened.value()->meet(of_wire);
   TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, all_well(*bootstrap_, status, ""));
   TUTTI_ASSIGN(topology_, exchange_topology(*bootstrap_, acquaintance_.hosts, opened.value()->info()));
-  TUTTI_ASSIGN(table_, exchange_table(*bootstrap_, opened.value()->info()));
+  TUTTI_ASSIGN(table_, exchange_table(*bootstrap_, opened.value()->info(), topology_));
   // What a file says of the network stands.
   if (table_ && options::text(Option::topology).empty()) planner::apply(*table_, topology_);
   wire_ = opened.take();

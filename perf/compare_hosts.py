@@ -33,6 +33,7 @@ TIMEOUT = 30      # of one run
 # Seconds for a row of two ranks, or over a link of limited rate. A machine that is lent may lose half of its cores for a
 # fifth of a second now and then, which a shorter row may fall into whole.
 LONG_ROW = 0.3
+ROW_OF_MORE = 0.1  # of four ranks, whose tables are many
 # The median over parts leaves such times out; but of ranks that share cores it would leave out that they wait for them.
 PARTS_OF_TWO = 30
 BUDGET = 600      # seconds: when they are over every table gets one round only
@@ -88,7 +89,7 @@ def control_of(arguments):
 def row_of(arguments, shape, rate):
     """Seconds and parts of a row."""
     two = shape[0] * shape[1] == 2
-    return max(arguments.time, LONG_ROW if two or rate else 0), PARTS_OF_TWO if two else 1
+    return max(arguments.time, LONG_ROW if two or rate else ROW_OF_MORE), PARTS_OF_TWO if two else 1
 
 
 def command_of(arguments, contender, shape, collective, rate, crowded, json_file, check):

@@ -124,7 +124,7 @@ Status measure(TuttiCommunicator& communicator, Case& one) {
 
 Result<Place> place_of(const TuttiCommunicator& communicator) {
   if (const topology::Graph* graph = communicator.planner().graph(); graph != nullptr) {
-    return Place{graph->topology(), network_words(*communicator.fabric().wire_info())};
+    return Place{graph->topology(), network_words(*communicator.fabric().wire_info(), graph->topology())};
   }
   TUTTI_ASSIGN(const topology::Topology found, topology::topology_of_process());
   if (found.hosts.size() != 1) return invalid_argument("TUTTI_TOPOLOGY tells of several hosts; the job is on one");

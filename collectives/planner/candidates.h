@@ -30,8 +30,8 @@ struct Candidate {
 /// The cheapest first, then those that cannot serve. Of equal ones the simpler order comes first. On more than 64 ranks
 /// of many hosts all algorithms are priced on parts of these, and what cannot be the best on all of them by that is
 /// only guessed, or not priced to its end. `demand.ranks` is the graph's; `demand.load_store` and `demand.buffers_open`
-/// hold inside a host and are taken as no where there are several. Up to 64 ranks of several
-/// hosts that share cores have the price of a call in a row of them. `root`: of rooted collectives.
+/// hold inside a host and are taken as no where there are several. Up to 64 ranks of several hosts that
+/// share cores have the price of a call in a row of them. `root`: of rooted collectives.
 std::vector<Candidate> candidates(const Demand& demand, const topology::Graph& graph, int root = 0,
                                   const CostOptions& options = {});
 

@@ -176,6 +176,7 @@ class Simulation {
     int last = -1;
     int waiting = -1;     // a row; -1: none
     double since_us = 0;  // when it came to wait
+    double read_us = kNotYet;  // of another host: what has come by then has been read
   };
   struct Signal {
     Arrival arrival;
@@ -264,7 +265,7 @@ class Simulation {
           leave(core, now);
           return;
         }
-        now = received(arrival, step, now) + constants_.step_us;
+        now = received(arrival, step, link, now) + constants_.step_us;
         take_first(link);
       } else {
         if (row.move == 0) now += constants_.step_us;
@@ -365,9 +366,12 @@ class Simulation {
   }
 
   /// When a rank that waits from `now` on goes on.
-  double received(const Arrival& arrival, const FlatStep& step, double now) const {
+  double received(const Arrival& arrival, const FlatStep& step, Link& link, double now) const {
     if (!step.away) return std::max(now, arrival.us);
-    return std::max(now + arrival.bytes * message_us_per_byte_, arrival.us) + constants_.message_us;
+    const double moved = now + arrival.bytes * message_us_per_byte_;
+    if (arrival.us <= link.read_us) return moved;  // it came along with one before it
+    link.read_us = std::max(moved, arrival.us);
+    return link.read_us + constants_.message_us;
   }
 
   /// Whether the lane is busy until the bytes have moved.

@@ -13,11 +13,12 @@
 //   a step       of a rank begins when the one before it in its lane is done, and takes step_us. Load and store (a copy,
 //                a reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved; a put of
 //                another kind keeps it for put_us, and goes on by itself
-//   a message    to another host keeps the lanes at both its ends for message_us. Puts of up to `inlined` bytes go
-//                along with it and take no put_us. Where message_gb_per_s says that their cores move its bytes, these
-//                keep the sender from when they are put on, and the receiver from when it waits for them on, while they
-//                are under way; faster where caches help. In a row of calls each rank also tells those peers of each
-//                call that it has nothing to send to, by a message
+//   a message    to another host keeps the lanes at both its ends for message_us; but not its receiver's when that one
+//                has read another one by the same link since it came: they are read together. Puts of up to `inlined`
+//                bytes go along with it and take no put_us. Where message_gb_per_s says that their cores move its
+//                bytes, these keep the sender from when they are put on, and the receiver from when it waits for them
+//                on, while they are under way; faster where caches help. In a row of calls each rank also tells those
+//                peers of each call that it has nothing to send to, by a message
 //   memory       is read and written by the core of the rank whose step it is, wherever in the host it lies: each byte
 //                takes half of a byte's copying, of that core's way to memory and of what lies between the places, and
 //                nothing of the owner's core
