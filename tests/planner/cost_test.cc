@@ -491,6 +491,21 @@ TEST(Candidates, WhereHostsShareCoresACallIsOneOfARow) {
   EXPECT_STREQ(cheapest(demand, Graph::of(t).take(), 0, options).algorithm->name, "chain");
 }
 
+// What the model cannot tell apart: a link is as long busy with one sender's bytes as with three senders' at once.
+TEST(Candidates, LongBlocksAreNotGatheredFromAllAtOnce) {
+  const Graph graph = graph_of("ethernet", {.hosts = 4, .ranks = 1});
+  Demand demand;
+  demand.collective = Collective::all_gather;
+  for (const std::size_t bytes : {std::size_t{16} << 20, std::size_t{64} << 20}) {
+    demand.bytes = bytes;
+    const std::string chosen = cheapest(demand, graph, 0, {}).algorithm->name;
+    EXPECT_TRUE(chosen == "ring" || chosen == "hierarchical") << chosen;  // the same on hosts of one rank
+  }
+  // By name all the same.
+  const auto* direct = algorithms::find(Collective::all_gather, "staged_direct");
+  EXPECT_EQ(cheapest(demand, graph, 0, {}, direct).algorithm, direct);
+}
+
 TEST(Candidates, RanksThatLieAcrossHostsInTurnArePutInOrder) {
   topology::Topology t = machine("ethernet", {.hosts = 2, .ranks = 4}).take();
   const std::vector<topology::Place> places = t.ranks;
