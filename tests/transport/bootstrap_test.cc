@@ -351,6 +351,20 @@ TEST(Bootstrap, DestructionWithoutLeavingIsDeathAndEndsExchanges) {
   }
 }
 
+// Rank 0 sees the death before its hub does, as by a process that has ended, and leaves for that.
+TEST(Bootstrap, ADeathThatRankZeroLeavesForIsTold) {
+  for (int i = 0; i < 20; ++i) {
+    auto ranks = meet(3);
+    ranks[2].reset();  // its connection is closed by now, whether or not the hub has seen it
+    EXPECT_TRUE(ranks[0]->leave().ok());
+    const Status status = ranks[1]->barrier();
+    EXPECT_EQ(status.code(), Code::peer_died) << status.message();
+    EXPECT_EQ(status.message().rfind("rank 2 (host ", 0), 0u) << status.message();
+    EXPECT_TRUE(ranks[1]->leave().ok());
+    if (HasFailure()) return;
+  }
+}
+
 TEST(Bootstrap, NothingIsLeftBehind) {
   const int before = open_descriptors();
   for (int i = 0; i < 5; ++i) {

@@ -474,7 +474,7 @@ class Hub {
   }
 
   void on_death(int rank) {
-    if (local_.leaving()) return;
+    if (said_goodbye_) return;  // to which they close
     const Member& member = members_[static_cast<std::size_t>(rank)];
     const std::string& why = member.connection.why_closed();
     const std::string text = why.empty() ? name_of(rank, member.who) + " died"
@@ -498,6 +498,9 @@ class Hub {
 
   void say_goodbye() {
     if (!local_.leaving() || said_goodbye_) return;
+    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear of it.
+    read_members();
+    sweep();
     said_goodbye_ = true;
     farewell_ends_ = Clock::now() + kFarewell;
     broadcast(0, {MessageType::goodbye, {}});
