@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "collectives/planner/table.h"
-#include "transport/bootstrap/bootstrap.h"
 #include "topology/topology.h"
+#include "transport/bootstrap/bootstrap.h"
 #include "transport/wire.h"
 
 namespace tutti {

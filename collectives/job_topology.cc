@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <functional>
 
+#include "base/boot_id.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/job_table.h"
@@ -33,9 +33,7 @@ std::string own_part(const transport::WireInfo& wire, const std::string& interfa
   const double way_us = wire.alpha_us - 2 * share_of_ends(wire);
   std::string words = fmt::format("{} {} {} {}", wire.gb_per_s, way_us, wire.devices, interface);
   std::replace(words.begin(), words.end(), '\n', ' ');
-  std::string machine;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
-  return kFound + words + '\n' + machine + '\n' + topology::print(found.value());
+  return kFound + words + '\n' + boot_id() + '\n' + topology::print(found.value());
 }
 
 Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts,

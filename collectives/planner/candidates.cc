@@ -22,7 +22,7 @@ using topology::Graph;
 namespace {
 
 constexpr std::size_t kLeastForLanes = std::size_t{64} << 10;  // more messages cost more than they hide below that
-constexpr std::size_t kShort = std::size_t{512} << 10;         // as in MPICH (Thakur, Rabenseifner, Gropp 2005)
+constexpr std::size_t kShort = std::size_t{512} << 10;         // MPICH gathers longer ones by a ring
 constexpr std::size_t kLongBlock = std::size_t{1} << 20;
 constexpr int kMostRanksInFull = 64;                           // on which everything is priced
 constexpr int kLeastHostsOfPart = 4;

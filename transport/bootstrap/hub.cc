@@ -498,7 +498,7 @@ class Hub {
 
   void say_goodbye() {
     if (!local_.leaving() || said_goodbye_) return;
-    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear of it.
+    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear it.
     read_members();
     sweep();
     said_goodbye_ = true;

@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "base/boot_id.h"
 #include "base/options.h"
 #include "transport/bootstrap/fd_socket.h"
 #include "transport/shm/attach_trial.h"
@@ -41,13 +41,11 @@ constexpr std::uint64_t kProbe = 0x7477656E7479206FULL;
 std::uint64_t probe_word = kProbe;
 
 std::string machine_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat network {};
   struct stat processes {};
   stat("/proc/self/ns/net", &network);
   stat("/proc/self/ns/pid", &processes);
-  return fmt::format("{}/{}/{}/{}", boot, network.st_ino, processes.st_ino, options::text(Option::host));
+  return fmt::format("{}/{}/{}/{}", boot_id(), network.st_ino, processes.st_ino, options::text(Option::host));
 }
 
 template <std::size_t size>

@@ -265,7 +265,8 @@ void Links::establish(Link& link) {
   socklen_t size = sizeof found;
   const bool known = ::getsockopt(link.fd.get(), IPPROTO_TCP, TCP_INFO, &found, &size) == 0 && found.tcpi_min_rtt > 0;
   std::string congestion = options::text(Option::tcp_congestion);
-  if (congestion.empty() && known && found.tcpi_min_rtt < kSameSiteUs && has_bbr(link.fd.get())) congestion = kInPlaceOfBbr;
+  const bool at_same_site = known && found.tcpi_min_rtt < kSameSiteUs;
+  if (congestion.empty() && at_same_site && has_bbr(link.fd.get())) congestion = kInPlaceOfBbr;
   (void)choose_congestion(link.fd.get(), congestion);  // the kernel has taken it for the listener, or lets everybody
   if (known && found.tcpi_min_rtt < kNearUs) {
     (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_SNDBUF, &kNearBuffer, sizeof kNearBuffer);
