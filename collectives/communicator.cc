@@ -130,7 +130,8 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
     (void)exchange(fabric->nothing());  // the others wait for this rank's part
     return status;
   }
-  Result<std::unique_ptr<transport::Transport>> transport = fabric->connect(members, rank, sizes.value(), exchange);
+  Result<std::unique_ptr<transport::Transport>> transport =
+      fabric->connect(scope, members, rank, sizes.value(), exchange);
   if (!transport.ok()) {
     // The others may have got further, and would wait for this rank in their first call.
     const std::string name =

@@ -32,7 +32,7 @@ using Exchange = std::function<Result<Words>(const Words& mine)>;
 /// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
 using OnFailure = std::function<void(int member, Code code, const std::string& message)>;
 
-/// Where a rank stands in a communicator, as a word of Waiter::standing(). Any thread.
+/// Where a rank stands in a communicator, as Waiter::standing() says it. Any thread.
 struct Whereabouts {
   std::function<std::uint64_t()> own;                          // this one's, for a member that asks
   std::function<void(int member, std::uint64_t standing)> of;  // a member has answered
@@ -51,10 +51,10 @@ class Fabric {
   /// "host alpha, pid 4711".
   virtual std::string describe(int member) const = 0;
 
-  /// The transport of rank `rank` among `members` (numbers in the job, by rank of the new communicator). Makes exactly
-  /// one exchange, also when it fails, so that the others do not wait in vain.
-  virtual Result<std::unique_ptr<transport::Transport>> connect(std::span<const int> members, int rank,
-                                                                const transport::WindowSizes& sizes,
+  /// The transport of rank `rank` among `members` (numbers in the job, by rank of the new communicator, which is
+  /// `scope`). Makes exactly one exchange, also when it fails, so that the others do not wait in vain.
+  virtual Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members,
+                                                                int rank, const transport::WindowSizes& sizes,
                                                                 const Exchange& exchange) = 0;
 
   /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure; questions

@@ -19,7 +19,7 @@ class InprocFabric final : public Fabric {
   void drop_windows() { first_.clear(); }
 
   std::string describe(int member) const override;
-  Result<std::unique_ptr<transport::Transport>> connect(std::span<const int> members, int rank,
+  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members, int rank,
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
   // Threads of one process do not die alone, and all share memory: there is nobody to hear from or to tell.

@@ -79,7 +79,8 @@ ProcessFabric::ProcessFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Ar
       acquaintance_(std::move(acquaintance)),
       deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
   bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); },
-                    [this](const bootstrap::Standing& standing) { asked_or_answered(standing); });
+                    [this](const bootstrap::Standing& standing) { asked_or_answered(standing); },
+                    [this](const bootstrap::Closed& closed) { took_leave(closed); });
 }
 
 ProcessFabric::~ProcessFabric() { (void)bootstrap_->leave(); }
@@ -148,7 +149,7 @@ bool ProcessFabric::near(int member) const {
   return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
 }
 
-Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::span<const int> members, int rank,
+Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64_t scope, std::span<const int> members, int rank,
                                                                      const transport::WindowSizes& sizes,
                                                                      const Exchange& exchange) {
   const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
@@ -163,6 +164,8 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::span<c
     if (key.ok()) put_key(mine, key.value());
     if (!key.ok()) Arena::deallocate(arena_.base() + own);
   }
+  std::shared_ptr<transport::Farewells> farewells;
+  if (made.ok() && far) farewells = await_farewells(scope, members, arena_.base() + own, sizes);
   const Result<Words> all = exchange(made.ok() ? mine : nothing());
   if (!made.ok()) return made;
   Status failure = all.status();
@@ -177,19 +180,24 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::span<c
     processes.push_back(acquaintance_.processes[static_cast<std::size_t>(members[r])]);
   }
   if (!failure.ok()) {
-    if (far) wire_->conceal(arena_.base() + own);
+    if (far) {
+      wire_->conceal(arena_.base() + own);
+      farewells->end();
+    }
     Arena::deallocate(arena_.base() + own);  // no peer has touched it
     return failure;
   }
   auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
                                                           acquaintance_.cross_memory);
   if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
-  return far_transport(members, rank, sizes, arena_.base() + own, std::move(shared), all.value());
+  return far_transport(scope, members, rank, sizes, arena_.base() + own, std::move(farewells), std::move(shared),
+                       all.value());
 }
 
 Result<std::unique_ptr<transport::Transport>> ProcessFabric::far_transport(
-    std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
-    std::unique_ptr<transport::ShmTransport> shared, const Words& all) {
+    std::uint64_t scope, std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
+    std::shared_ptr<transport::Farewells> farewells, std::unique_ptr<transport::ShmTransport> shared,
+    const Words& all) {
   transport::HostsTransport::Setup setup;
   setup.rank = rank;
   setup.sizes = sizes;
@@ -203,8 +211,24 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::far_transport(
     return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
   };
   setup.meeting = [this] { return !bootstrap_->has_left(0) && !(*deaths_)[0].load(std::memory_order_acquire); };
+  setup.farewells = std::move(farewells);
+  setup.say_farewell = [this, scope, of_rank = setup.members](const std::vector<int>& ranks) {
+    std::vector<bool> to(static_cast<std::size_t>(bootstrap_->size()));
+    for (const int r : ranks) to[static_cast<std::size_t>(of_rank[static_cast<std::size_t>(r)])] = true;
+    return bootstrap_->close(scope, to);
+  };
   TUTTI_ASSIGN(auto transport, transport::HostsTransport::connect(std::move(setup)));
   return std::unique_ptr<transport::Transport>(std::move(transport));
+}
+
+std::shared_ptr<transport::Farewells> ProcessFabric::await_farewells(std::uint64_t scope,
+                                                                     std::span<const int> members, std::byte* own,
+                                                                     const transport::WindowSizes& sizes) {
+  auto farewells = std::make_shared<transport::Farewells>(own, sizes);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(awaited_, [](const auto& awaited) { return awaited.second.farewells.expired(); });
+  awaited_[scope] = {{members.begin(), members.end()}, farewells};
+  return farewells;
 }
 
 int ProcessFabric::local_members() const {
@@ -297,6 +321,17 @@ void ProcessFabric::asked_or_answered(const bootstrap::Standing& standing) {
     (void)bootstrap_->answer(standing, found->second.whereabouts.own());
   } else {
     found->second.whereabouts.of(standing.rank, standing.word);
+  }
+}
+
+void ProcessFabric::took_leave(const bootstrap::Closed& closed) {
+  const std::lock_guard lock(mutex_);
+  const auto found = awaited_.find(closed.scope);
+  if (found == awaited_.end()) return;
+  const std::shared_ptr<transport::Farewells> farewells = found->second.farewells.lock();
+  const std::vector<int>& members = found->second.members;
+  for (std::size_t r = 0; farewells != nullptr && r < members.size(); ++r) {
+    if (closed.who[static_cast<std::size_t>(members[r])] != 0) farewells->take(static_cast<int>(r));
   }
 }
 

@@ -14,6 +14,10 @@
 
 namespace tutti {
 
+namespace transport {
+class Farewells;
+}
+
 /// Shared by the communicators of one rank. Thread-safe, but for connect() and regroup().
 class ProcessFabric final : public Fabric {
  public:
@@ -27,7 +31,7 @@ class ProcessFabric final : public Fabric {
 
   std::size_t connect_words() const override;
   std::string describe(int member) const override;
-  Result<std::unique_ptr<transport::Transport>> connect(std::span<const int> members, int rank,
+  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members, int rank,
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
   void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure, Whereabouts whereabouts) override;
@@ -53,12 +57,18 @@ class ProcessFabric final : public Fabric {
   bool near(int member) const;
   /// Opens the wire and meets the other hosts by it. A collective call of all ranks of the job.
   Status link();
-  Result<std::unique_ptr<transport::Transport>> far_transport(std::span<const int> members, int rank,
-                                                              const transport::WindowSizes& sizes, std::byte* own,
+  Result<std::unique_ptr<transport::Transport>> far_transport(std::uint64_t scope, std::span<const int> members,
+                                                              int rank, const transport::WindowSizes& sizes,
+                                                              std::byte* own,
+                                                              std::shared_ptr<transport::Farewells> farewells,
                                                               std::unique_ptr<transport::ShmTransport> shared,
                                                               const Words& all);
+  /// From now on farewells to this rank in `scope` are taken, until nobody holds the result any more.
+  std::shared_ptr<transport::Farewells> await_farewells(std::uint64_t scope, std::span<const int> members,
+                                                        std::byte* own, const transport::WindowSizes& sizes);
   void heard(const bootstrap::Failure& failure);
   void asked_or_answered(const bootstrap::Standing& standing);
+  void took_leave(const bootstrap::Closed& closed);
 
   struct Subscription {
     std::vector<int> members;
@@ -76,6 +86,11 @@ class ProcessFabric final : public Fabric {
   std::optional<planner::Table> table_;    // likewise
   std::mutex mutex_;
   std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
+  struct Awaited {
+    std::vector<int> members;
+    std::weak_ptr<transport::Farewells> farewells;
+  };
+  std::map<std::uint64_t, Awaited> awaited_;  // likewise: by scope, where there is a wire
   std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
 };
 

@@ -4,10 +4,12 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
@@ -288,6 +290,8 @@ struct Late {
   std::function<void(Communicator&)> call;
   int late;    // this rank never comes
   int finder;  // its deadline passes first
+  int ranks;
+  bool linked;  // all of them have been, by a call before
 };
 
 /// Who has had nothing to do with each other for many calls may both wait for a word of the other before they use a cell.
@@ -343,13 +347,14 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
     float value = 1;
     comm.broadcast(&value, &value, 1, DataType::f32, 0);
   };
-  for (const Late& t : {Late{"linear", to_root, 2, 0}, Late{"chain", from_root, 1, 3}}) {
-    SCOPED_TRACE(t.algorithm);
+  for (const Late& t : {Late{"linear", to_root, 2, 0, 4, true}, Late{"chain", from_root, 1, 3, 4, true},
+                        Late{"chain", from_root, 1, 4, 5, false}}) {
+    SCOPED_TRACE(t.algorithm + " of " + std::to_string(t.ranks));
     int found[2];
     ASSERT_EQ(::pipe(found), 0);
     const auto body = [&](Communicator& comm) -> std::string {
       const int rank = comm.rank();
-      sum_up(comm);
+      if (t.linked) sum_up(comm);
       if (rank == t.finder) comm.set_timeout(std::chrono::seconds(1));
       std::string said = rank == t.late ? "no error" : error_in([&] { t.call(comm); });
       if (rank == t.finder) MUST(::write(found[1], "!", 1) == 1);
@@ -357,8 +362,10 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
       MUST(::poll(&item, 1, 100'000) == 1);  // nobody reads it, so all find it
       return said != "no error" ? said : error_in([&] { sum_up(comm); });
     };
+    Hosts hosts;
+    for (int rank = 0; rank < t.ranks; ++rank) hosts.emplace_back(1, static_cast<char>('a' + rank));
     const std::vector<Outcome> outcomes =
-        run_processes(4, body, {{"TUTTI_ALGORITHM", t.algorithm}}, {}, {"a", "b", "c", "d"});
+        run_processes(t.ranks, body, {{"TUTTI_ALGORITHM", t.algorithm}}, {}, hosts);
     ::close(found[0]);
     ::close(found[1]);
     for (const Outcome& outcome : outcomes) {
@@ -368,6 +375,89 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
       EXPECT_EQ(rest.find(") has not entered it; rank " + std::to_string(t.finder) + " ("), 0u) << outcome.said;
     }
   }
+}
+
+/// Connections over TCP that this process has.
+int connections() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    const int fd = std::stoi(entry.path().filename());
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    count += peer.ss_family == AF_INET || peer.ss_family == AF_INET6 ? 1 : 0;
+  }
+  return count;
+}
+
+const Hosts kEightHosts{"a", "b", "c", "d", "e", "f", "g", "h"};
+
+/// Also where they wait for so long that they tell others that they still poll, and when communicators end. (Two ranks
+/// that connect to each other at the same moment have two connections for a while.)
+TEST(FarLinks, AreMadeBetweenNeighboursOnly) {
+  NEEDS_NETWORK();
+  const auto body = [](Communicator& comm) -> std::string {
+    const auto around = [](Communicator& ring) {
+      const auto since = std::chrono::steady_clock::now();
+      while (ring.rank() == 0 && std::chrono::steady_clock::now() - since < std::chrono::milliseconds(120)) {
+        sched_yield();
+      }
+      std::vector<int> data(100'000, 1);
+      ring.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
+      MUST(data.front() == ring.size() && data.back() == ring.size());
+    };
+    const int before = connections();
+    around(comm);
+    const int of_ring = connections() - before;
+    int with_split = 0;  // which is another call
+    {
+      Communicator same = comm.split(0, comm.rank());
+      with_split = connections();
+      around(same);
+    }
+    around(comm);
+    if (of_ring < 2 || of_ring > 4) return std::to_string(of_ring) + " connections of a ring";
+    const int made = connections() - with_split;
+    return made > 0 ? std::to_string(made) + " connections made after the split" : "";
+  };
+  const Environment environment{{"TUTTI_NETWORK", "tcp"}, {"TUTTI_ALGORITHM", "ring"}};
+  const std::vector<Outcome> outcomes = run_processes(8, body, environment, {}, kEightHosts);
+  expect_no_errors(outcomes);
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, "");
+}
+
+/// The farewells of those that are not linked come, too: else a window stays for each of these communicators. (A few
+/// stay for a while where a rank is more than a second late to say it.)
+TEST(FarLinks, CommunicatorsEndWithoutThem) {
+  NEEDS_NETWORK();
+  const auto body = [](Communicator& comm) -> std::string {
+    const transport::Arena& arena = *transport::Arena::process().value();
+    std::size_t window = 0;
+    const std::size_t before = arena.allocated();
+    for (int turn = 0; turn < 12; ++turn) {
+      Communicator same = comm.split(0, comm.rank());
+      if (turn == 0) window = arena.allocated() - before;
+      std::vector<int> data(1000, 1);
+      same.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
+    }
+    MUST(window > 0);
+    MUST(arena.allocated() <= before + 3 * window);
+    return "";
+  };
+  const Environment environment{{"TUTTI_NETWORK", "tcp"}, {"TUTTI_ALGORITHM", "ring"}};
+  expect_no_errors(run_processes(8, body, environment, {}, kEightHosts));
+}
+
+TEST(FarLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
+  NEEDS_NETWORK();
+  const auto body = [](Communicator& comm) -> std::string {
+    float value = 0;
+    return comm.rank() != 1 ? "" : error_in([&] { comm.recv(&value, 1, DataType::f32, 3); });
+  };
+  const std::vector<Outcome> outcomes = run_processes(4, body, {{"TUTTI_TIMEOUT", "100s"}}, {}, {"a", "b", "c", "d"});
+  expect_no_errors(outcomes);
+  EXPECT_EQ(outcomes[1].said.find("rank 3 (host "), 0u) << outcomes[1].said;
+  EXPECT_NE(outcomes[1].said.find("has closed its communicator"), std::string::npos) << outcomes[1].said;
 }
 
 /// Rank 0 hosts the meeting place; the others go on without it, and without it hear of each other's failures. Theirs is

@@ -276,6 +276,43 @@ TEST(Bootstrap, WhoAsksIsAnsweredByAllOthers) {
   leave_all(ranks);
 }
 
+/// Also when who says it leaves at once.
+TEST(Bootstrap, AFarewellReachesThoseItIsFor) {
+  for (const int leaver : {0, 2}) {
+    auto ranks = meet(4);
+    std::mutex mutex;
+    std::condition_variable came;
+    std::vector<std::string> heard(4);  // by rank: "scope:who "
+    for (const int rank : all_ranks(4)) {
+      ranks[static_cast<std::size_t>(rank)]->watch([](const Failure&) {}, {}, [&, rank](const Closed& closed) {
+        const std::lock_guard lock(mutex);
+        for (std::size_t who = 0; who < closed.who.size(); ++who) {
+          if (closed.who[who] == 0) continue;
+          heard[static_cast<std::size_t>(rank)] += std::to_string(closed.scope) + ':' + std::to_string(who) + ' ';
+        }
+        came.notify_all();
+      });
+    }
+    const std::string said = std::to_string(leaver);
+    EXPECT_TRUE(ranks[1]->close(5, {leaver == 0, false, leaver == 2, false}).ok());
+    {
+      std::unique_lock lock(mutex);  // else it leaves before it hears
+      EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return !heard[static_cast<std::size_t>(leaver)].empty(); }));
+    }
+    EXPECT_TRUE(ranks[static_cast<std::size_t>(leaver)]->close(6, {false, true, false, true}).ok());
+    EXPECT_TRUE(ranks[static_cast<std::size_t>(leaver)]->leave().ok());
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return !heard[1].empty() && !heard[3].empty(); }));
+    for (const int rank : all_ranks(4)) {
+      EXPECT_EQ(heard[static_cast<std::size_t>(rank)],
+                rank == leaver ? "5:1 " : rank % 2 == 1 ? "6:" + said + ' ' : "") << rank;
+    }
+    lock.unlock();
+    for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // nobody calls what ends here
+    leave_all(ranks);
+  }
+}
+
 TEST(Bootstrap, OfFailuresOfOneScopeAllHearTheSame) {
   auto ranks = meet(4);
   std::vector<Failures> failures(4);

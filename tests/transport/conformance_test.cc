@@ -66,7 +66,7 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
         return all;
       };
       try {
-        const auto transport = fabric.connect(members, rank, sizes, given).take();
+        const auto transport = fabric.connect(0, members, rank, sizes, given).take();
         body({*transport, rank, ranks, exchange});
       } catch (const std::exception& error) {
         // The others may be in a meeting, which nobody can leave.
@@ -101,7 +101,7 @@ std::vector<std::string> run_shm(int ranks, const Body& body) {
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
       const Exchange exchange = fabric->bootstrap_exchange();
-      const auto transport = fabric->connect(members, rank, small_sizes(ranks), exchange).take();
+      const auto transport = fabric->connect(0, members, rank, small_sizes(ranks), exchange).take();
       body({*transport, rank, ranks, exchange});
       return std::string();
     }));

@@ -43,6 +43,8 @@ TEST(Message, EveryTypeIsReadAsItWasWrittenAndOnlyWhole) {
   expect_only_whole(Impatient{7, 250});
   expect_only_whole(FailureNote{-1, 8, Code::mismatch, "different"});
   expect_only_whole(Standing{1, -1, 1ULL << 63, 17});
+  expect_only_whole(Closing{10, std::string("\1\0\0", 3)});
+  expect_only_whole(Closed{11, std::string("\0\1\1", 3)});
   expect_only_whole(Left{2});
   expect_only_whole(Goodbye{});
   expect_only_whole(Regroup{9, std::string("\1\0\1", 3), "x"});
@@ -109,7 +111,7 @@ TEST(Message, TooLongAndUnknownFramesAreRefusedFromTheirHeader) {
   reader.append(encode_frame(MessageType::gather, std::string(600, 'x')).substr(0, kHeaderBytes));
   EXPECT_FALSE(reader.next(kMaxUnprovenPayload).ok());
   EXPECT_TRUE(reader.next(kMaxPayload).ok());
-  for (const char type : {'\0', '\x0f', '\xff'}) {
+  for (const char type : {'\0', '\x11', '\xff'}) {
     FrameReader other;
     other.append(std::string("\0\0\0\0", 4) + type);
     EXPECT_FALSE(other.next(kMaxPayload).ok()) << static_cast<int>(type);

@@ -130,6 +130,7 @@ class GuestLoop {
       if (frame.ok() && !frame.value()) break;
       if (frame.ok() && frame.value()->type == MessageType::goodbye) {
         hub_left_ = true;
+        local_.run_callbacks();  // what it said before
         local_.note_left(0);
         connection_.close();
         break;
@@ -157,12 +158,13 @@ class GuestLoop {
 
   void write() {
     if (!connection_.open()) return;
+    const bool leaving = local_.leaving();  // asked before the outbox, so that what was posted first goes first
     // Beyond this the frames wait in the outbox, whose limit is the caller's to see.
     constexpr std::size_t kEnoughUnsent = 1 << 20;
     if (connection_.unsent_bytes() < kEnoughUnsent) {
       for (const Frame& frame : local_.take_outbox()) connection_.send(encode_frame(frame.type, frame.payload));
     }
-    if (local_.leaving() && !said_goodbye_) {
+    if (leaving && !said_goodbye_) {
       said_goodbye_ = true;
       farewell_ends_ = Clock::now() + kFarewell;
       connection_.send(frame_of(Goodbye{}));

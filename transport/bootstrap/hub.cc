@@ -78,10 +78,8 @@ class Hub {
       read_members();
       // Who left because it saw another die may be heard before that one's end, which has come by then.
       if (!departed_.empty()) read_members();
-      for (const Frame& frame : local_.take_outbox()) {
-        const Status status = on_frame(0, frame);
-        if (!status.ok()) log::error("rank 0 sent itself {}", status.message());
-      }
+      read_self();
+      tell_closings();
       say_goodbye();
       sweep();
       tell_departures();
@@ -237,6 +235,13 @@ class Hub {
     }
   }
 
+  void read_self() {
+    for (const Frame& frame : local_.take_outbox()) {
+      const Status status = on_frame(0, frame);
+      if (!status.ok()) log::error("rank 0 sent itself {}", status.message());
+    }
+  }
+
   Status on_frame(int rank, const Frame& frame) {
     switch (frame.type) {
       case MessageType::gather: {
@@ -263,6 +268,10 @@ class Hub {
         TUTTI_ASSIGN(Standing standing, decode<Standing>(frame.payload));
         return on_standing(rank, standing);
       }
+      case MessageType::closing: {
+        TUTTI_ASSIGN(const Closing closing, decode<Closing>(frame.payload));
+        return on_closing(rank, closing);
+      }
       case MessageType::goodbye: on_goodbye(rank); return {};
       default: return invalid_argument("a message that a rank does not send");
     }
@@ -279,6 +288,25 @@ class Hub {
       send(standing.asker, frame);
     }
     return {};
+  }
+
+  Status on_closing(int rank, const Closing& closing) {
+    if (closing.to.size() != members_.size()) return invalid_argument("a farewell of another size");
+    for (std::size_t r = 0; r < members_.size(); ++r) {
+      if (closing.to[r] == 0) continue;
+      std::string& who = closings_[{static_cast<int>(r), closing.scope}];
+      who.resize(members_.size());
+      who[static_cast<std::size_t>(rank)] = 1;
+    }
+    return {};
+  }
+
+  /// All that have come at the same time, as those of a communicator's ranks do, in one message for each who is to hear.
+  void tell_closings() {
+    for (auto& [to, who] : std::exchange(closings_, {})) {
+      const auto& [rank, scope] = to;
+      send(rank, {MessageType::closed, encode(Closed{scope, std::move(who)})});
+    }
   }
 
   Status on_gather(int rank, Gather gather) {
@@ -498,8 +526,11 @@ class Hub {
 
   void say_goodbye() {
     if (!local_.leaving() || said_goodbye_) return;
-    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear it.
+    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear it. So
+    // are they what this one said before.
     read_members();
+    read_self();
+    tell_closings();
     sweep();
     said_goodbye_ = true;
     farewell_ends_ = Clock::now() + kFarewell;
@@ -576,6 +607,7 @@ class Hub {
   std::set<std::uint64_t> regrouped_;  // which have ended well
   std::map<std::uint64_t, GatherFailed> failed_;
   std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
+  std::map<std::pair<int, std::uint64_t>, std::string> closings_;  // not told yet: to whom, scope; as in Closed
   std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};

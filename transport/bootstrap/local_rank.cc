@@ -100,11 +100,13 @@ Result<std::vector<std::string>> LocalRank::take_outcome(std::uint64_t sequence)
 }
 
 void LocalRank::watch(std::function<void(const Failure&)> on_failure,
-                      std::function<void(const Standing&)> on_standing) {
+                      std::function<void(const Standing&)> on_standing,
+                      std::function<void(const Closed&)> on_closed) {
   {
     const std::lock_guard lock(mutex_);
     on_failure_ = std::move(on_failure);
     on_standing_ = std::move(on_standing);
+    on_closed_ = std::move(on_closed);
   }
   wake();
 }
@@ -172,6 +174,14 @@ Status LocalRank::deliver(const Frame& frame) {
       standings_.push_back(standing);
       return {};
     }
+    case MessageType::closed: {
+      Closed closed;
+      TUTTI_TRY(decode_into(frame, closed));
+      if (closed.who.size() != static_cast<std::size_t>(size_)) return invalid_argument("a farewell of another size");
+      const std::lock_guard lock(mutex_);
+      closed_.push_back(std::move(closed));
+      return {};
+    }
     case MessageType::left: {
       Left left;
       TUTTI_TRY(decode_into(frame, left));
@@ -204,22 +214,19 @@ void LocalRank::break_off(Status status) {
 
 void LocalRank::run_callbacks() {
   std::unique_lock lock(mutex_);
-  while (on_failure_ && !unheard_.empty()) {
-    const auto call = on_failure_;
-    const Failure failure = std::move(unheard_.front());
-    unheard_.pop_front();
-    lock.unlock();  // the callback may post or look
-    call(failure);
-    lock.lock();
-  }
-  while (on_standing_ && !standings_.empty()) {
-    const auto call = on_standing_;
-    const Standing standing = standings_.front();
-    standings_.pop_front();
-    lock.unlock();
-    call(standing);
-    lock.lock();
-  }
+  const auto run = [&lock](const auto& callback, auto& queue) {
+    while (callback && !queue.empty()) {
+      const auto call = callback;
+      const auto item = std::move(queue.front());
+      queue.pop_front();
+      lock.unlock();  // the callback may post or look
+      call(item);
+      lock.lock();
+    }
+  };
+  run(on_closed_, closed_);  // before the death of who has done its part
+  run(on_failure_, unheard_);
+  run(on_standing_, standings_);
 }
 
 }  // namespace tutti::bootstrap

@@ -54,7 +54,8 @@ class LocalRank {
                                          std::chrono::milliseconds limit);
   /// The same, for `most` and no longer: nothing while the outcome is not known.
   std::optional<Result<std::vector<std::string>>> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
-  void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing);
+  void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
+             std::function<void(const Closed&)> on_closed);
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
   std::vector<Identity> roster() const;
   /// Asks the loop to end: with goodbyes, or at once.
@@ -74,7 +75,7 @@ class LocalRank {
   void note_left(int rank);
   /// Every present and future wait ends with `status`, unless its outcome is already here.
   void break_off(Status status);
-  /// Calls on_failure and on_standing for what has come since the last time.
+  /// Makes the calls of watch() for what has come since the last time.
   void run_callbacks();
 
  private:
@@ -107,6 +108,8 @@ class LocalRank {
   std::deque<Failure> unheard_;
   std::function<void(const Standing&)> on_standing_;
   std::deque<Standing> standings_;
+  std::function<void(const Closed&)> on_closed_;
+  std::deque<Closed> closed_;
 };
 
 /// "rank 2 (host alpha, pid 77)".

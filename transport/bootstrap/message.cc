@@ -136,7 +136,8 @@ class Reader {
 const char* name_of(MessageType type) {
   constexpr const char* names[] = {"?",       "challenge", "introduction", "welcome",       "refusal",
                                    "roster",  "gather",    "gathered",     "gather_failed", "impatient",
-                                   "failure", "left",      "goodbye",      "regroup",       "standing"};
+                                   "failure", "left",      "goodbye",      "regroup",       "standing",
+                                   "closing", "closed"};
   return names[static_cast<int>(type)];
 }
 
@@ -207,6 +208,8 @@ TUTTI_MESSAGE(GatherFailed)
 TUTTI_MESSAGE(Impatient)
 TUTTI_MESSAGE(FailureNote)
 TUTTI_MESSAGE(Standing)
+TUTTI_MESSAGE(Closing)
+TUTTI_MESSAGE(Closed)
 TUTTI_MESSAGE(Left)
 TUTTI_MESSAGE(Goodbye)
 #undef TUTTI_MESSAGE

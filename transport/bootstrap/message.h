@@ -8,7 +8,8 @@
 //   guest -> hub   introduction   who it is, a nonce of its own, and the proof that it knows the job's secret
 //   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
 //   hub -> guest   roster         everybody is here
-//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing
+//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing, closing,
+//   closed
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
 #pragma once
@@ -50,8 +51,10 @@ enum class MessageType : std::uint8_t {
   goodbye,
   regroup,
   standing,
+  closing,
+  closed,
 };
-inline constexpr std::uint8_t kLastMessageType = 14;
+inline constexpr std::uint8_t kLastMessageType = 16;
 
 struct Frame {
   MessageType type{};
@@ -224,6 +227,28 @@ struct Standing {
   template <class Archive>
   void fields(Archive& archive) {
     archive(asker)(rank)(scope)(word);
+  }
+};
+
+/// A rank has done its part in `scope`, and wants these to hear of it.
+struct Closing {
+  static constexpr MessageType kType = MessageType::closing;
+  std::uint64_t scope = 0;
+  std::string to;  // a byte for each rank: whether it is to hear
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(scope)(to, kMaxRanks);
+  }
+};
+
+/// What the hub makes of it for each of them.
+struct Closed {
+  static constexpr MessageType kType = MessageType::closed;
+  std::uint64_t scope = 0;
+  std::string who;  // a byte for each rank: whether it has done its part, and wants this one to hear of it
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(scope)(who, kMaxRanks);
   }
 };
 

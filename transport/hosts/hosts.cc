@@ -22,7 +22,24 @@ static_assert(offsetof(Board, failure_code) == 0 && offsetof(Board, failure_text
 /// Where a far rank tells that it has sent its last in this lane: signals of lanes do not wait for each other.
 std::atomic<std::uint64_t>& last_in(Board& board, int lane) { return board.regroup.alive[2 * lane]; }
 
+Board& mirror_of(std::byte* own, const WindowSizes& sizes, int rank) {
+  return *reinterpret_cast<Board*>(own + mirror_offset(sizes, rank));
+}
+
 }  // namespace
+
+void Farewells::take(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (own_ == nullptr) return;
+  Board& mirror = mirror_of(own_, sizes_, rank);
+  mirror.pulse.departed.store(1, std::memory_order_release);
+  for (int lane = 0; lane < sizes_.lanes; ++lane) last_in(mirror, lane).store(1, std::memory_order_release);
+}
+
+void Farewells::end() {
+  const std::lock_guard lock(mutex_);
+  own_ = nullptr;
+}
 
 Result<std::unique_ptr<HostsTransport>> HostsTransport::connect(Setup setup) {
   const std::vector<std::string> keys = std::move(setup.keys);
@@ -42,6 +59,8 @@ HostsTransport::HostsTransport(Setup setup)
       own_(setup.own),
       alive_(std::move(setup.alive)),
       meeting_(std::move(setup.meeting)),
+      farewells_(std::move(setup.farewells)),
+      say_farewell_(std::move(setup.say_farewell)),
       keep_(std::move(setup.keep)),
       windows_(members_.size()),
       peers_(members_.size()) {
@@ -69,7 +88,7 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
     peer(r).draft = {static_cast<std::byte*>(memory), [bytes](std::byte* p) { munmap(p, bytes); }};
     TUTTI_ASSIGN(peer(r).region, wire_->attach(member(r), keys[static_cast<std::size_t>(r)], bytes));
     Window& window = windows_[static_cast<std::size_t>(r)] = window_at(peer(r).draft.get(), sizes_);
-    window.board = reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r));
+    window.board = &mirror_of(own_, sizes_, r);
   }
   return {};
 }
@@ -78,26 +97,39 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
 static_assert(offsetof(Pulse, beats) == 0 && offsetof(Pulse, departed) == 8);
 
 HostsTransport::~HostsTransport() {
-  const Pulse& pulse = near_->window(rank_).board->pulse;
   const Gone all_gone = gone();
+  std::vector<int> unlinked;
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (peer(r).region == 0 || !far(r)) continue;
-    // Who has never been there has not left: that would be another failure than the one that is told.
-    if (connected_) {
-      (void)signal(r, 0, &mirror_at(r).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
-    }
-    for (int lane = 0; lane < sizes_.lanes; ++lane) {
-      (void)signal(r, lane, &last_in(mirror_at(r), lane), 1, 0, Push::now);
+    if (connected_ && !linked(r)) {
+      unlinked.push_back(r);
+    } else {
+      say_farewell(r);
     }
   }
-  bool left = all_gone();
-  for (const std::int64_t since = now_ns(); connected_ && !left && now_ns() - since < kPartNs; left = all_gone()) {
+  const auto by_wire = [&] {
+    for (const int r : std::exchange(unlinked, {})) say_farewell(r);
+  };
+  if (!unlinked.empty() && !say_farewell_(unlinked).ok()) by_wire();
+  for (const std::int64_t since = now_ns(); !all_gone() && connected_ && now_ns() - since < kPartNs;) {
+    if (!meeting_()) by_wire();  // it may not have passed it on before it ended
     if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
   }
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (peer(r).region != 0) wire_->detach(peer(r).region);
   }
   keep_(all_gone);
+}
+
+void HostsTransport::say_farewell(int rank) {
+  // Who has never been there has not left: that would be another failure than the one that is told.
+  if (connected_) {
+    const Pulse& pulse = near_->window(rank_).board->pulse;
+    (void)signal(rank, 0, &mirror_at(rank).pulse, pulse.beats.load(std::memory_order_relaxed), 1, Push::now);
+  }
+  for (int lane = 0; lane < sizes_.lanes; ++lane) {
+    (void)signal(rank, lane, &last_in(mirror_at(rank), lane), 1, 0, Push::now);
+  }
 }
 
 HostsTransport::Gone HostsTransport::gone() const {
@@ -111,13 +143,16 @@ HostsTransport::Gone HostsTransport::gone() const {
     // Also where connect() has failed: they may have got further, and write.
     if (!far(r)) continue;
     const Peer& peer = peers_[static_cast<std::size_t>(r)];
-    all.push_back({member(r), reinterpret_cast<Board*>(own_ + mirror_offset(sizes_, r)), peer.draft});
+    all.push_back({member(r), &mirror_of(own_, sizes_, r), peer.draft});
   }
   // A wire that has ended with its job's last communicator moves nothing any more.
   return [all = std::move(all), weak = std::weak_ptr<Wire>(wire_), alive = alive_, own = own_, lanes = sizes_.lanes,
-          members = far_members_] {
+          members = far_members_, farewells = farewells_] {
     const std::shared_ptr<Wire> wire = weak.lock();
-    if (wire == nullptr) return true;
+    if (wire == nullptr) {
+      farewells->end();
+      return true;
+    }
     (void)wire->progress();
     for (const Far& far : all) {
       bool departed = true;
@@ -128,6 +163,7 @@ HostsTransport::Gone HostsTransport::gone() const {
     }
     if (!wire->idle(members)) return false;
     wire->conceal(own);
+    farewells->end();
     return true;
   };
 }
@@ -162,15 +198,15 @@ Board& HostsTransport::mirror_at(int rank) {
 }
 
 Status HostsTransport::put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) {
-  return wire_->put(member(rank), lane, peer(rank).region, place_of(rank, to), from, bytes, ticket);
+  return wire_->put(member(rank), lane, link(rank), place_of(rank, to), from, bytes, ticket);
 }
 
 Status HostsTransport::signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) {
-  return wire_->signal(member(rank), lane, peer(rank).region, place_of(rank, to), count, tag, push);
+  return wire_->signal(member(rank), lane, link(rank), place_of(rank, to), count, tag, push);
 }
 
 Status HostsTransport::note(int rank, const void* to, const void* from, std::size_t bytes, Push push) {
-  return wire_->note(member(rank), 0, peer(rank).region, place_of(rank, to), from, bytes, push);
+  return wire_->note(member(rank), 0, link(rank), place_of(rank, to), from, bytes, push);
 }
 
 }  // namespace tutti::transport

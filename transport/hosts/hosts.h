@@ -3,11 +3,16 @@
 // What a far rank writes lies in this rank's exposed memory: its window, and behind it a mirror of every far rank's
 // board. Of each far rank there is a draft with the same layout (transport.h), which takes address space but no memory
 // where nothing is written (draft_bytes()).
+//
+// Ranks that never write to each other are not linked: nobody connects them, which a wire does when something is first
+// sent. So what all are to know goes to those who are linked by the wire, and to the others by the meeting place.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -35,6 +40,22 @@ inline std::size_t draft_bytes(const WindowSizes& sizes) {
   return bytes;
 }
 
+/// Where farewells by the meeting place arrive: of ranks that have written nothing here. Any thread.
+class Farewells {
+ public:
+  /// `own`: as in Setup.
+  Farewells(std::byte* own, const WindowSizes& sizes) : own_(own), sizes_(sizes) {}
+  /// Writes that of `rank` into the mirror of its board, as it would by the wire.
+  void take(int rank);
+  /// That memory ends.
+  void end();
+
+ private:
+  std::mutex mutex_;
+  std::byte* own_;  // null: has ended
+  const WindowSizes sizes_;
+};
+
 class HostsTransport final : public Transport, public FarLinks {
  public:
   /// True once no far rank writes into this rank's memory any more; it is exposed no longer then. To be asked again and
@@ -52,6 +73,8 @@ class HostsTransport final : public Transport, public FarLinks {
     std::vector<std::string> keys;          // of the far ranks' exposed memory
     std::function<bool(int member)> alive;  // as far as the meeting place knows
     std::function<bool()> meeting;          // whether that is there
+    std::shared_ptr<Farewells> farewells;   // of others
+    std::function<Status(const std::vector<int>& ranks)> say_farewell;  // by the meeting place, to these
     std::function<void(Gone)> keep;         // called at the end, before `near` ends: `own` must stay until then
   };
   /// Errors: memory_limit, those of Wire::attach(). The others do not see that it has failed: they must be told.
@@ -79,6 +102,9 @@ class HostsTransport final : public Transport, public FarLinks {
   const WireInfo& info() const override { return wire_->info(); }
   Wire& wire() override { return *wire_; }
   int member(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
+  bool linked(int rank) const override {
+    return peers_[static_cast<std::size_t>(rank)].linked.load(std::memory_order_relaxed);
+  }
   Board& mirror_at(int rank) override;
   Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
@@ -96,13 +122,20 @@ class HostsTransport final : public Transport, public FarLinks {
   struct Peer {
     std::shared_ptr<std::byte> draft;  // null: the rank is near. The wire may be reading it after this object's end
     Region region = 0;
+    std::atomic<bool> linked{false};  // something has been sent to it
   };
 
   explicit HostsTransport(Setup setup);
   /// Maps the drafts and attaches the regions.
   Status attach(const std::vector<std::string>& keys);
+  void say_farewell(int rank);
   Gone gone() const;
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  /// What is sent to `rank` goes there, and links it.
+  Region link(int rank) {
+    peer(rank).linked.store(true, std::memory_order_relaxed);
+    return peer(rank).region;
+  }
   std::size_t place_of(int rank, const void* in_draft) {
     return static_cast<std::size_t>(static_cast<const std::byte*>(in_draft) - peer(rank).draft.get());
   }
@@ -117,6 +150,8 @@ class HostsTransport final : public Transport, public FarLinks {
   std::byte* const own_;
   const std::function<bool(int member)> alive_;
   const std::function<bool()> meeting_;
+  const std::shared_ptr<Farewells> farewells_;
+  const std::function<Status(const std::vector<int>& ranks)> say_farewell_;
   const std::function<void(Gone)> keep_;
   std::vector<Window> windows_;
   std::vector<Peer> peers_;

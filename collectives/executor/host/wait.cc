@@ -28,6 +28,10 @@ constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wak
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 constexpr std::int64_t kBeatEveryNs = 50'000'000;    // to ranks on other hosts
+// Where a rank stands, as a word: its latest call times kAnswered, and:
+constexpr std::uint64_t kPolls = 1;   // has done so lately
+constexpr std::uint64_t kInside = 2;  // is in that call
+constexpr std::uint64_t kAnswered = 4;
 constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment before the meeting place tells of a death
 constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
 
@@ -105,11 +109,11 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
 }
 
 void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
-  if (now - last_beat_ns_ > kBeatEveryNs) {
-    last_beat_ns_ = now;
+  if (now - last_beat_ns_.load(std::memory_order_relaxed) > kBeatEveryNs) {
+    last_beat_ns_.store(now, std::memory_order_relaxed);
     const std::uint64_t beats = transport_.window(rank_).board->pulse.beats.load(std::memory_order_relaxed);
     for (int rank = 0; rank < ranks_; ++rank) {
-      if (far_->far(rank)) {
+      if (far_->far(rank) && far_->linked(rank)) {
         (void)far_->signal(rank, 0, &far_->mirror_at(rank).pulse, beats, 0, transport::Push::now);
       }
     }
@@ -166,7 +170,8 @@ std::uint64_t Waiter::standing() const {
     latest = sequence;
     inside = record.state.load(std::memory_order_acquire) == transport::CallState::entered;
   }
-  return 2 * latest + (inside ? 1 : 0);
+  const bool polls = now_ns() - last_beat_ns_.load(std::memory_order_relaxed) < kPulseWatchNs;
+  return kAnswered * latest + (inside ? kInside : 0) + (polls ? kPolls : 0);
 }
 
 transport::ExpressCell& Waiter::cell_from(int rank, std::uint64_t call) const {
@@ -188,14 +193,14 @@ bool Waiter::has_told(int rank, std::uint64_t call) const {
 
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
   const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
-  if (answer != kNoAnswer) return answer / 2 >= sequence;
+  if (answer != kNoAnswer) return answer / kAnswered >= sequence;
   const CallRecord* record = record_of(rank, sequence);
   return record == nullptr || record->sequence.load(std::memory_order_acquire) >= sequence;
 }
 
 bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
   const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
-  if (answer != kNoAnswer) return answer == 2 * sequence + 1;
+  if (answer != kNoAnswer) return answer / kAnswered == sequence && (answer & kInside) != 0;
   const CallRecord* record = record_of(rank, sequence);
   return record != nullptr && record->sequence.load(std::memory_order_acquire) == sequence &&
          record->state.load(std::memory_order_acquire) == transport::CallState::entered;
@@ -391,6 +396,7 @@ std::vector<bool> Waiter::still_ranks() {
     const Board* board = transport_.window(rank).board;
     return board == nullptr ? std::uint64_t{0} : board->pulse.beats.load(std::memory_order_relaxed);
   };
+  if (far_ != nullptr && options_.ask) options_.ask();
   std::vector<std::uint64_t> before;
   for (int rank = 0; rank < ranks_; ++rank) before.push_back(beats(rank));
   Board& own = *transport_.window(rank_).board;
@@ -404,16 +410,19 @@ std::vector<bool> Waiter::still_ranks() {
   }
   std::vector<bool> still;
   for (int rank = 0; rank < ranks_; ++rank) {
-    still.push_back(rank != rank_ && beats(rank) == before[static_cast<std::size_t>(rank)]);
+    const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    const bool polls = beats(rank) != before[static_cast<std::size_t>(rank)] ||
+                       (answer != kNoAnswer && (answer & kPolls) != 0);
+    // Of a far rank that has never told this one that it polls, and that nobody can ask, nothing is known.
+    const bool known = !far(rank) || beats(rank) != 0 || far_->hears_of_deaths();
+    still.push_back(rank != rank_ && known && !polls);
   }
   return still;
 }
 
 // Who is late may itself be waiting for somebody. To blame are those who hold up the call and do not even poll: they
-// are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them. Far
-// ranks are asked first: of those that have left the call, or are no neighbours in it, nothing is known here.
+// are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them.
 Status Waiter::deadline_passed(int peer) {
-  if (far_ != nullptr && peer != rank_ && options_.ask) options_.ask();
   const std::vector<bool> still = still_ranks();
   if (health_.failed()) return health_.status();
   if (peer == rank_) return not_taken(still);

@@ -131,8 +131,8 @@ class Waiter {
 
   /// Whether a far rank is known to have entered `call`, so that its record of it can be compared, or a later one.
   bool has_told(int rank, std::uint64_t call) const;
-  /// Where this rank stands, for a far one that asks: its latest call, doubled, and one more while it is in it. Any
-  /// thread.
+  /// Where this rank stands, for a far one that asks, as a word that its answered() reads: its latest call, whether it
+  /// is in it, and whether it polls. Any thread.
   std::uint64_t standing() const;
   /// What a far rank has answered. Any thread.
   void answered(int rank, std::uint64_t standing) {
@@ -177,9 +177,12 @@ class Waiter {
   std::string obstacle() const;
   void add_name(std::string& list, int rank) const;
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
-  /// Moves what the network can move, for at most `most`; tells the far ranks now and then that this rank still polls.
+  /// Moves what the network can move, for at most `most`; tells the far ranks that are linked now and then that this
+  /// rank still polls.
   void serve_far(std::int64_t now, std::chrono::nanoseconds most);
-  /// Whose pulse stands still while this rank watches for a moment.
+  /// Who does not poll: whose pulse stands still while this rank watches for a moment, and who does not answer that it
+  /// polls. Asks the far ranks where they stand: of those that have left the call, or are no neighbours in it, nothing
+  /// is known here.
   std::vector<bool> still_ranks();
   // Two ranks whose calls up to `sequence` are not the same.
   struct Difference {
@@ -217,7 +220,7 @@ class Waiter {
   bool crowded_;
   int quick_spins_;
   bool holds_back_ = false;
-  std::int64_t last_beat_ns_ = 0;          // told to the far ranks
+  std::atomic<std::int64_t> last_beat_ns_{0};  // told to the far ranks that are linked
   std::uint64_t sequence_ = 0;             // of the collective in progress
   PendingTransfers* transfers_ = nullptr;  // in progress
 };
