@@ -26,7 +26,8 @@ Result<std::vector<std::uint64_t>> InprocFabric::make_windows(int ranks, const t
   return addresses;
 }
 
-Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::uint64_t /*scope*/, std::span<const int> members, int rank,
+Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::uint64_t /*scope*/,
+                                                                    std::span<const int> members, int rank,
                                                                     const transport::WindowSizes& sizes,
                                                                     const Exchange& exchange) {
   const transport::SharedWindow mine = first_.empty() ? transport::make_shared_window(sizes) : nullptr;

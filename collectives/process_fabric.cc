@@ -80,7 +80,7 @@ ProcessFabric::ProcessFabric(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Ar
       deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
   bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); },
                     [this](const bootstrap::Standing& standing) { asked_or_answered(standing); },
-                    [this](const bootstrap::Closed& closed) { took_leave(closed); });
+                    [this](const bootstrap::Farewells& farewells) { heard(farewells); });
 }
 
 ProcessFabric::~ProcessFabric() { (void)bootstrap_->leave(); }
@@ -149,8 +149,8 @@ bool ProcessFabric::near(int member) const {
   return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
 }
 
-Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64_t scope, std::span<const int> members, int rank,
-                                                                     const transport::WindowSizes& sizes,
+Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64_t scope, std::span<const int> members,
+                                                                     int rank, const transport::WindowSizes& sizes,
                                                                      const Exchange& exchange) {
   const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
   Status made;
@@ -164,8 +164,8 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64
     if (key.ok()) put_key(mine, key.value());
     if (!key.ok()) Arena::deallocate(arena_.base() + own);
   }
-  std::shared_ptr<transport::Farewells> farewells;
-  if (made.ok() && far) farewells = await_farewells(scope, members, arena_.base() + own, sizes);
+  std::shared_ptr<transport::FarewellMarks> marks;
+  if (made.ok() && far) marks = await_farewells(scope, members, arena_.base() + own, sizes);
   const Result<Words> all = exchange(made.ok() ? mine : nothing());
   if (!made.ok()) return made;
   Status failure = all.status();
@@ -182,7 +182,7 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64
   if (!failure.ok()) {
     if (far) {
       wire_->conceal(arena_.base() + own);
-      farewells->end();
+      marks->end();
     }
     Arena::deallocate(arena_.base() + own);  // no peer has touched it
     return failure;
@@ -190,13 +190,13 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64
   auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
                                                           acquaintance_.cross_memory);
   if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
-  return far_transport(scope, members, rank, sizes, arena_.base() + own, std::move(farewells), std::move(shared),
+  return far_transport(scope, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
                        all.value());
 }
 
 Result<std::unique_ptr<transport::Transport>> ProcessFabric::far_transport(
     std::uint64_t scope, std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
-    std::shared_ptr<transport::Farewells> farewells, std::unique_ptr<transport::ShmTransport> shared,
+    std::shared_ptr<transport::FarewellMarks> marks, std::unique_ptr<transport::ShmTransport> shared,
     const Words& all) {
   transport::HostsTransport::Setup setup;
   setup.rank = rank;
@@ -211,24 +211,22 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::far_transport(
     return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
   };
   setup.meeting = [this] { return !bootstrap_->has_left(0) && !(*deaths_)[0].load(std::memory_order_acquire); };
-  setup.farewells = std::move(farewells);
-  setup.say_farewell = [this, scope, of_rank = setup.members](const std::vector<int>& ranks) {
-    std::vector<bool> to(static_cast<std::size_t>(bootstrap_->size()));
-    for (const int r : ranks) to[static_cast<std::size_t>(of_rank[static_cast<std::size_t>(r)])] = true;
-    return bootstrap_->close(scope, to);
+  setup.marks = std::move(marks);
+  setup.say_farewell = [this, scope](const std::vector<int>& to, bool came) {
+    return bootstrap_->say_farewell(scope, came, {to.begin(), to.end()});
   };
   TUTTI_ASSIGN(auto transport, transport::HostsTransport::connect(std::move(setup)));
   return std::unique_ptr<transport::Transport>(std::move(transport));
 }
 
-std::shared_ptr<transport::Farewells> ProcessFabric::await_farewells(std::uint64_t scope,
-                                                                     std::span<const int> members, std::byte* own,
-                                                                     const transport::WindowSizes& sizes) {
-  auto farewells = std::make_shared<transport::Farewells>(own, sizes);
+std::shared_ptr<transport::FarewellMarks> ProcessFabric::await_farewells(std::uint64_t scope,
+                                                                         std::span<const int> members, std::byte* own,
+                                                                         const transport::WindowSizes& sizes) {
+  auto marks = std::make_shared<transport::FarewellMarks>(own, sizes);
   const std::lock_guard lock(mutex_);
-  std::erase_if(awaited_, [](const auto& awaited) { return awaited.second.farewells.expired(); });
-  awaited_[scope] = {{members.begin(), members.end()}, farewells};
-  return farewells;
+  std::erase_if(awaited_, [](const auto& awaited) { return awaited.second.marks.expired(); });
+  awaited_[scope] = {{members.begin(), members.end()}, marks};
+  return marks;
 }
 
 int ProcessFabric::local_members() const {
@@ -324,14 +322,15 @@ void ProcessFabric::asked_or_answered(const bootstrap::Standing& standing) {
   }
 }
 
-void ProcessFabric::took_leave(const bootstrap::Closed& closed) {
+void ProcessFabric::heard(const bootstrap::Farewells& farewells) {
   const std::lock_guard lock(mutex_);
-  const auto found = awaited_.find(closed.scope);
+  const auto found = awaited_.find(farewells.scope);
   if (found == awaited_.end()) return;
-  const std::shared_ptr<transport::Farewells> farewells = found->second.farewells.lock();
+  const std::shared_ptr<transport::FarewellMarks> marks = found->second.marks.lock();
   const std::vector<int>& members = found->second.members;
-  for (std::size_t r = 0; farewells != nullptr && r < members.size(); ++r) {
-    if (closed.who[static_cast<std::size_t>(members[r])] != 0) farewells->take(static_cast<int>(r));
+  for (std::size_t r = 0; marks != nullptr && r < members.size(); ++r) {
+    const bool said = std::count(farewells.of.begin(), farewells.of.end(), members[r]) > 0;
+    if (said) marks->set(static_cast<int>(r), farewells.came != 0);
   }
 }
 

@@ -15,7 +15,7 @@
 namespace tutti {
 
 namespace transport {
-class Farewells;
+class FarewellMarks;
 }
 
 /// Shared by the communicators of one rank. Thread-safe, but for connect() and regroup().
@@ -60,20 +60,24 @@ class ProcessFabric final : public Fabric {
   Result<std::unique_ptr<transport::Transport>> far_transport(std::uint64_t scope, std::span<const int> members,
                                                               int rank, const transport::WindowSizes& sizes,
                                                               std::byte* own,
-                                                              std::shared_ptr<transport::Farewells> farewells,
+                                                              std::shared_ptr<transport::FarewellMarks> marks,
                                                               std::unique_ptr<transport::ShmTransport> shared,
                                                               const Words& all);
-  /// From now on farewells to this rank in `scope` are taken, until nobody holds the result any more.
-  std::shared_ptr<transport::Farewells> await_farewells(std::uint64_t scope, std::span<const int> members,
-                                                        std::byte* own, const transport::WindowSizes& sizes);
+  /// From now on farewells to this rank in `scope` are marked there, until nobody holds the result any more.
+  std::shared_ptr<transport::FarewellMarks> await_farewells(std::uint64_t scope, std::span<const int> members,
+                                                            std::byte* own, const transport::WindowSizes& sizes);
   void heard(const bootstrap::Failure& failure);
   void asked_or_answered(const bootstrap::Standing& standing);
-  void took_leave(const bootstrap::Closed& closed);
+  void heard(const bootstrap::Farewells& farewells);
 
   struct Subscription {
     std::vector<int> members;
     OnFailure on_failure;
     Whereabouts whereabouts;
+  };
+  struct Awaited {  // farewells
+    std::vector<int> members;
+    std::weak_ptr<transport::FarewellMarks> marks;
   };
   static void pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to);
 
@@ -86,11 +90,7 @@ class ProcessFabric final : public Fabric {
   std::optional<planner::Table> table_;    // likewise
   std::mutex mutex_;
   std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
-  struct Awaited {
-    std::vector<int> members;
-    std::weak_ptr<transport::Farewells> farewells;
-  };
-  std::map<std::uint64_t, Awaited> awaited_;  // likewise: by scope, where there is a wire
+  std::map<std::uint64_t, Awaited> awaited_;             // likewise; by scope, where there is a wire
   std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
 };
 

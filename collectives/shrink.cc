@@ -68,7 +68,7 @@ Result<std::vector<Words>> TuttiCommunicator::regroup(int attempt, std::uint64_t
                                                       std::int64_t deadline_ns) {
   const std::uint64_t name = scope_of_child(shrinks_, static_cast<int>(kStages) * attempt + static_cast<int>(stage));
   const auto gone = [this] {
-    (void)transport_->far_links()->progress();  // far ranks say so by the network
+    (void)transport_->far_links()->progress();  // far ranks say so by the network, or the meeting place
     std::vector<bool> departed;
     for (int r = 0; r < size(); ++r) departed.push_back(r != rank_ && has_departed(r));
     return departed;

@@ -46,8 +46,8 @@ void try_all(std::string_view bytes) {
   try_payload<Impatient>(bytes);
   try_payload<FailureNote>(bytes);
   try_payload<Standing>(bytes);
-  try_payload<Closing>(bytes);
-  try_payload<Closed>(bytes);
+  try_payload<Farewell>(bytes);
+  try_payload<Farewells>(bytes);
   try_payload<Left>(bytes);
   if (bytes.size() >= 128) {
     const Result<Meeting> meeting = decode_meeting(std::span<const char, 128>(bytes.data(), 128));

@@ -28,9 +28,9 @@ class FarLinks {
   /// What goes to far ranks, and their numbers there: for memory that is no window.
   virtual Wire& wire() = 0;
   virtual int member(int rank) const = 0;
-  /// Whether this rank has ever sent something to it; any thread. What goes to one that is not linked may make a
+  /// Whether this rank has written anything to it in this communicator; any thread. If not, the first thing may make a
   /// connection.
-  virtual bool linked(int rank) const = 0;
+  virtual bool has_written_to(int rank) const = 0;
   /// The draft of the mirror of this rank's board that `rank` has. REQUIRES: far(rank), as all that follow.
   virtual Board& mirror_at(int rank) = 0;
 

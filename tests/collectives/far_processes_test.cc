@@ -364,8 +364,7 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
     };
     Hosts hosts;
     for (int rank = 0; rank < t.ranks; ++rank) hosts.emplace_back(1, static_cast<char>('a' + rank));
-    const std::vector<Outcome> outcomes =
-        run_processes(t.ranks, body, {{"TUTTI_ALGORITHM", t.algorithm}}, {}, hosts);
+    const std::vector<Outcome> outcomes = run_processes(t.ranks, body, {{"TUTTI_ALGORITHM", t.algorithm}}, {}, hosts);
     ::close(found[0]);
     ::close(found[1]);
     for (const Outcome& outcome : outcomes) {
@@ -424,28 +423,6 @@ TEST(FarLinks, AreMadeBetweenNeighboursOnly) {
   const std::vector<Outcome> outcomes = run_processes(8, body, environment, {}, kEightHosts);
   expect_no_errors(outcomes);
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, "");
-}
-
-/// The farewells of those that are not linked come, too: else a window stays for each of these communicators. (A few
-/// stay for a while where a rank is more than a second late to say it.)
-TEST(FarLinks, CommunicatorsEndWithoutThem) {
-  NEEDS_NETWORK();
-  const auto body = [](Communicator& comm) -> std::string {
-    const transport::Arena& arena = *transport::Arena::process().value();
-    std::size_t window = 0;
-    const std::size_t before = arena.allocated();
-    for (int turn = 0; turn < 12; ++turn) {
-      Communicator same = comm.split(0, comm.rank());
-      if (turn == 0) window = arena.allocated() - before;
-      std::vector<int> data(1000, 1);
-      same.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
-    }
-    MUST(window > 0);
-    MUST(arena.allocated() <= before + 3 * window);
-    return "";
-  };
-  const Environment environment{{"TUTTI_NETWORK", "tcp"}, {"TUTTI_ALGORITHM", "ring"}};
-  expect_no_errors(run_processes(8, body, environment, {}, kEightHosts));
 }
 
 TEST(FarLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
@@ -511,6 +488,93 @@ TEST(FarFailures, ADeathIsOneAfterRankZeroHasLeft) {
       EXPECT_EQ(outcomes[rank].said.find("rank 0 (host "), 0u) << outcomes[rank].said;  // in the rest
       EXPECT_NE(outcomes[rank].said.find(" died "), std::string::npos) << outcomes[rank].said;
     }
+  }
+}
+
+/// The rank that receives never writes to the other, nor do their processes in the calls before.
+TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
+  NEEDS_NETWORK();
+  int found[2];
+  ASSERT_EQ(::pipe(found), 0);
+  const auto body = [&](Communicator& comm) -> std::string {
+    Communicator rest = without_rank_zero(comm);
+    if (comm.rank() == 4) ::raise(SIGKILL);
+    std::string said;
+    if (comm.rank() == 1) {
+      float value = 0;
+      said = error_in([&] { rest.recv(&value, 1, DataType::f32, 3); });
+      MUST(::write(found[1], "!", 1) == 1);
+    }
+    pollfd item{found[0], POLLIN, 0};
+    MUST(comm.rank() == 0 || ::poll(&item, 1, 100'000) == 1);  // nobody reads it, so all find it
+    return said;
+  };
+  const Environment environment{{"TUTTI_NETWORK", "tcp"}, {"TUTTI_ALGORITHM", "ring"}, {"TUTTI_TIMEOUT", "60s"}};
+  const std::vector<Outcome> outcomes = run_processes(8, body, environment, {}, kEightHosts);
+  ::close(found[0]);
+  ::close(found[1]);
+  EXPECT_EQ(outcomes[1].said.find("rank 3 (host "), 0u) << outcomes[1].said;  // in the rest
+  EXPECT_NE(outcomes[1].said.find(") died, or is cut off: "), std::string::npos) << outcomes[1].said;
+}
+
+/// Rank 0 stands still, and with it the meeting place, which others would be asked through: of those that this rank has
+/// heard nothing from nothing is known, and they are not named.
+TEST(FarFailures, AStoppedMeetingPlaceIsNamedAlone) {
+  NEEDS_NETWORK();
+  struct Shared {
+    std::atomic<pid_t> stopped{0};
+    std::atomic<int> done{0};
+  };
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  Shared& shared = *new (memory) Shared;
+  const auto body = [&](Communicator& comm) -> std::string {
+    if (comm.rank() == 0) {
+      shared.stopped.store(::getpid());
+      ::raise(SIGSTOP);
+      return "";
+    }
+    while (shared.stopped.load() == 0) sched_yield();
+    std::vector<int> data(100'000, 1);
+    std::string said = error_in([&] { comm.all_reduce(data.data(), data.data(), data.size(), DataType::i32); });
+    if (shared.done.fetch_add(1) + 2 == comm.size()) ::kill(shared.stopped.load(), SIGCONT);
+    return said;
+  };
+  const Environment environment{{"TUTTI_ALGORITHM", "ring"}, {"TUTTI_TIMEOUT", "1s"}};
+  const std::vector<Outcome> outcomes = run_processes(5, body, environment, {}, {"a", "b", "c", "d", "e"});
+  ::munmap(memory, sizeof(Shared));
+  for (std::size_t rank = 1; rank < outcomes.size(); ++rank) {
+    const std::string& said = outcomes[rank].said;
+    EXPECT_EQ(outcomes[rank].error, "");
+    EXPECT_EQ(said.find("rank 0 (host "), 0u) << said;
+    EXPECT_EQ(said.substr(std::min(said.find(')'), said.size())).find(") has not entered it; rank "), 0u) << said;
+  }
+}
+
+/// The farewells of those that have written nothing to each other come, too: else a window stays for each of these
+/// communicators. (A few stay for a while where a rank is more than a second late to say it.)
+TEST(FarLinks, CommunicatorsEndWithoutThem) {
+  NEEDS_NETWORK();
+  for (const bool without_meeting : {false, true}) {
+    SCOPED_TRACE(without_meeting ? "rank 0 has left" : "with a meeting place");
+    const auto body = [&](Communicator& comm) -> std::string {
+      Communicator rest = without_meeting ? without_rank_zero(comm) : comm.split(0, comm.rank());
+      if (without_meeting && comm.rank() == 0) return "";
+      const transport::Arena& arena = *transport::Arena::process().value();
+      std::size_t window = 0;
+      const std::size_t before = arena.allocated();
+      for (int turn = 0; turn < 12; ++turn) {
+        Communicator same = rest.split(0, rest.rank());
+        if (turn == 0) window = arena.allocated() - before;
+        std::vector<int> data(1000, 1);
+        same.all_reduce(data.data(), data.data(), data.size(), DataType::i32);
+      }
+      MUST(window > 0);
+      MUST(arena.allocated() <= before + 3 * window);
+      return "";
+    };
+    const Environment environment{{"TUTTI_NETWORK", "tcp"}, {"TUTTI_ALGORITHM", "ring"}};
+    expect_no_errors(run_processes(8, body, environment, {}, kEightHosts));
   }
 }
 

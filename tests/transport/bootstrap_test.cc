@@ -1,9 +1,12 @@
 // The meeting place among friends: meeting, exchanging, dying, leaving.
 #include "transport/bootstrap/bootstrap.h"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "bootstrap_support.h"
 #include "transport/bootstrap/guest.h"
@@ -276,37 +279,39 @@ TEST(Bootstrap, WhoAsksIsAnsweredByAllOthers) {
   leave_all(ranks);
 }
 
-/// Also when who says it leaves at once.
+/// Also when who says it leaves at once. Who stays hears its own.
 TEST(Bootstrap, AFarewellReachesThoseItIsFor) {
   for (const int leaver : {0, 2}) {
+    const auto l = static_cast<std::size_t>(leaver);
     auto ranks = meet(4);
     std::mutex mutex;
     std::condition_variable came;
-    std::vector<std::string> heard(4);  // by rank: "scope:who "
+    std::vector<std::set<std::string>> heard(4);  // by rank: "scope came rank"
     for (const int rank : all_ranks(4)) {
-      ranks[static_cast<std::size_t>(rank)]->watch([](const Failure&) {}, {}, [&, rank](const Closed& closed) {
-        const std::lock_guard lock(mutex);
-        for (std::size_t who = 0; who < closed.who.size(); ++who) {
-          if (closed.who[who] == 0) continue;
-          heard[static_cast<std::size_t>(rank)] += std::to_string(closed.scope) + ':' + std::to_string(who) + ' ';
-        }
-        came.notify_all();
-      });
+      const auto r = static_cast<std::size_t>(rank);
+      ranks[r]->watch([](const Failure&) {}, {},
+                      [&, r](const Farewells& farewells) {
+                        const std::lock_guard lock(mutex);
+                        for (const int of : farewells.of) {
+                          heard[r].insert(fmt::format("{} {} {}", farewells.scope, farewells.came, of));
+                        }
+                        came.notify_all();
+                      });
     }
-    const std::string said = std::to_string(leaver);
-    EXPECT_TRUE(ranks[1]->close(5, {leaver == 0, false, leaver == 2, false}).ok());
+    EXPECT_TRUE(ranks[1]->say_farewell(5, true, {leaver}).ok());
     {
       std::unique_lock lock(mutex);  // else it leaves before it hears
-      EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return !heard[static_cast<std::size_t>(leaver)].empty(); }));
+      EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return !heard[l].empty(); }));
     }
-    EXPECT_TRUE(ranks[static_cast<std::size_t>(leaver)]->close(6, {false, true, false, true}).ok());
-    EXPECT_TRUE(ranks[static_cast<std::size_t>(leaver)]->leave().ok());
+    EXPECT_TRUE(ranks[l]->say_farewell(6, false, {1, 3}).ok());
+    EXPECT_TRUE(ranks[l]->leave().ok());
     std::unique_lock lock(mutex);
-    EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return !heard[1].empty() && !heard[3].empty(); }));
-    for (const int rank : all_ranks(4)) {
-      EXPECT_EQ(heard[static_cast<std::size_t>(rank)],
-                rank == leaver ? "5:1 " : rank % 2 == 1 ? "6:" + said + ' ' : "") << rank;
-    }
+    EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return heard[1].size() == 2 && heard[3].size() == 1; }));
+    const std::string last = fmt::format("6 0 {}", leaver);
+    EXPECT_EQ(heard[1], (std::set<std::string>{"5 1 1", last}));
+    EXPECT_EQ(heard[3], (std::set<std::string>{last}));
+    EXPECT_EQ(heard[l].count("5 1 1"), 1u);
+    EXPECT_TRUE(heard[leaver == 0 ? 2 : 0].empty());
     lock.unlock();
     for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // nobody calls what ends here
     leave_all(ranks);

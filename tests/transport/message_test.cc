@@ -43,8 +43,8 @@ TEST(Message, EveryTypeIsReadAsItWasWrittenAndOnlyWhole) {
   expect_only_whole(Impatient{7, 250});
   expect_only_whole(FailureNote{-1, 8, Code::mismatch, "different"});
   expect_only_whole(Standing{1, -1, 1ULL << 63, 17});
-  expect_only_whole(Closing{10, std::string("\1\0\0", 3)});
-  expect_only_whole(Closed{11, std::string("\0\1\1", 3)});
+  expect_only_whole(Farewell{10, 0, {2, 0}});
+  expect_only_whole(Farewells{11, 1, {0, 7}});
   expect_only_whole(Left{2});
   expect_only_whole(Goodbye{});
   expect_only_whole(Regroup{9, std::string("\1\0\1", 3), "x"});
@@ -136,6 +136,7 @@ TEST(Message, RandomBytesNeverBreakTheReader) {
     expect_canonical<Gathered>(bytes, seed);
     expect_canonical<Roster>(bytes, seed);
     expect_canonical<FailureNote>(bytes, seed);
+    expect_canonical<Farewells>(bytes, seed);
     FrameReader reader;
     reader.append(bytes);
     while (true) {

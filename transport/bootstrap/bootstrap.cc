@@ -141,10 +141,9 @@ Result<std::vector<std::string>> Bootstrap::regroup(std::uint64_t name, const st
 
 Status Bootstrap::barrier() { return all_gather({}).status(); }
 
-void Bootstrap::watch(std::function<void(const Failure&)> on_failure,
-                      std::function<void(const Standing&)> on_standing,
-                      std::function<void(const Closed&)> on_closed) {
-  local_->watch(std::move(on_failure), std::move(on_standing), std::move(on_closed));
+void Bootstrap::watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
+                      std::function<void(const Farewells&)> on_farewells) {
+  local_->watch(std::move(on_failure), std::move(on_standing), std::move(on_farewells));
 }
 
 Status Bootstrap::ask(std::uint64_t scope) { return local_->post(Standing{rank(), -1, scope, 0}); }
@@ -153,9 +152,9 @@ Status Bootstrap::answer(const Standing& question, std::uint64_t word) {
   return local_->post(Standing{question.asker, rank(), question.scope, word});
 }
 
-Status Bootstrap::close(std::uint64_t scope, const std::vector<bool>& to) {
-  TUTTI_CHECK_EQ(to.size(), static_cast<std::size_t>(size()));
-  return local_->post(Closing{scope, std::string(to.begin(), to.end())});
+Status Bootstrap::say_farewell(std::uint64_t scope, bool came, std::vector<std::int32_t> to) {
+  to.push_back(rank());
+  return local_->post(Farewell{scope, static_cast<std::uint8_t>(came), std::move(to)});
 }
 
 Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) {

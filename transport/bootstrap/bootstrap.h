@@ -45,7 +45,8 @@ struct Config {
 
 /// One rank's place in the meeting. Owns one thread (none when the size is 1).
 ///
-/// Threads: announce(), ask(), answer(), close() and has_left() from any thread, any time; the others from one thread at a time.
+/// Threads: announce(), ask(), answer(), say_farewell() and has_left() from any thread, any time; the others from one
+/// thread at a time.
 /// Exchanges are numbered by their order on each rank, so all ranks make them in the same order. Without leave(),
 /// destruction looks to the others like this rank's death.
 class Bootstrap {
@@ -74,10 +75,10 @@ class Bootstrap {
                                            std::string_view mine, std::chrono::milliseconds limit);
 
   /// Calls `on_failure` from this object's thread, once for each rank that dies and each failure that is announced,
-  /// those before this call included; `on_standing` for each question and each answer (ask()); and `on_closed` for
-  /// farewells (close()). They must not call leave() or destroy this object.
+  /// those before this call included; `on_standing` for each question and each answer (ask()); and `on_farewells` for
+  /// what others say by say_farewell(). They must not call leave() or destroy this object.
   void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing = {},
-             std::function<void(const Closed&)> on_closed = {});
+             std::function<void(const Farewells&)> on_farewells = {});
 
   /// Tells all ranks, this one too, unless another failure of that scope has been told before; returns at once, whether
   /// they read or not. Errors: the meeting place is gone or does not read.
@@ -88,9 +89,10 @@ class Bootstrap {
   Status ask(std::uint64_t scope);
   Status answer(const Standing& question, std::uint64_t word);
 
-  /// Tells some ranks that this one has done its part in `scope`. `to`: by rank. Returns at once; several ranks' farewells
-  /// may reach a rank together. Errors: as announce().
-  Status close(std::uint64_t scope, const std::vector<bool>& to);
+  /// Tells the ranks `to`, and this one itself, that this one has done its part in `scope`, or (not `came`) that it
+  /// could not come. Returns at once: the meeting may end before it is passed on, but not once this rank has heard its
+  /// own. Those of several ranks may be told together. Errors: as announce().
+  Status say_farewell(std::uint64_t scope, bool came, std::vector<std::int32_t> to);
 
   /// Has `rank` said goodbye? That is no failure, but it will answer nothing any more.
   bool has_left(int rank) const { return local_->has_left(rank); }

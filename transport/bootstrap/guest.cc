@@ -158,10 +158,10 @@ class GuestLoop {
 
   void write() {
     if (!connection_.open()) return;
-    const bool leaving = local_.leaving();  // asked before the outbox, so that what was posted first goes first
-    // Beyond this the frames wait in the outbox, whose limit is the caller's to see.
+    const bool leaving = local_.leaving();  // asked first: what was posted before it is in the outbox
+    // Beyond this the frames wait in the outbox, whose limit is the caller's to see, for as long as it stays.
     constexpr std::size_t kEnoughUnsent = 1 << 20;
-    if (connection_.unsent_bytes() < kEnoughUnsent) {
+    if (leaving || connection_.unsent_bytes() < kEnoughUnsent) {
       for (const Frame& frame : local_.take_outbox()) connection_.send(encode_frame(frame.type, frame.payload));
     }
     if (leaving && !said_goodbye_) {

@@ -8,6 +8,7 @@
 #include <list>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
@@ -25,6 +26,8 @@ using namespace std::chrono_literals;
 constexpr auto kProofDeadline = 5s;
 /// How long goodbyes may take to be sent and answered.
 constexpr auto kFarewell = 1s;
+/// The ranks of a communicator end it at about the same time: what they say is told together.
+constexpr auto kFarewellsPause = 1ms;
 /// How long to wait before accepting again when the process has no descriptors left.
 constexpr auto kAcceptPause = 50ms;
 /// Unproven connections beyond the ranks still expected; the oldest goes first, since a rank proves itself at once.
@@ -79,7 +82,7 @@ class Hub {
       // Who left because it saw another die may be heard before that one's end, which has come by then.
       if (!departed_.empty()) read_members();
       read_self();
-      tell_closings();
+      if (tell_farewells_at_ && Clock::now() >= *tell_farewells_at_) tell_farewells();
       say_goodbye();
       sweep();
       tell_departures();
@@ -268,9 +271,9 @@ class Hub {
         TUTTI_ASSIGN(Standing standing, decode<Standing>(frame.payload));
         return on_standing(rank, standing);
       }
-      case MessageType::closing: {
-        TUTTI_ASSIGN(const Closing closing, decode<Closing>(frame.payload));
-        return on_closing(rank, closing);
+      case MessageType::farewell: {
+        TUTTI_ASSIGN(const Farewell farewell, decode<Farewell>(frame.payload));
+        return on_farewell(rank, farewell);
       }
       case MessageType::goodbye: on_goodbye(rank); return {};
       default: return invalid_argument("a message that a rank does not send");
@@ -290,22 +293,21 @@ class Hub {
     return {};
   }
 
-  Status on_closing(int rank, const Closing& closing) {
-    if (closing.to.size() != members_.size()) return invalid_argument("a farewell of another size");
-    for (std::size_t r = 0; r < members_.size(); ++r) {
-      if (closing.to[r] == 0) continue;
-      std::string& who = closings_[{static_cast<int>(r), closing.scope}];
-      who.resize(members_.size());
-      who[static_cast<std::size_t>(rank)] = 1;
+  Status on_farewell(int rank, const Farewell& farewell) {
+    for (const int to : farewell.to) {
+      if (to < 0 || to >= local_.size()) return invalid_argument("a farewell to an unknown rank");
+      farewells_[{to, farewell.scope, farewell.came}].push_back(rank);
     }
+    if (!tell_farewells_at_) tell_farewells_at_ = Clock::now() + kFarewellsPause;
     return {};
   }
 
-  /// All that have come at the same time, as those of a communicator's ranks do, in one message for each who is to hear.
-  void tell_closings() {
-    for (auto& [to, who] : std::exchange(closings_, {})) {
-      const auto& [rank, scope] = to;
-      send(rank, {MessageType::closed, encode(Closed{scope, std::move(who)})});
+  /// To all whom they are for before anybody hears anything else.
+  void tell_farewells() {
+    tell_farewells_at_.reset();
+    for (auto& [to, of] : std::exchange(farewells_, {})) {
+      const auto& [rank, scope, came] = to;
+      send(rank, {MessageType::farewells, encode(Farewells{scope, came, std::move(of)})});
     }
   }
 
@@ -503,6 +505,7 @@ class Hub {
 
   void on_death(int rank) {
     if (said_goodbye_) return;  // to which they close
+    tell_farewells();
     const Member& member = members_[static_cast<std::size_t>(rank)];
     const std::string& why = member.connection.why_closed();
     const std::string text = why.empty() ? name_of(rank, member.who) + " died"
@@ -526,11 +529,11 @@ class Hub {
 
   void say_goodbye() {
     if (!local_.leaving() || said_goodbye_) return;
-    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear it. So
-    // are they what this one said before.
+    // This rank may leave because it saw another die: that one's end has come by then, and the others are to hear it,
+    // and what this rank has said before.
     read_members();
     read_self();
-    tell_closings();
+    tell_farewells();
     sweep();
     said_goodbye_ = true;
     farewell_ends_ = Clock::now() + kFarewell;
@@ -588,6 +591,7 @@ class Hub {
       if (member.connection.open()) watch(member.connection);
     }
     if (said_goodbye_) by(farewell_ends_);
+    if (tell_farewells_at_) by(*tell_farewells_at_);
     int limit = -1;
     if (next) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -607,7 +611,9 @@ class Hub {
   std::set<std::uint64_t> regrouped_;  // which have ended well
   std::map<std::uint64_t, GatherFailed> failed_;
   std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
-  std::map<std::pair<int, std::uint64_t>, std::string> closings_;  // not told yet: to whom, scope; as in Closed
+  // Not told yet: to whom, scope, came; of whom.
+  std::map<std::tuple<int, std::uint64_t, std::uint8_t>, std::vector<std::int32_t>> farewells_;
+  std::optional<Clock::time_point> tell_farewells_at_;
   std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};

@@ -99,14 +99,13 @@ Result<std::vector<std::string>> LocalRank::take_outcome(std::uint64_t sequence)
   return std::move(taken.mapped());
 }
 
-void LocalRank::watch(std::function<void(const Failure&)> on_failure,
-                      std::function<void(const Standing&)> on_standing,
-                      std::function<void(const Closed&)> on_closed) {
+void LocalRank::watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
+                      std::function<void(const Farewells&)> on_farewells) {
   {
     const std::lock_guard lock(mutex_);
     on_failure_ = std::move(on_failure);
     on_standing_ = std::move(on_standing);
-    on_closed_ = std::move(on_closed);
+    on_farewells_ = std::move(on_farewells);
   }
   wake();
 }
@@ -174,12 +173,14 @@ Status LocalRank::deliver(const Frame& frame) {
       standings_.push_back(standing);
       return {};
     }
-    case MessageType::closed: {
-      Closed closed;
-      TUTTI_TRY(decode_into(frame, closed));
-      if (closed.who.size() != static_cast<std::size_t>(size_)) return invalid_argument("a farewell of another size");
+    case MessageType::farewells: {
+      Farewells farewells;
+      TUTTI_TRY(decode_into(frame, farewells));
+      for (const int rank : farewells.of) {
+        if (rank < 0 || rank >= size_) return invalid_argument("a farewell of an unknown rank");
+      }
       const std::lock_guard lock(mutex_);
-      closed_.push_back(std::move(closed));
+      farewells_.push_back(std::move(farewells));
       return {};
     }
     case MessageType::left: {
@@ -224,7 +225,7 @@ void LocalRank::run_callbacks() {
       lock.lock();
     }
   };
-  run(on_closed_, closed_);  // before the death of who has done its part
+  run(on_farewells_, farewells_);  // before the death of who has said it
   run(on_failure_, unheard_);
   run(on_standing_, standings_);
 }

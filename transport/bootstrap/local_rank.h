@@ -55,7 +55,7 @@ class LocalRank {
   /// The same, for `most` and no longer: nothing while the outcome is not known.
   std::optional<Result<std::vector<std::string>>> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
   void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
-             std::function<void(const Closed&)> on_closed);
+             std::function<void(const Farewells&)> on_farewells);
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
   std::vector<Identity> roster() const;
   /// Asks the loop to end: with goodbyes, or at once.
@@ -108,8 +108,8 @@ class LocalRank {
   std::deque<Failure> unheard_;
   std::function<void(const Standing&)> on_standing_;
   std::deque<Standing> standings_;
-  std::function<void(const Closed&)> on_closed_;
-  std::deque<Closed> closed_;
+  std::function<void(const Farewells&)> on_farewells_;
+  std::deque<Farewells> farewells_;
 };
 
 /// "rank 2 (host alpha, pid 77)".

@@ -54,6 +54,11 @@ class Writer {
     for (const std::string& item : list) (*this)(item, kMaxPayload);
     return *this;
   }
+  Writer& operator()(const std::vector<std::int32_t>& list) {
+    (*this)(static_cast<std::uint32_t>(list.size()));
+    for (const std::int32_t item : list) (*this)(item);
+    return *this;
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -108,6 +113,9 @@ class Reader {
   Reader& operator()(std::vector<std::string>& list) {
     return items(list, [this](std::string& item) { (*this)(item, kMaxPayload); });
   }
+  Reader& operator()(std::vector<std::int32_t>& list) {
+    return items(list, [this](std::int32_t& item) { (*this)(item); });
+  }
   bool finished_well() const { return good_ && rest_.empty(); }
 
  private:
@@ -134,10 +142,9 @@ class Reader {
 };
 
 const char* name_of(MessageType type) {
-  constexpr const char* names[] = {"?",       "challenge", "introduction", "welcome",       "refusal",
-                                   "roster",  "gather",    "gathered",     "gather_failed", "impatient",
-                                   "failure", "left",      "goodbye",      "regroup",       "standing",
-                                   "closing", "closed"};
+  constexpr const char* names[] = {"?",       "challenge", "introduction",  "welcome",   "refusal",  "roster",
+                                   "gather",  "gathered",  "gather_failed", "impatient", "failure",  "left",
+                                   "goodbye", "regroup",   "standing",      "farewell",  "farewells"};
   return names[static_cast<int>(type)];
 }
 
@@ -208,8 +215,8 @@ TUTTI_MESSAGE(GatherFailed)
 TUTTI_MESSAGE(Impatient)
 TUTTI_MESSAGE(FailureNote)
 TUTTI_MESSAGE(Standing)
-TUTTI_MESSAGE(Closing)
-TUTTI_MESSAGE(Closed)
+TUTTI_MESSAGE(Farewell)
+TUTTI_MESSAGE(Farewells)
 TUTTI_MESSAGE(Left)
 TUTTI_MESSAGE(Goodbye)
 #undef TUTTI_MESSAGE

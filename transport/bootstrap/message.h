@@ -8,8 +8,8 @@
 //   guest -> hub   introduction   who it is, a nonce of its own, and the proof that it knows the job's secret
 //   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
 //   hub -> guest   roster         everybody is here
-//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing, closing,
-//   closed
+//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing,
+//   farewell, farewells
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
 #pragma once
@@ -51,8 +51,8 @@ enum class MessageType : std::uint8_t {
   goodbye,
   regroup,
   standing,
-  closing,
-  closed,
+  farewell,
+  farewells,
 };
 inline constexpr std::uint8_t kLastMessageType = 16;
 
@@ -230,25 +230,27 @@ struct Standing {
   }
 };
 
-/// A rank has done its part in `scope`, and wants these to hear of it.
-struct Closing {
-  static constexpr MessageType kType = MessageType::closing;
+/// A rank writes to no other rank of `scope` any more, and wants these to hear of it, and itself too.
+struct Farewell {
+  static constexpr MessageType kType = MessageType::farewell;
   std::uint64_t scope = 0;
-  std::string to;  // a byte for each rank: whether it is to hear
+  std::uint8_t came = 1;         // it was there; else it could not come
+  std::vector<std::int32_t> to;  // ranks
   template <class Archive>
   void fields(Archive& archive) {
-    archive(scope)(to, kMaxRanks);
+    archive(scope)(came)(to);
   }
 };
 
-/// What the hub makes of it for each of them.
-struct Closed {
-  static constexpr MessageType kType = MessageType::closed;
+/// Those of several ranks, for one.
+struct Farewells {
+  static constexpr MessageType kType = MessageType::farewells;
   std::uint64_t scope = 0;
-  std::string who;  // a byte for each rank: whether it has done its part, and wants this one to hear of it
+  std::uint8_t came = 1;
+  std::vector<std::int32_t> of;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(scope)(who, kMaxRanks);
+    archive(scope)(came)(of);
   }
 };
 

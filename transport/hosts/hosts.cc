@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -28,15 +29,15 @@ Board& mirror_of(std::byte* own, const WindowSizes& sizes, int rank) {
 
 }  // namespace
 
-void Farewells::take(int rank) {
+void FarewellMarks::set(int rank, bool came) {
   const std::lock_guard lock(mutex_);
   if (own_ == nullptr) return;
   Board& mirror = mirror_of(own_, sizes_, rank);
-  mirror.pulse.departed.store(1, std::memory_order_release);
+  if (came) mirror.pulse.departed.store(1, std::memory_order_release);
   for (int lane = 0; lane < sizes_.lanes; ++lane) last_in(mirror, lane).store(1, std::memory_order_release);
 }
 
-void Farewells::end() {
+void FarewellMarks::end() {
   const std::lock_guard lock(mutex_);
   own_ = nullptr;
 }
@@ -59,7 +60,7 @@ HostsTransport::HostsTransport(Setup setup)
       own_(setup.own),
       alive_(std::move(setup.alive)),
       meeting_(std::move(setup.meeting)),
-      farewells_(std::move(setup.farewells)),
+      marks_(std::move(setup.marks)),
       say_farewell_(std::move(setup.say_farewell)),
       keep_(std::move(setup.keep)),
       windows_(members_.size()),
@@ -98,21 +99,28 @@ static_assert(offsetof(Pulse, beats) == 0 && offsetof(Pulse, departed) == 8);
 
 HostsTransport::~HostsTransport() {
   const Gone all_gone = gone();
-  std::vector<int> unlinked;
+  std::vector<int> others;
+  std::vector<int> other_members;
   for (int r = 0; r < sizes_.ranks; ++r) {
-    if (peer(r).region == 0 || !far(r)) continue;
-    if (connected_ && !linked(r)) {
-      unlinked.push_back(r);
-    } else {
-      say_farewell(r);
-    }
+    if (!far(r) || (has_written_to(r) && broken(r).ok())) continue;
+    others.push_back(r);
+    other_members.push_back(member(r));
   }
-  const auto by_wire = [&] {
-    for (const int r : std::exchange(unlinked, {})) say_farewell(r);
+  // Before those by the wire: rank 0, whose meeting place it is, leaves when it has heard everybody's.
+  if (!others.empty() && !say_farewell_(other_members, connected_).ok()) others.clear();
+  for (int r = 0; r < sizes_.ranks; ++r) {
+    if (!far(r) || std::binary_search(others.begin(), others.end(), r)) continue;
+    say_farewell_by_wire(r);
+  }
+  const auto passed_on = [&] {
+    return others.empty() || last_in(mirror_of(own_, sizes_, rank_), 0).load(std::memory_order_acquire) != 0;
   };
-  if (!unlinked.empty() && !say_farewell_(unlinked).ok()) by_wire();
-  for (const std::int64_t since = now_ns(); !all_gone() && connected_ && now_ns() - since < kPartNs;) {
-    if (!meeting_()) by_wire();  // it may not have passed it on before it ended
+  for (const std::int64_t since = now_ns(); connected_ && now_ns() - since < kPartNs;) {
+    const bool meeting = meeting_();  // asked first: what it has passed on is seen before its end
+    if (passed_on() && all_gone()) break;
+    if (!meeting && !passed_on()) {
+      for (const int r : std::exchange(others, {})) say_farewell_by_wire(r);
+    }
     if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
   }
   for (int r = 0; r < sizes_.ranks; ++r) {
@@ -121,7 +129,8 @@ HostsTransport::~HostsTransport() {
   keep_(all_gone);
 }
 
-void HostsTransport::say_farewell(int rank) {
+void HostsTransport::say_farewell_by_wire(int rank) {
+  if (peer(rank).region == 0) return;
   // Who has never been there has not left: that would be another failure than the one that is told.
   if (connected_) {
     const Pulse& pulse = near_->window(rank_).board->pulse;
@@ -147,10 +156,10 @@ HostsTransport::Gone HostsTransport::gone() const {
   }
   // A wire that has ended with its job's last communicator moves nothing any more.
   return [all = std::move(all), weak = std::weak_ptr<Wire>(wire_), alive = alive_, own = own_, lanes = sizes_.lanes,
-          members = far_members_, farewells = farewells_] {
+          members = far_members_, marks = marks_] {
     const std::shared_ptr<Wire> wire = weak.lock();
     if (wire == nullptr) {
-      farewells->end();
+      marks->end();
       return true;
     }
     (void)wire->progress();
@@ -163,7 +172,7 @@ HostsTransport::Gone HostsTransport::gone() const {
     }
     if (!wire->idle(members)) return false;
     wire->conceal(own);
-    farewells->end();
+    marks->end();
     return true;
   };
 }
@@ -198,15 +207,15 @@ Board& HostsTransport::mirror_at(int rank) {
 }
 
 Status HostsTransport::put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) {
-  return wire_->put(member(rank), lane, link(rank), place_of(rank, to), from, bytes, ticket);
+  return wire_->put(member(rank), lane, region_of(rank), place_of(rank, to), from, bytes, ticket);
 }
 
 Status HostsTransport::signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) {
-  return wire_->signal(member(rank), lane, link(rank), place_of(rank, to), count, tag, push);
+  return wire_->signal(member(rank), lane, region_of(rank), place_of(rank, to), count, tag, push);
 }
 
 Status HostsTransport::note(int rank, const void* to, const void* from, std::size_t bytes, Push push) {
-  return wire_->note(member(rank), 0, link(rank), place_of(rank, to), from, bytes, push);
+  return wire_->note(member(rank), 0, region_of(rank), place_of(rank, to), from, bytes, push);
 }
 
 }  // namespace tutti::transport

@@ -4,8 +4,9 @@
 // board. Of each far rank there is a draft with the same layout (transport.h), which takes address space but no memory
 // where nothing is written (draft_bytes()).
 //
-// Ranks that never write to each other are not linked: nobody connects them, which a wire does when something is first
-// sent. So what all are to know goes to those who are linked by the wire, and to the others by the meeting place.
+// A wire may connect two processes when one first writes to the other. So nothing is written only to tell that a rank
+// is there, or has done its part: farewells go by the wire to whom something else has been written, and to others by
+// the meeting place, as long as that is there.
 #pragma once
 
 #include <atomic>
@@ -40,13 +41,14 @@ inline std::size_t draft_bytes(const WindowSizes& sizes) {
   return bytes;
 }
 
-/// Where farewells by the meeting place arrive: of ranks that have written nothing here. Any thread.
-class Farewells {
+/// Where farewells by the meeting place arrive, those of others that have not come by the wire, and the own, which says
+/// that it has been passed on. Any thread.
+class FarewellMarks {
  public:
   /// `own`: as in Setup.
-  Farewells(std::byte* own, const WindowSizes& sizes) : own_(own), sizes_(sizes) {}
-  /// Writes that of `rank` into the mirror of its board, as it would by the wire.
-  void take(int rank);
+  FarewellMarks(std::byte* own, const WindowSizes& sizes) : own_(own), sizes_(sizes) {}
+  /// Marks the mirror of that rank's board as its own words by the wire would. `came`: it was there.
+  void set(int rank, bool came);
   /// That memory ends.
   void end();
 
@@ -73,8 +75,8 @@ class HostsTransport final : public Transport, public FarLinks {
     std::vector<std::string> keys;          // of the far ranks' exposed memory
     std::function<bool(int member)> alive;  // as far as the meeting place knows
     std::function<bool()> meeting;          // whether that is there
-    std::shared_ptr<Farewells> farewells;   // of others
-    std::function<Status(const std::vector<int>& ranks)> say_farewell;  // by the meeting place, to these
+    std::shared_ptr<FarewellMarks> marks;   // which the meeting place sets
+    std::function<Status(const std::vector<int>& members, bool came)> say_farewell;  // by that, to these
     std::function<void(Gone)> keep;         // called at the end, before `near` ends: `own` must stay until then
   };
   /// Errors: memory_limit, those of Wire::attach(). The others do not see that it has failed: they must be told.
@@ -102,8 +104,8 @@ class HostsTransport final : public Transport, public FarLinks {
   const WireInfo& info() const override { return wire_->info(); }
   Wire& wire() override { return *wire_; }
   int member(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
-  bool linked(int rank) const override {
-    return peers_[static_cast<std::size_t>(rank)].linked.load(std::memory_order_relaxed);
+  bool has_written_to(int rank) const override {
+    return peers_[static_cast<std::size_t>(rank)].written_to.load(std::memory_order_relaxed);
   }
   Board& mirror_at(int rank) override;
   Status put(int rank, int lane, const void* to, const void* from, std::size_t bytes, Ticket& ticket) override;
@@ -122,18 +124,18 @@ class HostsTransport final : public Transport, public FarLinks {
   struct Peer {
     std::shared_ptr<std::byte> draft;  // null: the rank is near. The wire may be reading it after this object's end
     Region region = 0;
-    std::atomic<bool> linked{false};  // something has been sent to it
+    std::atomic<bool> written_to{false};
   };
 
   explicit HostsTransport(Setup setup);
   /// Maps the drafts and attaches the regions.
   Status attach(const std::vector<std::string>& keys);
-  void say_farewell(int rank);
+  void say_farewell_by_wire(int rank);
   Gone gone() const;
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  /// What is sent to `rank` goes there, and links it.
-  Region link(int rank) {
-    peer(rank).linked.store(true, std::memory_order_relaxed);
+  /// Where what is written to `rank` goes.
+  Region region_of(int rank) {
+    peer(rank).written_to.store(true, std::memory_order_relaxed);
     return peer(rank).region;
   }
   std::size_t place_of(int rank, const void* in_draft) {
@@ -150,8 +152,8 @@ class HostsTransport final : public Transport, public FarLinks {
   std::byte* const own_;
   const std::function<bool(int member)> alive_;
   const std::function<bool()> meeting_;
-  const std::shared_ptr<Farewells> farewells_;
-  const std::function<Status(const std::vector<int>& ranks)> say_farewell_;
+  const std::shared_ptr<FarewellMarks> marks_;
+  const std::function<Status(const std::vector<int>& members, bool came)> say_farewell_;
   const std::function<void(Gone)> keep_;
   std::vector<Window> windows_;
   std::vector<Peer> peers_;

@@ -28,12 +28,14 @@ constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wak
 constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 constexpr std::int64_t kBeatEveryNs = 50'000'000;    // to ranks on other hosts
-// Where a rank stands, as a word: its latest call times kAnswered, and:
-constexpr std::uint64_t kPolls = 1;   // has done so lately
-constexpr std::uint64_t kInside = 2;  // is in that call
-constexpr std::uint64_t kAnswered = 4;
 constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment before the meeting place tells of a death
+constexpr std::int64_t kAnswerNs = 300'000'000;      // more, for the answer of a rank whose pulse is not seen here
 constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
+
+// Where a rank stands, as a word: the number of its latest call times kCall, and these.
+constexpr std::uint64_t kPolls = 1;   // it has done so lately
+constexpr std::uint64_t kInside = 2;  // it is in that call
+constexpr std::uint64_t kCall = 4;
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
 // is never more than a few calls ahead.
@@ -113,7 +115,8 @@ void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
     last_beat_ns_.store(now, std::memory_order_relaxed);
     const std::uint64_t beats = transport_.window(rank_).board->pulse.beats.load(std::memory_order_relaxed);
     for (int rank = 0; rank < ranks_; ++rank) {
-      if (far_->far(rank) && far_->linked(rank)) {
+      // Where no meeting place tells of deaths, a link that breaks does.
+      if (far_->far(rank) && (far_->has_written_to(rank) || !far_->hears_of_deaths())) {
         (void)far_->signal(rank, 0, &far_->mirror_at(rank).pulse, beats, 0, transport::Push::now);
       }
     }
@@ -171,7 +174,7 @@ std::uint64_t Waiter::standing() const {
     inside = record.state.load(std::memory_order_acquire) == transport::CallState::entered;
   }
   const bool polls = now_ns() - last_beat_ns_.load(std::memory_order_relaxed) < kPulseWatchNs;
-  return kAnswered * latest + (inside ? kInside : 0) + (polls ? kPolls : 0);
+  return kCall * latest + (inside ? kInside : 0) + (polls ? kPolls : 0);
 }
 
 transport::ExpressCell& Waiter::cell_from(int rank, std::uint64_t call) const {
@@ -193,14 +196,14 @@ bool Waiter::has_told(int rank, std::uint64_t call) const {
 
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
   const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
-  if (answer != kNoAnswer) return answer / kAnswered >= sequence;
+  if (answer != kNoAnswer) return answer / kCall >= sequence;
   const CallRecord* record = record_of(rank, sequence);
   return record == nullptr || record->sequence.load(std::memory_order_acquire) >= sequence;
 }
 
 bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
   const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
-  if (answer != kNoAnswer) return answer / kAnswered == sequence && (answer & kInside) != 0;
+  if (answer != kNoAnswer) return answer / kCall == sequence && (answer & kInside) != 0;
   const CallRecord* record = record_of(rank, sequence);
   return record != nullptr && record->sequence.load(std::memory_order_acquire) == sequence &&
          record->state.load(std::memory_order_acquire) == transport::CallState::entered;
@@ -391,16 +394,30 @@ Status Waiter::mixed_kinds() {
   return {};
 }
 
-std::vector<bool> Waiter::still_ranks() {
+std::vector<Waiter::Pace> Waiter::paces() {
   const auto beats = [this](int rank) {
     const Board* board = transport_.window(rank).board;
     return board == nullptr ? std::uint64_t{0} : board->pulse.beats.load(std::memory_order_relaxed);
+  };
+  const auto has_answered = [this](int rank) {
+    return answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) != kNoAnswer;
+  };
+  const auto awaits_answer = [&] {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      if (far(rank) && beats(rank) == 0 && !has_answered(rank)) return far_->hears_of_deaths();
+    }
+    return false;
   };
   if (far_ != nullptr && options_.ask) options_.ask();
   std::vector<std::uint64_t> before;
   for (int rank = 0; rank < ranks_; ++rank) before.push_back(beats(rank));
   Board& own = *transport_.window(rank_).board;
-  for (const std::int64_t since = now_ns(); now_ns() - since < kPulseWatchNs && !health_.failed();) {
+  const std::int64_t since = now_ns();
+  const auto watches = [&] {
+    const std::int64_t watched = now_ns() - since;
+    return watched < kPulseWatchNs || (watched < kPulseWatchNs + kAnswerNs && awaits_answer());
+  };
+  while (watches() && !health_.failed()) {
     own.pulse.beats.fetch_add(1, std::memory_order_relaxed);
     if (far_ != nullptr) {
       serve_far(now_ns(), kFarDoze);
@@ -408,30 +425,34 @@ std::vector<bool> Waiter::still_ranks() {
       breathe();
     }
   }
-  std::vector<bool> still;
+  bool any_answer = false;
+  for (int rank = 0; rank < ranks_; ++rank) any_answer = any_answer || has_answered(rank);
+  std::vector<Pace> paces;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     const bool polls = beats(rank) != before[static_cast<std::size_t>(rank)] ||
-                       (answer != kNoAnswer && (answer & kPolls) != 0);
-    // Of a far rank that has never told this one that it polls, and that nobody can ask, nothing is known.
-    const bool known = !far(rank) || beats(rank) != 0 || far_->hears_of_deaths();
-    still.push_back(rank != rank_ && known && !polls);
+                       (answer != kNoAnswer && (answer & kPolls) != 0) || rank == rank_;
+    const bool silent = far(rank) && beats(rank) == 0 && answer == kNoAnswer;
+    // Where nobody answers it is the meeting place that stands still, and so whose it is.
+    const bool known = any_answer || (silent && far_->hears_of_deaths() && far_->member(rank) == 0);
+    paces.push_back(polls ? Pace::polls : silent && !known ? Pace::unknown : Pace::still);
   }
-  return still;
+  return paces;
 }
 
 // Who is late may itself be waiting for somebody. To blame are those who hold up the call and do not even poll: they
 // are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them.
 Status Waiter::deadline_passed(int peer) {
-  const std::vector<bool> still = still_ranks();
+  const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
-  if (peer == rank_) return not_taken(still);
+  if (peer == rank_) return not_taken(paces);
   std::string absent;
   std::string absent_still;
   std::string inside_still;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank == rank_) continue;
-    const bool stands = still[static_cast<std::size_t>(rank)];
+    const Pace pace = paces[static_cast<std::size_t>(rank)];
+    if (rank == rank_ || (pace == Pace::unknown && rank != peer)) continue;
+    const bool stands = pace != Pace::polls;
     if (!has_entered(rank, sequence_)) {
       add_name(absent, rank);
       if (stands) add_name(absent_still, rank);
@@ -447,22 +468,22 @@ Status Waiter::deadline_passed(int peer) {
 }
 
 // Whoever stands still takes nothing, and fills the way to it.
-Status Waiter::not_taken(const std::vector<bool>& still) {
+Status Waiter::not_taken(const std::vector<Pace>& paces) {
   std::string who;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (still[static_cast<std::size_t>(rank)] && far(rank)) add_name(who, rank);
+    if (paces[static_cast<std::size_t>(rank)] == Pace::still && far(rank)) add_name(who, rank);
   }
   if (who.empty()) who = fmt::format("the network ({}, {})", far_->info().name, far_->info().devices);
   return timeout(who, "has not taken what was sent to it", sequence_ == 0 ? "a send" : activity(rank_));
 }
 
 Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
-  const std::vector<bool> still = still_ranks();
+  const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
   std::string absent;
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    if (still[r] && transfer.ranks[r]) add_name(absent, rank);
+    if (paces[r] == Pace::still && transfer.ranks[r]) add_name(absent, rank);
   }
   if (absent.empty()) absent = transfer.peer < 0 ? "no rank" : name_(transfer.peer);
   return timeout(absent, "has not answered", transfer.text);

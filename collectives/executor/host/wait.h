@@ -158,6 +158,14 @@ class Waiter {
     bool armed = false;          // the doze says that this rank sleeps: holds() is asked once more before it does
   };
 
+  /// What a rank does as far as one can tell that has watched for a moment: whether its pulse grows, or it answers that
+  /// it polls.
+  enum class Pace : std::uint8_t {
+    polls,
+    still,
+    unknown,  // far, and nobody knows: it has not written here while it waited, and the meeting place is gone or silent
+  };
+
   /// One breath of a long wait.
   Status pause(Patience& patience, int peer, Word* word);
   void sleep(Patience& patience, Word* word);
@@ -169,21 +177,19 @@ class Waiter {
   /// The failure that a far rank has told by the network.
   Status hear_far();
   Status deadline_passed(int peer);
-  /// The same where what was sent to other hosts has not left. `still`: by rank.
-  Status not_taken(const std::vector<bool>& still);
+  /// The same where what was sent to other hosts has not left.
+  Status not_taken(const std::vector<Pace>& paces);
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
   Status timeout(const std::string& who, const char* what, const std::string& activity);
   /// "; rank 3 (...): no connection to 10.0.0.9:41234 ...", of the first far rank that is not reached as yet.
   std::string obstacle() const;
   void add_name(std::string& list, int rank) const;
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
-  /// Moves what the network can move, for at most `most`; tells the far ranks that are linked now and then that this
-  /// rank still polls.
+  /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
   void serve_far(std::int64_t now, std::chrono::nanoseconds most);
-  /// Who does not poll: whose pulse stands still while this rank watches for a moment, and who does not answer that it
-  /// polls. Asks the far ranks where they stand: of those that have left the call, or are no neighbours in it, nothing
-  /// is known here.
-  std::vector<bool> still_ranks();
+  /// What each rank does. Asks the far ranks where they stand: of those that have left the call, or are no neighbours
+  /// in it, nothing is known here.
+  std::vector<Pace> paces();
   // Two ranks whose calls up to `sequence` are not the same.
   struct Difference {
     int one = -1;
@@ -220,7 +226,7 @@ class Waiter {
   bool crowded_;
   int quick_spins_;
   bool holds_back_ = false;
-  std::atomic<std::int64_t> last_beat_ns_{0};  // told to the far ranks that are linked
+  std::atomic<std::int64_t> last_beat_ns_{0};  // told to far ranks
   std::uint64_t sequence_ = 0;             // of the collective in progress
   PendingTransfers* transfers_ = nullptr;  // in progress
 };
