@@ -107,20 +107,19 @@ HostsTransport::~HostsTransport() {
     other_members.push_back(member(r));
   }
   // Before those by the wire: rank 0, whose meeting place it is, leaves when it has heard everybody's.
-  if (!others.empty() && !say_farewell_(other_members, connected_).ok()) others.clear();
+  if (!others.empty()) (void)say_farewell_(other_members, connected_);
   for (int r = 0; r < sizes_.ranks; ++r) {
-    if (!far(r) || std::binary_search(others.begin(), others.end(), r)) continue;
-    say_farewell_by_wire(r);
+    if (far(r) && !std::binary_search(others.begin(), others.end(), r)) say_farewell_by_wire(r);
   }
   const auto passed_on = [&] {
     return others.empty() || last_in(mirror_of(own_, sizes_, rank_), 0).load(std::memory_order_acquire) != 0;
   };
-  for (const std::int64_t since = now_ns(); connected_ && now_ns() - since < kPartNs;) {
+  for (const std::int64_t since = now_ns();;) {
     const bool meeting = meeting_();  // asked first: what it has passed on is seen before its end
-    if (passed_on() && all_gone()) break;
     if (!meeting && !passed_on()) {
       for (const int r : std::exchange(others, {})) say_farewell_by_wire(r);
     }
+    if (!connected_ || (passed_on() && all_gone()) || now_ns() - since > kPartNs) break;
     if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
   }
   for (int r = 0; r < sizes_.ranks; ++r) {
