@@ -67,6 +67,11 @@ class FarPutsTest : public ::testing::Test {
     setup.keys.resize(3);
     setup.alive = [this](int) { return alive_; };
     setup.meeting = [this] { return meeting_; };
+    setup.marks = std::make_shared<FarewellMarks>(own_.get(), sizes);
+    setup.say_farewell = [marks = setup.marks](const std::vector<int>&, bool came) {
+      marks->set(0, came);  // it has been passed on
+      return Status();
+    };
     setup.keep = [](const HostsTransport::Gone&) {};
     transport_ = HostsTransport::connect(std::move(setup)).take();
     WaitOptions options;
@@ -100,16 +105,19 @@ TEST_F(FarPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
 }
 
 TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
+  beat(2);  // before
   wire_->beat = [this] { beat(1); };
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send");
 }
 
+/// And nobody of whom nothing has ever been heard.
 TEST_F(FarPutsTest, ADeadlineSaysWhatIsOnTheWay) {
+  beat(1);
   wire_->on_the_way = "no connection to 10.0.0.9:41234";
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(),
-            "rank 1, rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send; rank 1: no connection to "
+            "rank 1 has not taken what was sent to it; rank 0 waited 0.1 s in a send; rank 1: no connection to "
             "10.0.0.9:41234");
 }
 

@@ -8,12 +8,13 @@
 #include <list>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/log.h"
 #include "base/parse.h"
 #include "transport/bootstrap/connection.h"
+#include "transport/bootstrap/hub_exchanges.h"
+#include "transport/bootstrap/hub_farewells.h"
 #include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
@@ -26,8 +27,6 @@ using namespace std::chrono_literals;
 constexpr auto kProofDeadline = 5s;
 /// How long goodbyes may take to be sent and answered.
 constexpr auto kFarewell = 1s;
-/// The ranks of a communicator end it at about the same time: what they say is told together.
-constexpr auto kFarewellsPause = 1ms;
 /// How long to wait before accepting again when the process has no descriptors left.
 constexpr auto kAcceptPause = 50ms;
 /// Unproven connections beyond the ranks still expected; the oldest goes first, since a rank proves itself at once.
@@ -42,25 +41,6 @@ struct Pending {
   Handshake handshake;
   Clock::time_point deadline;
   std::string peer;
-};
-
-enum class Presence { absent, here, left, dead };
-
-struct Member {
-  Presence presence = Presence::absent;
-  Connection connection;
-  Identity who;
-};
-
-struct Exchange {
-  std::vector<std::optional<std::string>> blobs;
-  int contributed = 0;
-};
-
-/// Of those who are left.
-struct Regrouping {
-  std::string among;               // whom nobody takes for gone
-  std::vector<std::string> blobs;  // empty: has not come
 };
 
 class Hub {
@@ -82,7 +62,7 @@ class Hub {
       // Who left because it saw another die may be heard before that one's end, which has come by then.
       if (!departed_.empty()) read_members();
       read_self();
-      if (tell_farewells_at_ && Clock::now() >= *tell_farewells_at_) tell_farewells();
+      if (farewells_.due() <= Clock::now()) tell_farewells();
       say_goodbye();
       sweep();
       tell_departures();
@@ -173,7 +153,7 @@ class Hub {
     member.connection.send(frame_of(welcome));
     pending_.erase(at);
     log::debug("{} is here", name_of(guest.rank, member.who));
-    if (ranks_that_are(Presence::absent).empty()) close_meeting();
+    if (ranks_that_are(members_, Presence::absent).empty()) close_meeting();
   }
 
   /// Where a rank on another host has reached this one is where all others do; rank 0 may listen everywhere.
@@ -273,7 +253,7 @@ class Hub {
       }
       case MessageType::farewell: {
         TUTTI_ASSIGN(const Farewell farewell, decode<Farewell>(frame.payload));
-        return on_farewell(rank, farewell);
+        return farewells_.add(rank, farewell, local_.size());
       }
       case MessageType::goodbye: on_goodbye(rank); return {};
       default: return invalid_argument("a message that a rank does not send");
@@ -293,22 +273,9 @@ class Hub {
     return {};
   }
 
-  Status on_farewell(int rank, const Farewell& farewell) {
-    for (const int to : farewell.to) {
-      if (to < 0 || to >= local_.size()) return invalid_argument("a farewell to an unknown rank");
-      farewells_[{to, farewell.scope, farewell.came}].push_back(rank);
-    }
-    if (!tell_farewells_at_) tell_farewells_at_ = Clock::now() + kFarewellsPause;
-    return {};
-  }
-
   /// To all whom they are for before anybody hears anything else.
   void tell_farewells() {
-    tell_farewells_at_.reset();
-    for (auto& [to, of] : std::exchange(farewells_, {})) {
-      const auto& [rank, scope, came] = to;
-      send(rank, {MessageType::farewells, encode(Farewells{scope, came, std::move(of)})});
-    }
+    for (const auto& [rank, farewells] : farewells_.take()) send(rank, {MessageType::farewells, encode(farewells)});
   }
 
   Status on_gather(int rank, Gather gather) {
@@ -355,19 +322,10 @@ class Hub {
     return {};
   }
 
-  /// Who is waited for, lowest first; -1: nobody.
-  int first_missing(const Regrouping& regrouping) const {
-    for (const int rank : ranks_that_are(Presence::here)) {
-      const auto r = static_cast<std::size_t>(rank);
-      if (regrouping.among[r] != 0 && regrouping.blobs[r].empty()) return rank;
-    }
-    return -1;
-  }
-
   /// Tells the outcome of those for which everybody who is left has come: to them, all the same.
   void settle_regroupings() {
     for (auto at = regroupings_.begin(); at != regroupings_.end();) {
-      if (first_missing(at->second) >= 0) {
+      if (at->second.first_missing(members_) >= 0) {
         ++at;
         continue;
       }
@@ -375,7 +333,7 @@ class Hub {
       gathered.sequence = at->first;
       gathered.blobs.resize(members_.size());
       std::vector<int> there;
-      for (const int rank : ranks_that_are(Presence::here)) {
+      for (const int rank : ranks_that_are(members_, Presence::here)) {
         std::string& blob = at->second.blobs[static_cast<std::size_t>(rank)];
         if (blob.empty()) continue;
         gathered.blobs[static_cast<std::size_t>(rank)] = std::move(blob);
@@ -416,15 +374,16 @@ class Hub {
     const std::string limit = seconds_text(std::chrono::milliseconds(impatient.waited_ms));
     if (impatient.sequence == 0) {
       if (met_) return;
-      const std::vector<int> absent = ranks_that_are(Presence::absent);
-      fail_meeting(Code::timeout,
-                   fmt::format("{} of {} {} not come within {}; {} {} here{}", rank_list(absent), local_.size(),
-                               absent.size() == 1 ? "has" : "have", limit, rank_list(ranks_that_are(Presence::here)),
-                               ranks_that_are(Presence::here).size() == 1 ? "is" : "are", where_hub_waits()));
+      const std::vector<int> absent = ranks_that_are(members_, Presence::absent);
+      fail_meeting(
+          Code::timeout,
+          fmt::format("{} of {} {} not come within {}; {} {} here{}", rank_list(absent), local_.size(),
+                      absent.size() == 1 ? "has" : "have", limit, rank_list(ranks_that_are(members_, Presence::here)),
+                      ranks_that_are(members_, Presence::here).size() == 1 ? "is" : "are", where_hub_waits()));
       return;
     }
     if (const auto regrouping = regroupings_.find(impatient.sequence); regrouping != regroupings_.end()) {
-      const int missing = first_missing(regrouping->second);
+      const int missing = regrouping->second.first_missing(members_);
       regroupings_.erase(regrouping);
       return fail_exchange(impatient.sequence, Code::timeout, fmt::format("{}", missing));
     }
@@ -479,7 +438,7 @@ class Hub {
   std::string who_is_waited_for() const {
     for (const auto& [sequence, exchange] : exchanges_) {
       std::vector<int> missing;
-      for (const int other : ranks_that_are(Presence::here)) {
+      for (const int other : ranks_that_are(members_, Presence::here)) {
         if (!exchange.blobs[static_cast<std::size_t>(other)]) missing.push_back(other);
       }
       if (missing.empty()) continue;
@@ -563,14 +522,6 @@ class Hub {
     }
   }
 
-  std::vector<int> ranks_that_are(Presence presence) const {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < local_.size(); ++rank) {
-      if (members_[static_cast<std::size_t>(rank)].presence == presence) ranks.push_back(rank);
-    }
-    return ranks;
-  }
-
   void sleep() {
     std::vector<pollfd> items{{local_.wake_fd(), POLLIN, 0}};
     std::optional<Clock::time_point> next;
@@ -591,7 +542,7 @@ class Hub {
       if (member.connection.open()) watch(member.connection);
     }
     if (said_goodbye_) by(farewell_ends_);
-    if (tell_farewells_at_) by(*tell_farewells_at_);
+    if (farewells_.due() != Clock::time_point::max()) by(farewells_.due());
     int limit = -1;
     if (next) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -611,9 +562,7 @@ class Hub {
   std::set<std::uint64_t> regrouped_;  // which have ended well
   std::map<std::uint64_t, GatherFailed> failed_;
   std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
-  // Not told yet: to whom, scope, came; of whom.
-  std::map<std::tuple<int, std::uint64_t, std::uint8_t>, std::vector<std::int32_t>> farewells_;
-  std::optional<Clock::time_point> tell_farewells_at_;
+  PendingFarewells farewells_;
   std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};
