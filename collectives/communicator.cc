@@ -35,7 +35,8 @@ constexpr std::size_t kLeastScratch = std::size_t{64} << 10;
 constexpr std::size_t kFarScratch = 4;
 // And a message of some KiB, which would wait for its receiver to have come to the call before, goes with its signal.
 constexpr int kMostRanksFarExpress = 8;
-constexpr std::size_t kFarExpressLines = 512;  // 32 KiB, of all senders together
+constexpr std::size_t kFarExpressLines = 512;      // 32 KiB, of all senders together
+constexpr std::size_t kLeastFarExpressLines = 64;  // of each, or the usual
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
 constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
 constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
@@ -104,7 +105,8 @@ Result<transport::WindowSizes> TuttiCommunicator::window_sizes(int ranks, const 
   if (far) scratch *= kFarScratch;
   if (far && ranks <= kMostRanksFarExpress) sizes.express_lines = kFarExpressLines / static_cast<std::size_t>(ranks);
   std::size_t taken = 0;
-  for (;; scratch /= 2, sizes.express_lines = 0, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox)) {
+  for (;; scratch /= 2, sizes.mailbox = std::max(sizes.mailbox / 2, kLeastMailbox),
+                        sizes.express_lines = sizes.express_lines > kLeastFarExpressLines ? kLeastFarExpressLines : 0) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = far ? transport::kCacheLine : sizes.scratch_half;  // nobody reads it across hosts
     taken = (far ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::HostExecutor::kBounceBytes;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -181,6 +182,10 @@ Result<std::unique_ptr<transport::Transport>> ProcessFabric::connect(std::uint64
   }
   if (!failure.ok()) {
     if (far) {
+      // Others may have got further, and would wait for this rank's end.
+      std::vector<std::int32_t> others;
+      std::copy_if(members.begin(), members.end(), std::back_inserter(others), [this](int m) { return !near(m); });
+      (void)bootstrap_->say_farewell(scope, false, std::move(others));
       wire_->conceal(arena_.base() + own);
       marks->end();
     }

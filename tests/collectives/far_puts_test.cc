@@ -82,6 +82,7 @@ class FarPutsTest : public ::testing::Test {
   }
   ~FarPutsTest() override { alive_ = false; }
 
+  void write_to(int rank) { (void)transport_->signal(rank, 0, &transport_->mirror_at(rank).pulse, 0, 0, Push::now); }
   void beat(int rank) { transport_->window(rank).board->pulse.beats.fetch_add(1); }
 
   bool alive_ = true;
@@ -105,15 +106,15 @@ TEST_F(FarPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
 }
 
 TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
-  beat(2);  // before
+  for (const int rank : {1, 2}) write_to(rank);
   wire_->beat = [this] { beat(1); };
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send");
 }
 
-/// And nobody of whom nothing has ever been heard.
+/// And does not name those to whom nothing was sent.
 TEST_F(FarPutsTest, ADeadlineSaysWhatIsOnTheWay) {
-  beat(1);
+  write_to(1);
   wire_->on_the_way = "no connection to 10.0.0.9:41234";
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(),

@@ -244,7 +244,7 @@ TEST(Bootstrap, AnAnnouncementReachesAllOthersAsItWasMade) {
 }
 
 /// Whatever their callers do: here they do nothing.
-TEST(Bootstrap, WhoAsksIsAnsweredByAllOthers) {
+TEST(Bootstrap, WhoAsksIsAnsweredByAll) {
   auto ranks = meet(4);
   for (const int asker : {0, 2}) {
     const std::uint64_t scope = 70 + static_cast<std::uint64_t>(asker);
@@ -258,7 +258,6 @@ TEST(Bootstrap, WhoAsksIsAnsweredByAllOthers) {
                   EXPECT_EQ(standing.scope, scope);
                   EXPECT_EQ(standing.asker, asker);
                   if (standing.rank < 0) {
-                    EXPECT_NE(rank, asker);
                     EXPECT_TRUE(own.answer(standing, 1000 + static_cast<unsigned>(rank)).ok());
                     return;
                   }
@@ -270,9 +269,8 @@ TEST(Bootstrap, WhoAsksIsAnsweredByAllOthers) {
     }
     EXPECT_TRUE(ranks[static_cast<std::size_t>(asker)]->ask(scope).ok());
     std::unique_lock lock(mutex);
-    EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return answers.size() == 3; }));
+    EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return answers.size() == 4; }));
     for (const auto& [rank, word] : answers) EXPECT_EQ(word, 1000u + static_cast<unsigned>(rank));
-    EXPECT_EQ(answers.count(asker), 0u);
     lock.unlock();
     for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // nobody calls what ends here
   }

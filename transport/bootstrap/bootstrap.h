@@ -76,7 +76,7 @@ class Bootstrap {
 
   /// Calls `on_failure` from this object's thread, once for each rank that dies and each failure that is announced,
   /// those before this call included; `on_standing` for each question and each answer (ask()); and `on_farewells` for
-  /// what others say by say_farewell(). They must not call leave() or destroy this object.
+  /// what is said by say_farewell(). They must not call leave() or destroy this object.
   void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing = {},
              std::function<void(const Farewells&)> on_farewells = {});
 
@@ -84,8 +84,8 @@ class Bootstrap {
   /// they read or not. Errors: the meeting place is gone or does not read.
   Status announce(std::uint64_t scope, Code code, std::string message);
 
-  /// Asks all other ranks where they stand in `scope`, whatever they are doing: their objects' threads answer. What
-  /// that means is up to the callers. Returns at once. Errors: as announce().
+  /// Asks all ranks, this one too, where they stand in `scope`, whatever they are doing: their objects' threads answer.
+  /// What that means is up to the callers. Returns at once. Errors: as announce().
   Status ask(std::uint64_t scope);
   Status answer(const Standing& question, std::uint64_t word);
 

@@ -130,8 +130,6 @@ class GuestLoop {
       if (frame.ok() && !frame.value()) break;
       if (frame.ok() && frame.value()->type == MessageType::goodbye) {
         hub_left_ = true;
-        local_.run_callbacks();  // what it said before
-        local_.note_left(0);
         connection_.close();
         break;
       }
@@ -147,6 +145,8 @@ class GuestLoop {
   void on_closed() {
     if (hub_left_) {
       local_.break_off(Status(Code::aborted, fmt::format("{} has left", name_of(0, hub_))));
+      local_.run_callbacks();  // what it said before
+      local_.note_left(0);
     } else if (!local_.leaving()) {
       const std::string& why = connection_.why_closed();
       std::string text =

@@ -266,14 +266,14 @@ class Hub {
     if (standing.asker < 0 || standing.asker >= local_.size()) return invalid_argument("an answer to no rank");
     const Frame frame{MessageType::standing, encode(standing)};
     if (asks) {
-      broadcast(rank, frame);
+      broadcast(-1, frame);
     } else {
       send(standing.asker, frame);
     }
     return {};
   }
 
-  /// To all whom they are for before anybody hears anything else.
+  /// All at once, so that whoever hears its own knows that they have been told to the others.
   void tell_farewells() {
     for (const auto& [rank, farewells] : farewells_.take()) send(rank, {MessageType::farewells, encode(farewells)});
   }

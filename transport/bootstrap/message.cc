@@ -123,7 +123,8 @@ class Reader {
   Reader& items(std::vector<T>& list, ReadItem read_item) {
     std::uint32_t count = 0;
     (*this)(count);
-    // No item is shorter than its length field, so a count beyond that is a lie and must not reserve memory.
+    // No item is shorter than four bytes, those of its length field or number, so a count beyond that is a lie and must
+    // not reserve memory.
     if (count > rest_.size() / sizeof(std::uint32_t)) return fail();
     for (std::uint32_t i = 0; i < count && good_; ++i) read_item(list.emplace_back());
     return *this;

@@ -217,7 +217,8 @@ struct FailureNote {
   }
 };
 
-/// A question, which the hub passes on to all others, or (with a rank) that rank's answer, which goes to who asked.
+/// A question, which the hub passes on to all, who asks too, or (with a rank) that rank's answer, which goes to who
+/// asked.
 struct Standing {
   static constexpr MessageType kType = MessageType::standing;
   std::int32_t asker = 0;
@@ -230,7 +231,7 @@ struct Standing {
   }
 };
 
-/// A rank writes to no other rank of `scope` any more, and wants these to hear of it, and itself too.
+/// A rank has written nothing to these of `scope`, and will not: of which they hear, and itself too.
 struct Farewell {
   static constexpr MessageType kType = MessageType::farewell;
   std::uint64_t scope = 0;

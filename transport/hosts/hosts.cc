@@ -106,20 +106,24 @@ HostsTransport::~HostsTransport() {
     others.push_back(r);
     other_members.push_back(member(r));
   }
-  // Before those by the wire: rank 0, whose meeting place it is, leaves when it has heard everybody's.
   if (!others.empty()) (void)say_farewell_(other_members, connected_);
-  for (int r = 0; r < sizes_.ranks; ++r) {
-    if (far(r) && !std::binary_search(others.begin(), others.end(), r)) say_farewell_by_wire(r);
-  }
   const auto passed_on = [&] {
     return others.empty() || last_in(mirror_of(own_, sizes_, rank_), 0).load(std::memory_order_acquire) != 0;
   };
+  bool said = false;
   for (const std::int64_t since = now_ns();;) {
     const bool meeting = meeting_();  // asked first: what it has passed on is seen before its end
-    if (!meeting && !passed_on()) {
-      for (const int r : std::exchange(others, {})) say_farewell_by_wire(r);
+    const bool over = !connected_ || now_ns() - since > kPartNs;
+    if (!meeting && !passed_on()) others.clear();
+    // By the wire it is said when the meeting place has passed it on: rank 0, which it needs, leaves when it has heard
+    // all.
+    if (!said && (passed_on() || over)) {
+      said = true;
+      for (int r = 0; r < sizes_.ranks; ++r) {
+        if (far(r) && !std::binary_search(others.begin(), others.end(), r)) say_farewell_by_wire(r);
+      }
     }
-    if (!connected_ || (passed_on() && all_gone()) || now_ns() - since > kPartNs) break;
+    if (over || (said && all_gone())) break;
     if (!wire_->progress()) wire_->doze(std::chrono::milliseconds(1));
   }
   for (int r = 0; r < sizes_.ranks; ++r) {

@@ -399,9 +399,6 @@ std::vector<Waiter::Pace> Waiter::paces() {
     const Board* board = transport_.window(rank).board;
     return board == nullptr ? std::uint64_t{0} : board->pulse.beats.load(std::memory_order_relaxed);
   };
-  const auto has_answered = [this](int rank) {
-    return answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) != kNoAnswer;
-  };
   const auto awaits_answer = [&] {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (far(rank) && beats(rank) == 0 && !has_answered(rank)) return far_->hears_of_deaths();
@@ -425,17 +422,16 @@ std::vector<Waiter::Pace> Waiter::paces() {
       breathe();
     }
   }
-  bool any_answer = false;
-  for (int rank = 0; rank < ranks_; ++rank) any_answer = any_answer || has_answered(rank);
+  // Of whom neither a pulse nor an answer comes, nothing is known where the meeting place stands still: but that of its
+  // rank. Where there is none pulses go to all.
+  const bool silent_meeting = far_ != nullptr && far_->hears_of_deaths() && !has_answered(rank_);
   std::vector<Pace> paces;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     const bool polls = beats(rank) != before[static_cast<std::size_t>(rank)] ||
                        (answer != kNoAnswer && (answer & kPolls) != 0) || rank == rank_;
-    const bool silent = far(rank) && beats(rank) == 0 && answer == kNoAnswer;
-    // Where nobody answers it is the meeting place that stands still, and so whose it is.
-    const bool known = any_answer || (silent && far_->hears_of_deaths() && far_->member(rank) == 0);
-    paces.push_back(polls ? Pace::polls : silent && !known ? Pace::unknown : Pace::still);
+    const bool unknown = silent_meeting && far(rank) && beats(rank) == 0 && far_->member(rank) != 0;
+    paces.push_back(polls ? Pace::polls : unknown ? Pace::unknown : Pace::still);
   }
   return paces;
 }
@@ -446,24 +442,28 @@ Status Waiter::deadline_passed(int peer) {
   const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
   if (peer == rank_) return not_taken(paces);
+  // A far rank that has not been asked may have left the call: its record does not say so.
+  const bool asked = has_answered(rank_);
   std::string absent;
   std::string absent_still;
   std::string inside_still;
+  std::string maybe_inside;
   for (int rank = 0; rank < ranks_; ++rank) {
     const Pace pace = paces[static_cast<std::size_t>(rank)];
-    if (rank == rank_ || (pace == Pace::unknown && rank != peer)) continue;
-    const bool stands = pace != Pace::polls;
+    if (rank == rank_ || pace == Pace::unknown) continue;
+    const bool stands = pace == Pace::still;
     if (!has_entered(rank, sequence_)) {
       add_name(absent, rank);
       if (stands) add_name(absent_still, rank);
     } else if (stands && is_inside(rank, sequence_)) {
-      add_name(inside_still, rank);
+      add_name(far(rank) && !asked ? maybe_inside : inside_still, rank);
     }
   }
   const std::string call = activity(peer);
   if (!inside_still.empty()) return timeout(inside_still, "stands still inside it", call);
   if (!absent_still.empty()) return timeout(absent_still, "has not entered it", call);
   if (!absent.empty()) return timeout(absent, "has not entered it", call);
+  if (!maybe_inside.empty()) return timeout(maybe_inside, "stands still inside it", call);
   return timeout(name_(peer), "has not answered", call);
 }
 
@@ -471,7 +471,8 @@ Status Waiter::deadline_passed(int peer) {
 Status Waiter::not_taken(const std::vector<Pace>& paces) {
   std::string who;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (paces[static_cast<std::size_t>(rank)] == Pace::still && far(rank)) add_name(who, rank);
+    const bool sent = far(rank) && far_->has_written_to(rank);
+    if (sent && paces[static_cast<std::size_t>(rank)] != Pace::polls) add_name(who, rank);
   }
   if (who.empty()) who = fmt::format("the network ({}, {})", far_->info().name, far_->info().devices);
   return timeout(who, "has not taken what was sent to it", sequence_ == 0 ? "a send" : activity(rank_));

@@ -134,7 +134,7 @@ class Waiter {
   /// Where this rank stands, for a far one that asks, as a word that its answered() reads: its latest call, whether it
   /// is in it, and whether it polls. Any thread.
   std::uint64_t standing() const;
-  /// What a far rank has answered. Any thread.
+  /// What a far rank has answered, or this one: then the others have been asked. Any thread.
   void answered(int rank, std::uint64_t standing) {
     answers_[static_cast<std::size_t>(rank)].store(standing, std::memory_order_release);
   }
@@ -163,7 +163,7 @@ class Waiter {
   enum class Pace : std::uint8_t {
     polls,
     still,
-    unknown,  // far, and nobody knows: it has not written here while it waited, and the meeting place is gone or silent
+    unknown,  // far, has never written here while it waited, and cannot be asked
   };
 
   /// One breath of a long wait.
@@ -187,6 +187,9 @@ class Waiter {
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
   /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
   void serve_far(std::int64_t now, std::chrono::nanoseconds most);
+  bool has_answered(int rank) const {
+    return answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) != kNoAnswer;
+  }
   /// What each rank does. Asks the far ranks where they stand: of those that have left the call, or are no neighbours
   /// in it, nothing is known here.
   std::vector<Pace> paces();
@@ -221,7 +224,7 @@ class Waiter {
   WaitOptions options_;
   std::atomic<std::int64_t> timeout_ns_;
   static constexpr std::uint64_t kNoAnswer = ~std::uint64_t{0};
-  std::vector<std::atomic<std::uint64_t>> answers_;  // of far ranks: where they stand
+  std::vector<std::atomic<std::uint64_t>> answers_;  // where far ranks and this one stand
   bool background_ = false;
   bool crowded_;
   int quick_spins_;
