@@ -334,7 +334,7 @@ void ProcessFabric::heard(const bootstrap::Farewells& farewells) {
   const std::shared_ptr<transport::FarewellMarks> marks = found->second.marks.lock();
   const std::vector<int>& members = found->second.members;
   for (std::size_t r = 0; marks != nullptr && r < members.size(); ++r) {
-    const bool said = std::count(farewells.of.begin(), farewells.of.end(), members[r]) > 0;
+    const bool said = std::count(farewells.ranks.begin(), farewells.ranks.end(), members[r]) > 0;
     if (said) marks->set(static_cast<int>(r), farewells.came != 0);
   }
 }

@@ -46,7 +46,6 @@ void try_all(std::string_view bytes) {
   try_payload<Impatient>(bytes);
   try_payload<FailureNote>(bytes);
   try_payload<Standing>(bytes);
-  try_payload<Farewell>(bytes);
   try_payload<Farewells>(bytes);
   try_payload<Left>(bytes);
   if (bytes.size() >= 128) {

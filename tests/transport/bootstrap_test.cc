@@ -290,7 +290,7 @@ TEST(Bootstrap, AFarewellReachesThoseItIsFor) {
       ranks[r]->watch([](const Failure&) {}, {},
                       [&, r](const Farewells& farewells) {
                         const std::lock_guard lock(mutex);
-                        for (const int of : farewells.of) {
+                        for (const int of : farewells.ranks) {
                           heard[r].insert(fmt::format("{} {} {}", farewells.scope, farewells.came, of));
                         }
                         came.notify_all();

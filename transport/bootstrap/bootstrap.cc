@@ -154,7 +154,7 @@ Status Bootstrap::answer(const Standing& question, std::uint64_t word) {
 
 Status Bootstrap::say_farewell(std::uint64_t scope, bool came, std::vector<std::int32_t> to) {
   to.push_back(rank());
-  return local_->post(Farewell{scope, static_cast<std::uint8_t>(came), std::move(to)});
+  return local_->post(Farewells{scope, static_cast<std::uint8_t>(came), std::move(to)});
 }
 
 Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) {

@@ -251,9 +251,9 @@ class Hub {
         TUTTI_ASSIGN(Standing standing, decode<Standing>(frame.payload));
         return on_standing(rank, standing);
       }
-      case MessageType::farewell: {
-        TUTTI_ASSIGN(const Farewell farewell, decode<Farewell>(frame.payload));
-        return farewells_.add(rank, farewell, local_.size());
+      case MessageType::farewells: {
+        TUTTI_ASSIGN(const Farewells said, decode<Farewells>(frame.payload));
+        return farewells_.add(rank, said, local_.size());
       }
       case MessageType::goodbye: on_goodbye(rank); return {};
       default: return invalid_argument("a message that a rank does not send");

@@ -18,12 +18,12 @@ class PendingFarewells {
   using Clock = LocalRank::Clock;
 
   /// Errors: invalid_argument.
-  Status add(int from, const Farewell& farewell, int ranks) {
-    for (const int to : farewell.to) {
+  Status add(int from, const Farewells& said, int ranks) {
+    for (const int to : said.ranks) {
       if (to < 0 || to >= ranks) return invalid_argument("a farewell to an unknown rank");
     }
     if (pending_.empty()) due_ = Clock::now() + kGather;
-    for (const int to : farewell.to) pending_[{to, farewell.scope, farewell.came}].push_back(from);
+    for (const int to : said.ranks) pending_[{to, said.scope, said.came}].push_back(from);
     return {};
   }
 

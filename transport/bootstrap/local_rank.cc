@@ -176,7 +176,7 @@ Status LocalRank::deliver(const Frame& frame) {
     case MessageType::farewells: {
       Farewells farewells;
       TUTTI_TRY(decode_into(frame, farewells));
-      for (const int rank : farewells.of) {
+      for (const int rank : farewells.ranks) {
         if (rank < 0 || rank >= size_) return invalid_argument("a farewell of an unknown rank");
       }
       const std::lock_guard lock(mutex_);

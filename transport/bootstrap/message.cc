@@ -143,9 +143,9 @@ class Reader {
 };
 
 const char* name_of(MessageType type) {
-  constexpr const char* names[] = {"?",       "challenge", "introduction",  "welcome",   "refusal",  "roster",
-                                   "gather",  "gathered",  "gather_failed", "impatient", "failure",  "left",
-                                   "goodbye", "regroup",   "standing",      "farewell",  "farewells"};
+  constexpr const char* names[] = {"?",       "challenge", "introduction",  "welcome",   "refusal", "roster",
+                                   "gather",  "gathered",  "gather_failed", "impatient", "failure", "left",
+                                   "goodbye", "regroup",   "standing",      "farewells"};
   return names[static_cast<int>(type)];
 }
 
@@ -216,7 +216,6 @@ TUTTI_MESSAGE(GatherFailed)
 TUTTI_MESSAGE(Impatient)
 TUTTI_MESSAGE(FailureNote)
 TUTTI_MESSAGE(Standing)
-TUTTI_MESSAGE(Farewell)
 TUTTI_MESSAGE(Farewells)
 TUTTI_MESSAGE(Left)
 TUTTI_MESSAGE(Goodbye)

@@ -9,7 +9,7 @@
 //   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
 //   hub -> guest   roster         everybody is here
 //   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing,
-//   farewell, farewells
+//   farewells
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
 #pragma once
@@ -51,10 +51,9 @@ enum class MessageType : std::uint8_t {
   goodbye,
   regroup,
   standing,
-  farewell,
   farewells,
 };
-inline constexpr std::uint8_t kLastMessageType = 16;
+inline constexpr std::uint8_t kLastMessageType = 15;
 
 struct Frame {
   MessageType type{};
@@ -231,27 +230,16 @@ struct Standing {
   }
 };
 
-/// A rank has written nothing to these of `scope`, and will not: of which they hear, and itself too.
-struct Farewell {
-  static constexpr MessageType kType = MessageType::farewell;
-  std::uint64_t scope = 0;
-  std::uint8_t came = 1;         // it was there; else it could not come
-  std::vector<std::int32_t> to;  // ranks
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(scope)(came)(to);
-  }
-};
-
-/// Those of several ranks, for one.
+/// To the hub: a rank has written nothing to these of `scope`, and will not, of which they hear, and itself too. From
+/// the hub: these have said so.
 struct Farewells {
   static constexpr MessageType kType = MessageType::farewells;
   std::uint64_t scope = 0;
-  std::uint8_t came = 1;
-  std::vector<std::int32_t> of;
+  std::uint8_t came = 1;  // it was there; else it could not come
+  std::vector<std::int32_t> ranks;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(scope)(came)(of);
+    archive(scope)(came)(ranks);
   }
 };
 
