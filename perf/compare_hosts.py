@@ -1,6 +1,7 @@
 """Hosts that are network namespaces (scripts/hosts.py): Tutti beside Open MPI, MPICH and Gloo, all over TCP, by the same
 programs, with links as fast as the machine makes them and with links of 1 Gbit/s."""
 import json
+import math
 import os
 import pathlib
 import signal
@@ -29,6 +30,9 @@ SLOW_SIZES = ("64K", "16M", "16")
 TUTTI, PEERS = "tutti registered", ["openmpi", "mpich", "gloo"]
 MEMORY = {TUTTI: "registered"}
 ROUNDS, LESSER_ROUNDS = 3, 2
+# Of two ranks and up to 4 KiB, where all take nearly the same: who loses eight of them does not do so by chance.
+SMALL_ROUNDS, SMALL = 9, "4K"
+AT_THE_LIMIT = 0.99  # of what a link carries: there a hundredth more or less says nothing
 TIMEOUT = 30      # of one run
 # Seconds for a row of two ranks, or over a link of limited rate. A machine that is lent may lose half of its cores for a
 # fifth of a second now and then, which a shorter row may fall into whole.
@@ -36,7 +40,7 @@ LONG_ROW = 0.3
 ROW_OF_MORE = 0.1  # of four ranks, whose tables are many
 # The median over parts leaves such times out; but of ranks that share cores it would leave out that they wait for them.
 PARTS_OF_TWO = 30
-BUDGET = 600      # seconds: when they are over every table gets one round only
+BUDGET = 900      # seconds: when they are over every table gets one round only
 PATIENCE = 8      # seconds that a contender may take in one round of a table: after that it gets no more
 CROWDED_BYTES = "1M"  # MPICH's largest where ranks are more than cores: perf/README.md says why
 COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
@@ -63,10 +67,15 @@ def host_bytes(collective, hosts, each):
 
 
 def plan(arguments):
-    """(hosts, ranks on each, rate, collective, rounds) of each table."""
-    rounds = arguments.rounds
-    return [(hosts, each, rate, collective, rounds or (ROUNDS if collective == "all_reduce" else LESSER_ROUNDS))
-            for hosts, each in arguments.shapes for rate in (None, RATE) for collective in COLLECTIVES]
+    """(hosts, ranks on each, rate, collective, rounds, further rounds of small sizes) of each table."""
+    tables = []
+    for hosts, each in arguments.shapes:
+        for rate in (None, RATE):
+            for collective in COLLECTIVES:
+                rounds = arguments.rounds or (ROUNDS if collective == "all_reduce" else LESSER_ROUNDS)
+                many = hosts * each == 2 and rate is None and not arguments.rounds
+                tables.append((hosts, each, rate, collective, rounds, SMALL_ROUNDS - rounds if many else 0))
+    return tables
 
 
 def contenders_of(arguments):
@@ -74,7 +83,7 @@ def contenders_of(arguments):
 
 
 def steps(arguments):
-    return sum(rounds * (len(contenders_of(arguments)) + 1) for *_, rounds in plan(arguments))
+    return sum((rounds + small) * (len(contenders_of(arguments)) + 1) for *_, rounds, small in plan(arguments))
 
 
 def sizes_of(shape, rate):
@@ -92,14 +101,16 @@ def row_of(arguments, shape, rate):
     return max(arguments.time, LONG_ROW if two or rate else ROW_OF_MORE), PARTS_OF_TWO if two else 1
 
 
-def command_of(arguments, contender, shape, collective, rate, crowded, json_file, check):
+def command_of(arguments, contender, shape, collective, rate, json_file, number, is_small):
     least, most, factor = sizes_of(shape, rate)
-    if contender == "mpich" and crowded:
+    if is_small:
+        most = SMALL
+    elif contender == "mpich" and shape[0] * shape[1] > os.cpu_count():
         most = CROWDED_BYTES
     seconds, parts = row_of(arguments, shape, rate)
     return [str(arguments.bin / f"{collective}_perf"), "--backend", contender.split()[0], "--memory",
             MEMORY.get(contender, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
-            str(seconds), "--parts", str(parts), "-w", "2", "-a", "3", "--halves", "out", "-c", "1" if check else "0", "-J",
+            str(seconds), "--parts", str(parts), "-w", "2", "-a", "3", "--halves", "out", "-c", "1" if number == 0 else "0", "-J",
             json_file]
 
 
@@ -156,12 +167,11 @@ def measure_tcp(machine, rate, seconds, parts, json_file):
 
 
 def measure_table(machine, arguments, table, collection, progress, json_file, found, until):
-    hosts, each, rate, collective, rounds = table
+    hosts, each, rate, collective, rounds, small = table
     where = f"{collective}, {hosts} hosts x {each}, {rate or 'no limit'}"
     done_without = set()
     turn = [*contenders_of(arguments), "tcp"]
-    crowded = hosts * each > os.cpu_count()
-    for number in range(rounds):
+    for number in range(rounds + small):
         if number > 0 and time.monotonic() > until:
             note = f"hosts: one round of some tables, since the first {BUDGET} s were over"
             collection.notes += [note] if note not in collection.notes else []
@@ -170,13 +180,15 @@ def measure_table(machine, arguments, table, collection, progress, json_file, fo
         for contender in turn[first:] + turn[:first]:
             progress(f"{where}, round {number + 1}, {contender}")
             # TCP's own figures are the same for all collectives.
-            if contender in done_without or (contender == "tcp" and (hosts, each, collective) != (*arguments.shapes[0], COLLECTIVES[0])):
+            known = contender == "tcp" and (hosts, each, collective) != (*arguments.shapes[0], COLLECTIVES[0])
+            if known or contender in done_without:
                 continue
             begun = time.monotonic()
             if contender == "tcp":
                 rows = measure_tcp(machine, rate, *row_of(arguments, (hosts, each), rate), json_file)
             else:
-                command = command_of(arguments, contender, (hosts, each), collective, rate, crowded, json_file, number == 0)
+                command = command_of(arguments, contender, (hosts, each), collective, rate, json_file, number,
+                                     number >= rounds)
                 rows = run(machine, each, contender, command, json_file)
             if isinstance(rows, str):
                 done_without.add(contender)
@@ -188,7 +200,7 @@ def measure_table(machine, arguments, table, collection, progress, json_file, fo
 
 
 def add(found, table, contender, rows, control):
-    hosts, each, rate, collective, _ = table
+    hosts, each, rate, collective, *_ = table
     for row in rows:
         timed = row if contender == "tcp" else row["out_of_place"]
         if row["size"] == 0 or timed is None:
@@ -244,6 +256,29 @@ def peer_ratios(medians, low=0, high=1 << 62):
             if low <= size <= high and any(size in medians.get(peer, {}) for peer in PEERS)}
 
 
+def lost_to_best(found, hosts, each, rate, collective, size):
+    """In how many rounds Tutti was slower than the peer that is the best by its median, and of how many."""
+    times = {row["contender"]: row["times"] for row in found
+             if (row["hosts"], row["each"], row["rate"], row["collective"], row["size"]) == (hosts, each, rate, collective, size)}
+    best = min((name for name in PEERS if name in times), key=lambda name: statistics.median(times[name]))
+    pairs = list(zip(times[TUTTI], times[best]))
+    return sum(mine > theirs for mine, theirs in pairs), len(pairs)
+
+
+def by_chance(lost, rounds):
+    """How likely it is to lose so many, or more, where both take the same."""
+    return sum(math.comb(rounds, more) for more in range(lost, rounds + 1)) / 2 ** rounds
+
+
+def tie(found, hosts, each, rate, collective, size, ratio, of_limit):
+    """Words, where a time that is longer than the best peer's says nothing; else empty."""
+    if min(ratio, of_limit) >= AT_THE_LIMIT:
+        return "at the limit"
+    lost, rounds = lost_to_best(found, hosts, each, rate, collective, size)
+    can_tell = by_chance(rounds, rounds) < 0.05
+    return f"a tie: slower in {lost} of {rounds} rounds" if can_tell and by_chance(lost, rounds) >= 0.05 else ""
+
+
 def shapes_of(found):
     return list(dict.fromkeys((row["hosts"], row["each"]) for row in found))
 
@@ -266,8 +301,9 @@ def limit_of(found, hosts, each, rate, collective, size):
     return None if speed is None else size * host_bytes(collective, hosts, each) / speed
 
 
-def goal_over(text, by_collective, wanted, mean):
-    """One line: each collective's mean or least value against `wanted`, and the sizes over which it was taken."""
+def goal_over(text, by_collective, wanted, mean, tie_of=lambda collective, size, value: ""):
+    """One line: each collective's mean or least value against `wanted`, and the sizes over which it was taken. Where
+    tie_of(collective, size, value) has words the value may be less."""
     parts, met = [], True
     sizes = sorted({size for values in by_collective.values() for size in values})
     if sizes:
@@ -275,10 +311,17 @@ def goal_over(text, by_collective, wanted, mean):
     for collective, values in by_collective.items():
         if not values:
             continue
-        worst = min(values, key=values.get)
-        value = geometric_mean(values.values()) if mean else values[worst]
-        parts.append(f"{collective} {value:.2f}" + ("" if mean else f" at {print_size(worst)}"))
-        met = met and value >= wanted
+        if mean:
+            value = geometric_mean(values.values())
+            parts.append(f"{collective} {value:.2f}")
+            met = met and value >= wanted
+            continue
+        ties = {size: tie_of(collective, size, value) for size, value in values.items() if value < wanted}
+        behind = [size for size, words in ties.items() if not words]
+        worst = min(behind or values, key=values.get)
+        parts.append(f"{collective} {values[worst]:.2f} at {print_size(worst)}" +
+                     (f" ({ties[worst]})" if ties.get(worst) else ""))
+        met = met and not behind
     return {"goal": text, "measured": ", ".join(parts), "met": met} if parts else None
 
 
@@ -291,14 +334,21 @@ def goals(found):
         of_limit = {name: {size: limit_of(found, hosts, each, RATE, name, size) / time
                            for size, time in medians.get(TUTTI, {}).items() if size >= MIB and link_speed(found, RATE)}
                     for name, medians in slow.items()}
+
+        def slow_tie(collective, size, ratio):
+            return tie(found, hosts, each, RATE, collective, size, ratio, of_limit[collective].get(size, 0))
+
+        def small_tie(collective, size, ratio):
+            return tie(found, hosts, each, None, collective, size, ratio, 0)
+
         rows += [
             goal_over(f"{shape}, {RATE}, from 1 MiB: at least 0.95 of the link's limit", of_limit, 0.95, mean=False),
             goal_over(f"{shape}, {RATE}, from 1 MiB: never behind any peer",
-                      {name: peer_ratios(medians, MIB) for name, medians in slow.items()}, 1.0, mean=False),
+                      {name: peer_ratios(medians, MIB) for name, medians in slow.items()}, 1.0, False, slow_tie),
             goal_over(f"{shape}, from 64 KiB: mean at least 1.3",
                       {name: peer_ratios(medians, 64 * KIB) for name, medians in full.items()}, 1.3, mean=True),
             goal_over(f"{shape}, to 4 KiB: no slower than the best peer",
-                      {name: peer_ratios(medians, 0, 4 * KIB) for name, medians in full.items()}, 1.0, mean=False),
+                      {name: peer_ratios(medians, 0, 4 * KIB) for name, medians in full.items()}, 1.0, False, small_tie),
         ]
     return [row for row in rows if row is not None]
 
@@ -335,9 +385,12 @@ def tcp_table(found):
 
 def table(found):
     lines = ["## Hosts: network namespaces on this machine", "",
-             f"Tutti over {VARIABLES[TUTTI]['TUTTI_NETWORK']}; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes that a host must send by the "
-             "textbook, at the best rate of TCP alone (the table below). Medians of interleaved rounds. TCP's congestion control is "
-             f"{', '.join(sorted({row['congestion'] for row in found}))}; Tutti's, where that is bbr: reno.", ""]
+             f"Tutti over {VARIABLES[TUTTI]['TUTTI_NETWORK']}; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes "
+             "that a host must send by the textbook, at the best rate of TCP alone (the table below). Medians of "
+             "interleaved rounds. A time that is longer than the best peer's is a tie where it is so in no more rounds "
+             f"than chance has it (sign test, 5 %), or within {100 * (1 - AT_THE_LIMIT):.0f} % of TCP's limit. TCP's "
+             f"congestion control is {', '.join(sorted({row['congestion'] for row in found}))}; Tutti's, where that is "
+             "bbr: reno.", ""]
     lines += tcp_table(found)
     for hosts, each in shapes_of(found):
         for rate in (None, RATE):

@@ -75,6 +75,26 @@ class Hosts(unittest.TestCase):
         small, = compare_hosts.goals(self.found(390.0, rate=None, size=8))
         self.assertTrue(small["met"])
 
+    def small(self, mine, theirs):
+        rows = self.found(0, rate=None, size=8)
+        for row in rows:
+            row["times"] = {compare_hosts.TUTTI: mine, "openmpi": theirs}.get(row["contender"], [1e6] * len(mine))
+        goal, = compare_hosts.goals(rows)
+        return goal
+
+    def test_who_loses_some_rounds_is_not_behind(self):
+        lost_six = self.small([9.0] * 6 + [7.0] * 3, [8.0] * 9)
+        self.assertTrue(lost_six["met"])
+        self.assertIn("all_reduce 0.89 at 8 B (a tie: slower in 6 of 9 rounds)", lost_six["measured"])
+        self.assertFalse(self.small([9.0] * 8 + [7.0], [8.0] * 9)["met"])
+        self.assertFalse(self.small([9.0, 9.0, 7.0], [8.0] * 3)["met"], "three rounds tell nothing but the median")
+
+    def test_who_is_at_the_links_limit_is_not_behind(self):
+        for mine, met in ((100.5, True), (102.0, False)):
+            rows = self.found(mine)
+            rows[1]["times"] = [100.0]
+            self.assertEqual(compare_hosts.goals(rows)[1]["met"], met)
+
     def test_table(self):
         text = "\n".join(compare_hosts.table(self.found(200.0)))
         self.assertIn("| 1 MiB | 200.0 | 1000.0 | 400.0 | 100.0 | 2.00 | ring |", text)
