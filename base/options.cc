@@ -72,14 +72,14 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Ranks with different words here go by the network even where they could share memory; to try several hosts on "
      "one."},
     {Option::tcp_ports, "TUTTI_TCP_PORTS", Type::text, "", "",
-     "Ports at which TUTTI_NETWORK=tcp listens, such as '29500-29600', one for each process of a host; empty: the kernel "
-     "chooses."},
+     "Ports at which TUTTI_NETWORK=tcp listens, such as '29500-29600', one for each process of a host; empty: the "
+     "kernel chooses."},
     {Option::tcp_congestion, "TUTTI_TCP_CONGESTION", Type::text, "", "",
      "TCP's congestion control for TUTTI_NETWORK=tcp, such as cubic; empty: the kernel's own, but reno in place of bbr "
      "to hosts that answer within a millisecond."},
     {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
-     "RDMA devices that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1'; empty: those that lead to "
-     "the other hosts."},
+     "RDMA devices of this host that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1', and that its "
+     "ranks share; empty: those that lead to the other hosts."},
     {Option::tuning, "TUTTI_TUNING", Type::text, "", "",
      "File of measured costs, as 'tutti tune' writes it, on the host of rank 0; off: none; empty: that of this kind of "
      "host or network in the user's caches."},

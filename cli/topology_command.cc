@@ -93,14 +93,17 @@ void print_orders(const Graph& graph) {
   }
   fmt::print("rings\n");
   for (const topology::Ring& ring : topology::rings(graph)) {
-    fmt::print("  {}{}\n", ring.rail == topology::kAnyRail ? "" : fmt::format("rail {}: ", ring.rail),
-               fmt::join(ring.order, " "));
+    fmt::print("  {}{}\n", ring.lane < 0 ? "" : fmt::format("lane {}: ", ring.lane), fmt::join(ring.order, " "));
   }
-  if (graph.rails() > 1) {
-    fmt::print("rails of host 0 by rank, the nearest first\n");
+  const int rails = static_cast<int>(graph.nics_of(0).size());
+  if (rails > 1 && graph.topology().hosts.size() > 1) {
+    fmt::print("rails of host 0 by rank\n");
     for (int rank = 0; rank < graph.ranks(); ++rank) {
       if (graph.host_of(rank) != 0) continue;
-      fmt::print("  rank {}: {}\n", rank, fmt::join(topology::rails_of_lanes(graph, rank, graph.rails()), " "));
+      const topology::RailShare share = graph.shares().of(rank, rails);
+      fmt::print("  rank {}: {}\n", rank,
+                 share.count > 1 ? fmt::format("{} to {}", share.first, share.first + share.count - 1)
+                                 : fmt::format("{}", share.first));
     }
   }
   fmt::print("\n");

@@ -26,12 +26,14 @@ std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
 }
 
 /// What the first rank of a host says: a line with the figures of its links to other hosts and words that name its
-/// NICs, one with the machine that it is a part of, and its topology; or why it has none.
+/// NICs (the wire's, or else the interface by which it met the others), one with the machine that it is a part of, and
+/// its topology; or why it has none.
 std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
   if (!found.ok()) return kFailed + found.status().message();
   const double way_us = wire.alpha_us - 2 * share_of_ends(wire);
-  std::string words = fmt::format("{} {} {} {}", wire.gb_per_s, way_us, wire.devices, interface);
+  const bool names_nics = !topology::nics_named(found.value().hosts.front(), wire.devices).empty();
+  std::string words = fmt::format("{} {} {}", wire.gb_per_s, way_us, names_nics ? wire.devices : interface);
   std::replace(words.begin(), words.end(), '\n', ' ');
   return kFound + words + '\n' + boot_id() + '\n' + topology::print(found.value());
 }

@@ -56,7 +56,8 @@ Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const
     topology::Topology here = topology::of_members(*job, members);
     if (table == nullptr && topology::ranks_share_cores(here)) assume_shared_cores(cost.constants, here);
     if (here.hosts.size() > 1) {
-      TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here, assumed));
+      const topology::RailShares shares = topology::RailShares(topology::host_of_rank(*job)).of_members(members);
+      TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here, assumed, shares));
       graph = std::make_unique<const topology::Graph>(std::move(made));
     }
   }

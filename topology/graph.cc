@@ -29,7 +29,8 @@ VertexKind kind_of(DeviceKind kind) {
 
 }  // namespace
 
-Graph::Graph(const Topology& topology, const Assumed& assumed) : topology_(topology), assumed_(assumed) {
+Graph::Graph(const Topology& topology, const Assumed& assumed, const RailShares& shares)
+    : topology_(topology), assumed_(assumed), shares_(shares) {
   const int hosts = static_cast<int>(topology_.hosts.size());
   numa_.resize(at(hosts));
   devices_.resize(at(hosts));
@@ -38,19 +39,18 @@ Graph::Graph(const Topology& topology, const Assumed& assumed) : topology_(topol
   for (int i = 0; i < static_cast<int>(topology_.switches.size()); ++i) {
     switches_.push_back(add_vertex(VertexKind::network, -1, i));
   }
-  std::set<int> linked;  // vertices of NICs
   for (const Link& link : topology_.links) {
     const int a = vertex_of(link.a);
     const int b = vertex_of(link.b);
     if (a != b) add_link(a, b, link.gb_per_s, link.latency_us);
-    linked.insert({a, b});
-  }
-  for (int host = 0; host < hosts; ++host) {
-    for (const int vertex : devices_[at(host)]) {
-      if (vertices_[at(vertex)].kind == VertexKind::nic && linked.contains(vertex)) nics_[at(host)].push_back(vertex);
+    for (const auto& [end, other] : {std::pair{a, b}, std::pair{b, a}}) {
+      const Vertex& nic = vertices_[at(end)];
+      if (nic.kind != VertexKind::nic || vertices_[at(other)].host == nic.host) continue;
+      std::vector<int>& known = nics_[at(nic.host)];
+      if (std::find(known.begin(), known.end(), end) == known.end()) known.push_back(end);
     }
-    rails_ = std::max(rails_, static_cast<int>(nics_[at(host)].size()));
   }
+  for (const std::vector<int>& nics : nics_) rails_ = std::max(rails_, static_cast<int>(nics.size()));
   for (int rank = 0; rank < ranks(); ++rank) add_rank(rank);
 }
 
@@ -166,8 +166,12 @@ void Graph::add_rank(int rank) {
 }
 
 Result<Graph> Graph::of(const Topology& topology, const Assumed& assumed) {
+  return of(topology, assumed, RailShares(host_of_rank(topology)));
+}
+
+Result<Graph> Graph::of(const Topology& topology, const Assumed& assumed, const RailShares& shares) {
   TUTTI_TRY(check(topology));
-  Graph graph(topology, assumed);
+  Graph graph(topology, assumed, shares);
   TUTTI_TRY(graph.check_reach());
   return graph;
 }
@@ -202,7 +206,18 @@ Status Graph::check_reach() const {
   return {};
 }
 
-bool Graph::may_enter(int vertex, int from, int to, int rail) const {
+Graph::Nics Graph::nics_between(int from, int to, int lane) const {
+  const auto rails = [&](int rank) { return static_cast<int>(nics_of(host_of(rank)).size()); };
+  if (lane == kAnyLane || host_of(from) == host_of(to)) return {};
+  const auto nic = [&](int rank, int other) {
+    if (rails(rank) == 0) return -1;
+    const RailShare share = shares_.between(rank, rails(rank), other, std::max(rails(other), 1));
+    return nics_of(host_of(rank))[at(share.of_lane(lane))];
+  };
+  return {nic(from, to), nic(to, from)};
+}
+
+bool Graph::may_enter(int vertex, int from, int to, const Nics& by) const {
   if (vertex == to) return true;
   const Vertex& v = vertices_[at(vertex)];
   const int here = vertices_[at(from)].host;
@@ -214,15 +229,14 @@ bool Graph::may_enter(int vertex, int from, int to, int rail) const {
     case VertexKind::core:
     case VertexKind::gpu: return false;
     case VertexKind::nic: {
-      if (rail == kAnyRail || here == there) return true;
-      const std::vector<int>& nics = nics_[at(v.host)];
-      return nics.empty() || nics[at(rail) % nics.size()] == vertex;
+      const int only = v.host == here ? by.out : by.in;
+      return only < 0 || only == vertex;
     }
     default: return true;
   }
 }
 
-Route Graph::search(int from, int to, int rail) const {
+Route Graph::search(int from, int to, const Nics& by) const {
   constexpr double kFar = std::numeric_limits<double>::infinity();
   // How wide the widest way is; then the quickest of those that are as wide.
   std::vector<double> width(vertices_.size(), 0);
@@ -236,7 +250,7 @@ Route Graph::search(int from, int to, int rail) const {
     for (const int edge : edges_from_[at(vertex)]) {
       const Edge& e = edges_[at(edge)];
       const double through = std::min(w, e.gb_per_s);
-      if (through <= width[at(e.to)] || !may_enter(e.to, from, to, rail)) continue;
+      if (through <= width[at(e.to)] || !may_enter(e.to, from, to, by)) continue;
       width[at(e.to)] = through;
       widest.emplace(through, e.to);
     }
@@ -256,7 +270,7 @@ Route Graph::search(int from, int to, int rail) const {
     for (const int edge : edges_from_[at(vertex)]) {
       const Edge& e = edges_[at(edge)];
       const std::pair then{latency + e.latency_us, hops + 1};
-      if (e.gb_per_s < width[at(to)] || then >= best[at(e.to)] || !may_enter(e.to, from, to, rail)) continue;
+      if (e.gb_per_s < width[at(to)] || then >= best[at(e.to)] || !may_enter(e.to, from, to, by)) continue;
       best[at(e.to)] = then;
       came_by[at(e.to)] = edge;
       quickest.emplace(then.first, then.second, e.to);
@@ -289,28 +303,27 @@ void Graph::finish(Route& route) const {
   for (const int resource : route.resources) route.gb_per_s = std::min(route.gb_per_s, gb_per_s_of(resource));
 }
 
-const Route& Graph::way(int from, int to, int rail) const {
-  if (vertices_[at(from)].host == vertices_[at(to)].host) rail = kAnyRail;
-  const auto [found, is_new] = ways_.try_emplace({from, to, rail});
+const Route& Graph::way(int from, int to, const Nics& by) const {
+  const auto [found, is_new] = ways_.try_emplace({from, to, by});
   Route& route = found->second;
   if (!is_new) return route;
   if (from == to) {
     route.vertices.push_back(from);
     return route;
   }
-  route = search(from, to, rail);
-  if (route.vertices.empty() && rail != kAnyRail) route = way(from, to, kAnyRail);
+  route = search(from, to, by);
+  if (route.vertices.empty() && by != Nics()) route = way(from, to, {});
   return route;
 }
 
-const Route& Graph::route(int from, int to, int rail) const {
-  if (host_of(from) == host_of(to)) rail = kAnyRail;
-  const auto [found, is_new] = routes_.try_emplace({from, to, rail});
+const Route& Graph::route(int from, int to, int lane) const {
+  const Nics by = nics_between(from, to, lane);
+  const auto [found, is_new] = routes_.try_emplace({from, to, by});
   Route& route = found->second;
   if (!is_new) return route;
   const int out = edges_from_[at(ranks_[at(from)])].front();
   const int in = edges_from_[at(ranks_[at(to)])].front() ^ 1;  // a link's edges are neighbours
-  const Route& between = way(edges_[at(out)].to, edges_[at(in)].from, rail);
+  const Route& between = way(edges_[at(out)].to, edges_[at(in)].from, by);
   if (between.vertices.empty()) return route;
   route.vertices.push_back(ranks_[at(from)]);
   route.vertices.insert(route.vertices.end(), between.vertices.begin(), between.vertices.end());
@@ -323,7 +336,7 @@ const Route& Graph::route(int from, int to, int rail) const {
 }
 
 const Route& Graph::at_home(int rank) const {
-  const auto [found, is_new] = routes_.try_emplace({rank, rank, kAnyRail});
+  const auto [found, is_new] = routes_.try_emplace({rank, rank, Nics()});
   Route& route = found->second;
   if (!is_new) return route;
   const int out = edges_from_[at(ranks_[at(rank)])].front();
@@ -332,7 +345,7 @@ const Route& Graph::at_home(int rank) const {
   if (vertices_[at(route.vertices.back())].kind == VertexKind::core) {  // its memory is its NUMA node's
     const int core = vertices_[at(route.vertices.back())].index;
     const int node = topology_.hosts[at(host_of(rank))].cores[at(core)].numa_node;
-    const Route& down = way(route.vertices.back(), numa_vertex(host_of(rank), node), kAnyRail);
+    const Route& down = way(route.vertices.back(), numa_vertex(host_of(rank), node), {});
     route.edges.insert(route.edges.end(), down.edges.begin(), down.edges.end());
     route.vertices.insert(route.vertices.end(), down.vertices.begin() + 1, down.vertices.end());
   }
@@ -344,11 +357,11 @@ const Route& Graph::route_to_nic(int rank, int nic) const {
   const std::vector<int>& nics = nics_of(host_of(rank));
   TUTTI_CHECK(nic >= 0 && nic < static_cast<int>(nics.size()));
   const int vertex = nics[at(nic)];
-  const auto [found, is_new] = routes_.try_emplace({rank, -1 - vertex, kAnyRail});
+  const auto [found, is_new] = routes_.try_emplace({rank, -1 - vertex, Nics()});
   Route& route = found->second;
   if (!is_new) return route;
   const int out = edges_from_[at(ranks_[at(rank)])].front();
-  route = way(edges_[at(out)].to, vertex, kAnyRail);
+  route = way(edges_[at(out)].to, vertex, {});
   finish(route);
   return route;
 }

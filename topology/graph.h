@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "topology/rails.h"
 #include "topology/topology.h"
 
 namespace tutti::topology {
@@ -66,12 +67,14 @@ struct Route {
   std::vector<int> resources;  // below Graph::resources(), each once
 };
 
-inline constexpr int kAnyRail = -1;
+inline constexpr int kAnyLane = -1;
 
 class Graph {
  public:
   /// Errors: as check(); invalid_argument, when a host cannot be reached from another.
   static Result<Graph> of(const Topology& topology, const Assumed& assumed = {});
+  /// Of a part of a job (job.h), whose ranks keep the rails that they have in it.
+  static Result<Graph> of(const Topology& topology, const Assumed& assumed, const RailShares& shares);
 
   const Topology& topology() const { return topology_; }
   const Assumed& assumed() const { return assumed_; }
@@ -80,17 +83,19 @@ class Graph {
   int ranks() const { return static_cast<int>(topology_.ranks.size()); }
   int host_of(int rank) const { return topology_.ranks[static_cast<std::size_t>(rank)].host; }
 
-  /// Between two different ranks. `rail`: across hosts only by that NIC of each (modulo how many a host has, where that
-  /// leads to the other); kAnyRail: by whichever are best. The reference is good until the graph goes.
-  const Route& route(int from, int to, int rail = kAnyRail) const;
+  /// Between two different ranks. `lane`: across hosts only by the NICs that the two go by in that lane (rails.h),
+  /// where one leads to the other; kAnyLane: by whichever are best. The reference is good until the graph goes.
+  const Route& route(int from, int to, int lane = kAnyLane) const;
+  /// How ranks share the rails of their hosts.
+  const RailShares& shares() const { return shares_; }
   /// What a rank uses when it works on memory of its own: its edge and what its place shares.
   const Route& at_home(int rank) const;
   /// Between a rank and a NIC of its host, given as that host's n-th.
   const Route& route_to_nic(int rank, int nic) const;
 
-  /// The most NICs with a link that a host has; 1 where none has any.
+  /// The most NICs with a link to beyond their host that one has; 1 where none has any.
   int rails() const { return rails_; }
-  /// The vertices of a host's linked NICs, in the order of its devices.
+  /// The vertices of these NICs of a host, in the order of their first links: its rails.
   const std::vector<int>& nics_of(int host) const { return nics_[static_cast<std::size_t>(host)]; }
 
   /// Edges first, then vertices.
@@ -104,7 +109,7 @@ class Graph {
   std::string name_of_vertex(int vertex) const;
 
  private:
-  Graph(const Topology& topology, const Assumed& assumed);
+  Graph(const Topology& topology, const Assumed& assumed, const RailShares& shares);
   int add_vertex(VertexKind kind, int host, int index, double gb_per_s = 0);
   void add_link(int a, int b, double gb_per_s, double latency_us);
   void add_host(int host);
@@ -113,10 +118,17 @@ class Graph {
   int cache_vertex(int host, int core);
   int vertex_of(const Place& place);
   Status check_reach() const;
-  bool may_enter(int vertex, int from, int to, int rail) const;
+  /// A way by certain NICs: their vertices on the first and the last one's host; -1: any.
+  struct Nics {
+    int out = -1;
+    int in = -1;
+    auto operator<=>(const Nics&) const = default;
+  };
+  Nics nics_between(int from, int to, int lane) const;
+  bool may_enter(int vertex, int from, int to, const Nics& by) const;
   /// Between vertices that are not ranks; empty `vertices` where there is no way.
-  const Route& way(int from, int to, int rail) const;
-  Route search(int from, int to, int rail) const;
+  const Route& way(int from, int to, const Nics& by) const;
+  Route search(int from, int to, const Nics& by) const;
   void finish(Route& route) const;
 
   Topology topology_;
@@ -129,8 +141,9 @@ class Graph {
   std::map<std::tuple<VertexKind, int, int>, int> made_;  // cores and caches: (kind, host, index) -> vertex
   std::vector<std::vector<int>> nics_;
   int rails_ = 1;
-  mutable std::map<std::tuple<int, int, int>, Route> ways_;
-  mutable std::map<std::tuple<int, int, int>, Route> routes_;
+  RailShares shares_;
+  mutable std::map<std::tuple<int, int, Nics>, Route> ways_;
+  mutable std::map<std::tuple<int, int, Nics>, Route> routes_;
 };
 
 }  // namespace tutti::topology

@@ -12,31 +12,32 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Whether `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10".
-bool names(const std::string& text, const std::string& name) {
-  if (name.empty()) return false;
+/// Where `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10". npos: nowhere.
+std::size_t place_of(const std::string& name, const std::string& text) {
+  if (name.empty()) return std::string::npos;
   const auto is_part = [&](std::size_t i) {
     return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
   };
   for (std::size_t found = text.find(name); found != std::string::npos; found = text.find(name, found + 1)) {
-    if ((found == 0 || !is_part(found - 1)) && !is_part(found + name.size())) return true;
+    if ((found == 0 || !is_part(found - 1)) && !is_part(found + name.size())) return found;
   }
-  return false;
-}
-
-/// Indices of the devices that the host's links go by.
-std::vector<int> nics_of(const HostOfJob& host) {
-  std::vector<int> nics;
-  const std::vector<Device>& devices = host.found.hosts.front().devices;
-  for (int d = 0; d < static_cast<int>(devices.size()); ++d) {
-    const Device& device = devices[at(d)];
-    if (device.kind != DeviceKind::nic) continue;
-    if (names(host.goes_by, device.name) || names(host.goes_by, device.rdma)) nics.push_back(d);
-  }
-  return nics;
+  return std::string::npos;
 }
 
 }  // namespace
+
+std::vector<int> nics_named(const Host& host, const std::string& words) {
+  std::vector<std::pair<std::size_t, int>> found;
+  for (int d = 0; d < static_cast<int>(host.devices.size()); ++d) {
+    const Device& device = host.devices[at(d)];
+    const std::size_t place = std::min(place_of(device.name, words), place_of(device.rdma, words));
+    if (device.kind == DeviceKind::nic && place != std::string::npos) found.emplace_back(place, d);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<int> nics;
+  for (const auto& [place, device] : found) nics.push_back(device);
+  return nics;
+}
 
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank) {
   std::map<std::string, int> parts;  // of each machine
@@ -57,7 +58,7 @@ Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<i
     }
   }
   for (int h = 0; h < static_cast<int>(hosts.size()) && hosts.size() > 1; ++h) {
-    const std::vector<int> nics = nics_of(hosts[at(h)]);
+    const std::vector<int> nics = nics_named(hosts[at(h)].found.hosts.front(), hosts[at(h)].goes_by);
     const int links = std::max(static_cast<int>(nics.size()), 1);
     const HostOfJob& host = hosts[at(h)];
     const double latency_us = host.latency_us > 0 ? host.latency_us / 2 : kNetworkLatencyUs;  // to the switch

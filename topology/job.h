@@ -14,12 +14,16 @@ namespace tutti::topology {
 /// What one host brings.
 struct HostOfJob {
   Topology found;         // of this host alone
-  std::string goes_by;    // words that name the NICs of its links to other hosts, as people read it: "tcp/eth0",
-                          // "rxe0:1 gid 1 (10.9.0.1), rxe1:1"; those that it has no NIC for are passed over
+  std::string goes_by;    // words that name the NICs of its links to other hosts, in the order of its rails, as people
+                          // read it: "tcp/eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1"; those that it has no NIC for are
+                          // passed over
   double gb_per_s = 0;    // of these NICs together; 0: not known
   double latency_us = 0;  // from a rank to one on another host; 0: not known
   std::string machine;    // words that hosts which are containers or namespaces of one machine have in common
 };
+
+/// Indices of the NICs that `words` name, in their order there.
+std::vector<int> nics_named(const Host& host, const std::string& words);
 
 /// Host h is hosts[h]; rank r is on the core of host `host_of_rank[r]` that its place among the ranks of that machine
 /// says. The NICs that a host names are linked, the k-th of each to switch k, so a host's k-th NIC is on rail k; a host
@@ -29,7 +33,8 @@ struct HostOfJob {
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank);
 
 /// The same for some of its ranks, in that order: what a communicator of these members plans from. Hosts that have none
-/// of them go, and so do their links. REQUIRES: members are ranks of the job.
+/// of them go, and so do their links. Its graph is to be made with RailShares::of_members(). REQUIRES: members are
+/// ranks of the job.
 Topology of_members(const Topology& job, std::span<const int> members);
 
 }  // namespace tutti::topology

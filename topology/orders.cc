@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "base/check.h"
@@ -16,6 +18,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kAlike = 1.001;  // costs that differ by less are the same level
 constexpr int kPasses = 4;
+constexpr double kTaken = 1e6;  // us: more than any way within a host
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -158,6 +161,45 @@ CostOfHop between_hosts(const Graph& graph, const Partition& hosts) {
   return [&graph, &hosts](int i, int j) { return hop_cost(graph.route(hosts[at(i)].front(), hosts[at(j)].front())); };
 }
 
+/// A ring for one lane through `hosts`, in that order. `taken`: edges between hosts and the network by which rings for
+/// other lanes go, to be gone round; this one's are added.
+Ring ring_through(const Graph& graph, const Partition& hosts, int lane, std::set<int>& taken) {
+  const auto leaves_host = [&](int edge) {
+    const Edge& e = graph.edges()[at(edge)];
+    return graph.vertices()[at(e.from)].host != graph.vertices()[at(e.to)].host;
+  };
+  const auto hop = [&](int from, int to) {
+    const Route& route = graph.route(from, to, lane);
+    const bool meets = std::any_of(route.edges.begin(), route.edges.end(), [&](int e) { return taken.contains(e); });
+    return hop_cost(route) + (meets ? kTaken : 0);
+  };
+  Ring ring;
+  ring.lane = lane;
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    const std::vector<int>& ranks = hosts[h];
+    // Where the other end of a hop is not known yet the best one counts.
+    const CostOfStop in = [&](int stop) {
+      if (h > 0) return hop(ring.order.back(), ranks[at(stop)]);
+      double best = kNever;
+      for (const int from : hosts.back()) best = std::min(best, hop(from, ranks[at(stop)]));
+      return best;
+    };
+    const CostOfStop out = [&](int stop) {
+      if (h + 1 == hosts.size()) return hop(ranks[at(stop)], ring.order.front());
+      double best = kNever;
+      for (const int to : hosts[h + 1]) best = std::min(best, hop(ranks[at(stop)], to));
+      return best;
+    };
+    const std::vector<int> way = cheapest_way(static_cast<int>(ranks.size()), in, between(graph, ranks), out);
+    for (const int stop : way) ring.order.push_back(ranks[at(stop)]);
+  }
+  for (std::size_t i = 0; i < ring.order.size(); ++i) {
+    const Route& route = graph.route(ring.order[i], ring.order[(i + 1) % ring.order.size()], lane);
+    std::copy_if(route.edges.begin(), route.edges.end(), std::inserter(taken, taken.end()), leaves_host);
+  }
+  return ring;
+}
+
 /// Clusters of n stops, coarse to fine; neither all in one nor each on its own.
 std::vector<Partition> clusters(int n, const CostOfHop& cost) {
   std::vector<Partition> levels;
@@ -223,23 +265,12 @@ std::vector<Ring> rings(const Graph& graph) {
     all.push_back(std::move(ring));
     return all;
   }
-  const std::vector<int> order = cheapest_circle(static_cast<int>(hosts.size()), between_hosts(graph, hosts));
-  for (int rail = 0; rail < graph.rails(); ++rail) {
-    Ring ring;
-    ring.rail = rail;
-    for (const int h : order) {
-      const std::vector<int>& ranks = hosts[at(h)];
-      const int nics = static_cast<int>(graph.nics_of(graph.host_of(ranks.front())).size());
-      const CostOfStop to_nic = [&](int stop) {
-        return nics == 0 ? 0 : hop_cost(graph.route_to_nic(ranks[at(stop)], rail % nics));
-      };
-      const int n = static_cast<int>(ranks.size());
-      for (const int stop : cheapest_way(n, to_nic, between(graph, ranks), to_nic)) {
-        ring.order.push_back(ranks[at(stop)]);
-      }
-    }
-    all.push_back(std::move(ring));
+  Partition in_order;
+  for (const int h : cheapest_circle(static_cast<int>(hosts.size()), between_hosts(graph, hosts))) {
+    in_order.push_back(hosts[at(h)]);
   }
+  std::set<int> taken;
+  for (int lane = 0; lane < graph.rails(); ++lane) all.push_back(ring_through(graph, in_order, lane, taken));
   return all;
 }
 
@@ -276,23 +307,6 @@ Groups groups(const Graph& graph) {
     }
   }
   return result;
-}
-
-std::vector<int> rails_of_lanes(const Graph& graph, int rank, int lanes) {
-  const int host = graph.host_of(rank);
-  const int nics = static_cast<int>(graph.nics_of(host).size());
-  if (nics == 0) return std::vector<int>(at(lanes), 0);
-  int place = 0;  // among the ranks of the host
-  for (int other = 0; other < rank; ++other) place += graph.host_of(other) == host ? 1 : 0;
-  std::vector<std::tuple<double, int, int>> nearest;
-  for (int nic = 0; nic < nics; ++nic) {
-    const int turn = ((nic - place) % nics + nics) % nics;
-    nearest.emplace_back(hop_cost(graph.route_to_nic(rank, nic)), turn, nic);
-  }
-  std::sort(nearest.begin(), nearest.end());
-  std::vector<int> rails;
-  for (int lane = 0; lane < lanes; ++lane) rails.push_back(std::get<2>(nearest[at(lane % nics)]));
-  return rails;
 }
 
 }  // namespace tutti::topology

@@ -17,14 +17,15 @@ inline constexpr double kHopBytes = 1 << 20;
 double hop_cost(const Route& route);
 
 struct Ring {
-  int rail = kAnyRail;     // the NIC by which it goes from host to host; kAnyRail: there is one host
+  int lane = -1;           // that it is for; -1: there is one host
   std::vector<int> order;  // every rank once; the last is followed by the first
 };
 
-/// One ring for each rail, one in all where there is one host. Every host is entered once and left once, in the same
-/// order of hosts by all rings, at switches that are near each other one after the other. Inside a host the way from
-/// the NIC through all its ranks and back to the NIC is the cheapest (exact up to kExactStops ranks; beyond that from
-/// clusters, improved by exchanges). REQUIRES: there are ranks.
+/// One ring for each rail, which are to be used in a lane each; one in all where there is one host. Every host is
+/// entered once and left once, in the same order of hosts by all rings, at switches that are near each other one after
+/// the other. Inside a host the way from the one before through all its ranks to the one after is the cheapest (exact
+/// up to kExactStops ranks; beyond that from clusters, improved by exchanges), by NICs (rails.h) that the rings before
+/// do not go by, where there are such. REQUIRES: there are ranks.
 std::vector<Ring> rings(const Graph& graph);
 inline constexpr int kExactStops = 10;
 
@@ -40,10 +41,6 @@ struct Groups {
 /// groups of one rank each, are left out, except that of the hosts. Where a host has fewer levels than others its
 /// groups stay as they are.
 Groups groups(const Graph& graph);
-
-/// The rails of a rank's host, those of the nearest NIC first; of those that are equally near, neighbours begin with
-/// different ones. For people, who give each process a port (TUTTI_VERBS_DEVICES): the wires send lane k by rail k.
-std::vector<int> rails_of_lanes(const Graph& graph, int rank, int lanes);
 
 /// The cheapest way through n stops, from first(i) over cost(i, j) to last(j); as rings() needs it, for tests.
 using CostOfStop = std::function<double(int)>;

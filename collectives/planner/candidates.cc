@@ -59,7 +59,7 @@ struct Question {
     rank_order.resize(static_cast<std::size_t>(here.ranks));
     std::iota(rank_order.begin(), rank_order.end(), 0);
     ring_order = from_lowest(rings[0].order);
-    const bool many_hosts = rings[0].rail != topology::kAnyRail;
+    const bool many_hosts = rings[0].lane >= 0;
     if (many_hosts) here.load_store = here.buffers_open = false;
     // Where ranks share cores a call by itself tells little: they go on with the next one while others pause.
     if (many_hosts && here.ranks <= kMostRanksInFull && topology::ranks_share_cores(graph.topology())) {
@@ -245,7 +245,8 @@ void price_on_part(const Question& q, int hosts, std::vector<Server>& servers) {
     if ((q.graph.host_of(rank) - q.graph.host_of(q.root) + all) % all < hosts) members.push_back(rank);
   }
   const int root = static_cast<int>(std::find(members.begin(), members.end(), q.root) - members.begin());
-  const Graph graph = Graph::of(topology::of_members(whole, members), q.graph.assumed()).take();
+  const Graph graph =
+      Graph::of(topology::of_members(whole, members), q.graph.assumed(), q.graph.shares().of_members(members)).take();
   const Question part(q.here, graph, root, q.options);
   for (Server& server : servers) {
     const FlatPlan flat(server.algorithm->build(part.request(part.ring_order)), graph, part.ring_order);

@@ -83,7 +83,7 @@ inline constexpr double kWakeUs = 6;  // that a message is longer on its way
 
 struct CostOptions {
   std::size_t bytes = 0;         // of the largest buffer: the vector, or all ranks' blocks together
-  bool lanes_are_rails = false;  // of a candidate: its plan has a lane for each rail, in the order of that rail's ring
+  bool lanes_are_rails = false;  // of a candidate: each lane of its plan is in the order of a ring of its own
   int copies = 1;                // so many of the plan side by side (plan/rename.h), each with its share of the message
   std::size_t scratch_half = std::size_t{1} << 20;  // what decides about rounds, as the executor has it
   std::size_t slice = std::size_t{128} << 10;

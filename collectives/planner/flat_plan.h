@@ -35,8 +35,8 @@ struct FlatStep {
 };
 
 struct FlatPlan {
-  /// `order`: as in plan::renamed(), which need not be called; empty: rank order. Lane k of every rank goes by rail k of
-  /// its host, as the wires send it (transport/wire.h). REQUIRES: the graph has as many ranks as the plan.
+  /// `order`: as in plan::renamed(), which need not be called; empty: rank order. Messages between hosts
+  /// go by the rails that the wires send them by (topology/rails.h). REQUIRES: the graph has as many ranks as the plan.
   FlatPlan(const plan::Plan& plan, const topology::Graph& graph, const std::vector<int>& order);
 
   int ranks = 0;

@@ -31,7 +31,7 @@ tutti_cli_test(info_of_a_file "two_small_hosts.json.*1.25 GB/s.*rank 3: host 1" 
   TUTTI_TOPOLOGY=${machines}/two_small_hosts.json $<TARGET_FILE:tutti> info)
 tutti_cli_test(topology_of_a_file "\"name\": \"large\"" ${with}
   TUTTI_TOPOLOGY=${machines}/two_socket_64_cores.json $<TARGET_FILE:tutti> topology --json -)
-tutti_cli_test(topology_orders "rail 1: .*within a host .rank 0 to rank 1.: 31.5 GB/s.*across hosts" tutti topology
+tutti_cli_test(topology_orders "lane 1: .*within a host .rank 0 to rank 1.: 31.5 GB/s.*across hosts" tutti topology
   --machine pcie --hosts 2 --rails 2)
 tutti_cli_test(topology_wrong_machine "tutti topology: no machine is called 'cray'; there are nvswitch" tutti topology
   --machine cray)

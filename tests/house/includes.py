@@ -28,7 +28,7 @@ ROOMS = {
     "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
     "transport/tcp": CONTRACTS | {"transport/bootstrap"},
     "transport/ucx": CONTRACTS | {"transport/bootstrap"},
-    "transport/verbs": CONTRACTS,
+    "transport/verbs": CONTRACTS | {"topology"},
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
     "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},

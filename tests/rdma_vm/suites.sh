@@ -64,11 +64,22 @@ for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
   printf '%s lost %s packets\n' $end "$dropped"
   [ "${dropped:-0}" -gt 0 ] || { printf 'nothing was lost on %s: the test shows nothing\n' $end && failed=$((failed + 1)); }
-  tc qdisc del dev $end root
+  tc qdisc replace dev $end root netem delay 20ms || failed=$((failed + 1))
 done
+suite "verbs, over a slow cable" $tests/test_transport_verbs_wire --gtest_filter='VerbsDevice.ABlockThatIsLetGo*'
+for end in cable0 cable1; do tc qdisc del dev $end root; done
 unset TUTTI_TEST_CABLE
 TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives_far_processes \
   --gtest_filter='*/ab'
+before=($(for i in 0 1 2 3; do sent_by rxe$i; done))
+TUTTI_VERBS_DEVICES=rxe0,rxe1,rxe2,rxe3 TUTTI_NETWORK=verbs \
+  suite "collectives, two ranks of each host share four rails" $tests/test_collectives_far_processes \
+  --gtest_filter='*RandomPrograms/aabb'
+for i in 0 1 2 3; do
+  packets=$(($(sent_by rxe$i) - before[i]))
+  printf 'rxe%s sent %s packets\n' $i $packets
+  [ $packets -gt 100 ] || { printf 'nothing went by rxe%s: the test shows nothing\n' $i && failed=$((failed + 1)); }
+done
 # UCX connects by TCP: by UD, which it has for that, it lost its way on Soft-RoCE's loopback.
 before=$(sent_by rxe0)
 UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe0:1,dummy0 suite "UCX over rc_verbs" $tests/test_transport_ucx_wire \

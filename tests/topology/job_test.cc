@@ -68,13 +68,61 @@ TEST(Job, UnevenRailsMeetAllTheSame) {
   EXPECT_EQ(graph.rails(), 2);
   for (int from = 0; from < 6; ++from) {
     for (int to = 0; to < 6; ++to) {
-      for (const int rail : {0, 1}) {
+      for (const int lane : {0, 1}) {
         if (from == to) continue;
-        EXPECT_FALSE(graph.route(from, to, rail).vertices.empty()) << from << " " << to;
+        EXPECT_FALSE(graph.route(from, to, lane).vertices.empty()) << from << " " << to;
       }
     }
   }
   EXPECT_EQ(rings(graph).size(), 2u);
+}
+
+/// The NICs that two ranks go by in a lane: "ib2 ib2".
+std::string nics_between(const Graph& graph, int from, int to, int lane) {
+  std::string names;
+  for (const int vertex : graph.route(from, to, lane).vertices) {
+    const Vertex& v = graph.vertices()[static_cast<std::size_t>(vertex)];
+    if (v.kind != VertexKind::nic) continue;
+    names += (names.empty() ? "" : " ") +
+             graph.topology().hosts[static_cast<std::size_t>(v.host)].devices[static_cast<std::size_t>(v.index)].name;
+  }
+  return names;
+}
+
+TEST(Job, RailsAreInTheOrderInWhichTheyAreNamed) {
+  const HostOfJob one{host("a", 4, {{"ib0", 25}, {"ib1", 25}, {"eth0", 1}, {"ib2", 25}, {"ib3", 25}}),
+                      "ib3, ib2:1 gid 3, ib1, ib0"};
+  const Graph graph = Graph::of(of_job({one, one}, {0, 0, 1, 1}).take()).take();
+  EXPECT_EQ(graph.rails(), 4);
+  EXPECT_EQ(nics_between(graph, 0, 2, 0), "ib3 ib3");
+  EXPECT_EQ(nics_between(graph, 3, 0, 1), "ib2 ib2");
+  EXPECT_EQ(nics_between(graph, 1, 2, 1), "ib0 ib0");
+}
+
+// As the wire, which is the whole job's, sends them.
+TEST(Job, MembersKeepTheRailsThatTheyHaveInTheJob) {
+  std::vector<HostOfJob> hosts;
+  for (const char* name : {"a", "b", "c"}) {
+    hosts.push_back({host(name, 4, {{"ib0", 25}, {"ib1", 25}, {"ib2", 25}, {"ib3", 25}}), "ib0 ib1 ib2 ib3"});
+  }
+  const std::vector<int> hosts_of_ranks{0, 0, 1, 1, 2, 2};
+  const auto of = [&](const std::vector<int>& members) {
+    const Topology job = of_job(hosts, hosts_of_ranks).take();
+    return Graph::of(of_members(job, members), {}, RailShares(host_of_rank(job)).of_members(members)).take();
+  };
+  // Equal places on all hosts, as for the gradients of a model that is cut within hosts.
+  const Graph second = of({1, 3, 5});
+  EXPECT_EQ(nics_between(second, 0, 2, 0), "ib2 ib2");
+  EXPECT_EQ(nics_between(second, 2, 1, 1), "ib3 ib3");
+  const Graph some = of({3, 0, 1});  // the first of them is the highest
+  EXPECT_EQ(nics_between(some, 0, 1, 0), "ib0 ib0");
+  EXPECT_EQ(nics_between(some, 2, 0, 1), "ib3 ib3");
+  // A host with fewer gives its own share of them, of which as many are used.
+  hosts[2].goes_by = "ib0 ib1";
+  const Graph uneven = of({0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(nics_between(uneven, 1, 4, 0), "ib2 ib1");
+  EXPECT_EQ(nics_between(uneven, 4, 1, 1), "ib1 ib2");
+  EXPECT_EQ(nics_between(uneven, 1, 2, 1), "ib3 ib3");
 }
 
 TEST(Job, IsTheSameAfterItsPartsWereText) {

@@ -45,9 +45,8 @@ Port infiniband(const std::string& device, std::uint16_t lid, bool active = true
 }
 
 /// The rails in words, or the error.
-std::string chosen(const std::vector<Port>& ports, const std::string& wanted, const std::string& own_ip,
-                   std::size_t most = 8) {
-  const Result<std::vector<RailChoice>> rails = choose_rails(ports, wanted, own_ip, most);
+std::string chosen(const std::vector<Port>& ports, const std::string& wanted, const std::string& own_ip) {
+  const Result<std::vector<RailChoice>> rails = choose_rails(ports, wanted, own_ip);
   if (!rails.ok()) return rails.status().message();
   std::string text;
   for (const RailChoice& rail : rails.value())
@@ -61,7 +60,16 @@ const std::vector<Port> kTwoRoce = {roce("rxe1", {gid(0, "fe80::2", "d1"), gid(1
 TEST(VerbsDevices, RailsAreInTheOrderOfTheDevicesNames) {
   EXPECT_EQ(chosen(kTwoRoce, "", ""), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
   EXPECT_EQ(chosen(kTwoRoce, "", "10.9.1.1"), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
-  EXPECT_EQ(chosen(kTwoRoce, "", "", 1), "rxe0:1 gid 1 (10.9.0.1)");
+}
+
+TEST(VerbsDevices, NumbersInNamesCount) {
+  std::vector<Port> ports;
+  for (const char* name : {"mlx5_10", "mlx5_2", "ibp154s0", "mlx5_0", "mlx4_11", "ibp24s0", "mlx5_09"}) {
+    ports.push_back(infiniband(name, 3));
+  }
+  EXPECT_EQ(chosen(ports, "", ""),
+            "ibp24s0:1 lid 3, ibp154s0:1 lid 3, mlx4_11:1 lid 3, mlx5_0:1 lid 3, mlx5_2:1 lid 3, mlx5_09:1 lid 3, "
+            "mlx5_10:1 lid 3");
 }
 
 TEST(VerbsDevices, TheOptionNamesRailsInItsOrder) {
@@ -74,10 +82,11 @@ TEST(VerbsDevices, TheOptionNamesRailsInItsOrder) {
   EXPECT_THAT(chosen({infiniband("mlx5_0", 4, false)}, "mlx5_0", ""), HasSubstr("mlx5_0:1 is not active"));
 }
 
-TEST(VerbsDevices, MoreNamesThanLanesAreRefused) {
-  EXPECT_EQ(chosen(kTwoRoce, "rxe1,rxe0", "", 1),
-            "TUTTI_VERBS_DEVICES: 'rxe1,rxe0' names 2 ports; a process sends in 1 lane, so expected 1 at most");
-  EXPECT_THAT(chosen(kTwoRoce, "rxe1,rxe0,rxe1", "", 2), HasSubstr("names 3 ports; a process sends in 2 lanes"));
+TEST(VerbsDevices, MoreNamesThanAKeyHasRoomForAreRefused) {
+  std::string names = "rxe1";
+  for (std::size_t i = 1; i < kMostRails; ++i) names += ",rxe0";
+  EXPECT_THAT(chosen(kTwoRoce, names, ""), ::testing::StartsWith("rxe1:1"));
+  EXPECT_THAT(chosen(kTwoRoce, names + ",rxe0", ""), HasSubstr("names 33 ports; expected 32 at most"));
 }
 
 TEST(VerbsDevices, VersionTwoAndOwnAddressComeFirst) {
@@ -106,6 +115,10 @@ TEST(VerbsDevices, OnlyPortsLikeTheOneWithTheOwnAddressGoAlong) {
   EXPECT_EQ(chosen(ports, "", "10.9.0.1"), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
   EXPECT_EQ(chosen(ports, "", "10.3.0.1"), "slow:1 gid 0 (10.3.0.1)");
   EXPECT_EQ(chosen(ports, "", "192.168.0.1"), "mlx5_0:1 lid 7") << "nobody has it: InfiniBand before RoCE";
+  ports.back().gb_per_s = 12;
+  ports.push_back(infiniband("mlx5_1", 8));
+  ports.push_back(infiniband("mlx5_2", 9));
+  EXPECT_EQ(chosen(ports, "", ""), "mlx5_1:1 lid 8, mlx5_2:1 lid 9") << "the fast ones";
 }
 
 TEST(VerbsDevices, WhatCannotBeUsedIsNot) {
@@ -125,15 +138,16 @@ TEST(VerbsAddress, GoesThereAndBack) {
   address.rails.resize(2);
   address.rails[0].gid = kTwoRoce[0].gids[1].bytes;
   address.rails[1] = {{}, 0xABCDEF, 4096, 12, 1, GidType::infiniband};
-  address.pairs = {0, 0, 17, 18, 19, 20};
-  const Result<Address> read = address_of(text_of(address), 3, "rank 1");
+  address.lanes = 3;
+  address.pairs = {0, 0, 0, 17, 18, 0, 19, 20, 21};
+  const Result<Address> read = address_of(text_of(address), 3, 3, "rank 1");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read.value().rails[0].gid, address.rails[0].gid);
   EXPECT_EQ(read.value().rails[1].first_packet, 0xABCDEFu);
   EXPECT_EQ(read.value().rails[1].mtu, 4096);
   EXPECT_EQ(read.value().rails[1].lid, 12);
   EXPECT_EQ(read.value().pair(1, 0), 17u);
-  EXPECT_EQ(read.value().pair(2, 1), 20u);
+  EXPECT_EQ(read.value().pair(2, 2), 21u);
 }
 
 TEST(VerbsAddress, RefusesWhatIsNone) {
@@ -141,18 +155,22 @@ TEST(VerbsAddress, RefusesWhatIsNone) {
   address.rails.resize(1);
   address.pairs = {1, 2};
   const std::string text = text_of(address);
-  EXPECT_THAT(address_of("", 2, "rank 1").status().message(), HasSubstr("rank 1"));
-  EXPECT_FALSE(address_of("garbage that is long enough", 2, "rank 1").ok());
-  for (std::size_t cut = 0; cut < text.size(); ++cut) EXPECT_FALSE(address_of(text.substr(0, cut), 2, "rank 1").ok());
-  EXPECT_FALSE(address_of(text + "x", 2, "rank 1").ok());
-  EXPECT_THAT(address_of(text, 3, "rank 1").status().message(), HasSubstr("is for 2 members"));
-  EXPECT_TRUE(address_of(text, 2, "rank 1").ok());
+  EXPECT_THAT(address_of("", 2, 1, "rank 1").status().message(), HasSubstr("rank 1"));
+  EXPECT_FALSE(address_of("garbage that is long enough", 2, 1, "rank 1").ok());
+  for (std::size_t cut = 0; cut < text.size(); ++cut) {
+    EXPECT_FALSE(address_of(text.substr(0, cut), 2, 1, "rank 1").ok());
+  }
+  EXPECT_FALSE(address_of(text + "x", 2, 1, "rank 1").ok());
+  EXPECT_THAT(address_of(text, 3, 1, "rank 1").status().message(), HasSubstr("is for 2 members, 1 lanes"));
+  EXPECT_FALSE(address_of(text, 1, 2, "rank 1").ok());
+  EXPECT_TRUE(address_of(text, 2, 1, "rank 1").ok());
   // Of a rail's last two bytes each has few values.
   const std::size_t end = text.size() - 2 * sizeof(std::uint32_t);
   for (std::size_t at = end - 2; at < end; ++at) {
     std::string spoilt = text;
     spoilt[at] = 7;
-    EXPECT_THAT(address_of(spoilt, 2, "rank 1").status().message(), HasSubstr("rank 1 has a rail of an unknown kind"));
+    EXPECT_THAT(address_of(spoilt, 2, 1, "rank 1").status().message(),
+                HasSubstr("rank 1 has a rail of an unknown kind"));
   }
 }
 

@@ -8,12 +8,11 @@ namespace tutti::transport::verbs {
 
 namespace {
 
-constexpr std::size_t kMostRails = 64;
-
 struct Header {
-  char magic[4] = {'T', 'V', 'B', '1'};
+  char magic[4] = {'T', 'V', 'B', '2'};
   std::uint32_t rails = 0;
   std::uint32_t members = 0;
+  std::uint32_t lanes = 0;
 };
 
 template <class T>
@@ -26,7 +25,8 @@ void append(std::string& text, const T* values, std::size_t count) {
 std::string text_of(const Address& address) {
   Header header;
   header.rails = static_cast<std::uint32_t>(address.rails.size());
-  header.members = static_cast<std::uint32_t>(address.pairs.size() / address.rails.size());
+  header.members = static_cast<std::uint32_t>(address.pairs.size() / address.lanes);
+  header.lanes = static_cast<std::uint32_t>(address.lanes);
   std::string text;
   append(text, &header, 1);
   append(text, address.rails.data(), address.rails.size());
@@ -34,7 +34,7 @@ std::string text_of(const Address& address) {
   return text;
 }
 
-Result<Address> address_of(std::string_view text, int members, std::string_view who) {
+Result<Address> address_of(std::string_view text, int members, std::size_t lanes, std::string_view who) {
   const Header ours;
   Header header;
   if (text.size() >= sizeof header) std::memcpy(&header, text.data(), sizeof header);
@@ -44,15 +44,15 @@ Result<Address> address_of(std::string_view text, int members, std::string_view 
     return invalid_argument(
         fmt::format("verbs: what {} gives as its address is none of this version ({} bytes)", who, text.size()));
   }
-  const std::size_t pairs = static_cast<std::size_t>(members) * rails;
+  const std::size_t pairs = static_cast<std::size_t>(members) * lanes;
   const std::size_t expected = sizeof header + rails * sizeof(RailEnd) + pairs * sizeof(std::uint32_t);
-  if (header.members != static_cast<std::uint32_t>(members) || text.size() != expected) {
-    return invalid_argument(
-        fmt::format("verbs: the address of {} is for {} members and has {} bytes; {} members and {} "
-                    "bytes were expected",
-                    who, header.members, text.size(), members, expected));
+  if (header.members != static_cast<std::uint32_t>(members) || header.lanes != lanes || text.size() != expected) {
+    return invalid_argument(fmt::format(
+        "verbs: the address of {} is for {} members, {} lanes and has {} bytes; {} members, {} lanes and {} "
+        "bytes were expected",
+        who, header.members, header.lanes, text.size(), members, lanes, expected));
   }
-  Address address{std::vector<RailEnd>(rails), std::vector<std::uint32_t>(pairs)};
+  Address address{std::vector<RailEnd>(rails), lanes, std::vector<std::uint32_t>(pairs)};
   std::memcpy(address.rails.data(), text.data() + sizeof header, rails * sizeof(RailEnd));
   std::memcpy(address.pairs.data(), text.data() + sizeof header + rails * sizeof(RailEnd),
               pairs * sizeof(std::uint32_t));

@@ -1,10 +1,9 @@
-// What a process tells its peers so that they can connect: its rails, and a queue pair for each member on each rail.
-// Pure.
+// What a process tells its peers so that they can connect: its rails, and the queue pairs for each member, one for each
+// rail that the two go by (topology/rails.h), but not more than lanes. Pure.
 //
-//   "TVB1" | rails | members          three 32-bit words
+//   "TVB2" | rails | members | lanes        four 32-bit words
 //   RailEnd, for each rail
-//   number of the queue pair for member 0 on rail 0, on rail 1, ..., for member 1 on rail 0, ...   32 bits each; 0:
-//   none
+//   numbers of the queue pairs for member 0, as many as there are lanes, then for member 1, ...   32 bits each; 0: none
 //
 // All in the byte order of the hosts, which are of one kind.
 #pragma once
@@ -35,15 +34,16 @@ static_assert(sizeof(RailEnd) == 28 && std::is_trivially_copyable_v<RailEnd>);
 
 struct Address {
   std::vector<RailEnd> rails;
-  std::vector<std::uint32_t> pairs;  // member * rails + rail
+  std::size_t lanes = 1;
+  std::vector<std::uint32_t> pairs;  // member * lanes + lane
 
-  std::uint32_t pair(int member, std::size_t rail) const {
-    return pairs[static_cast<std::size_t>(member) * rails.size() + rail];
+  std::uint32_t pair(int member, std::size_t lane) const {
+    return pairs[static_cast<std::size_t>(member) * lanes + lane];
   }
 };
 
 std::string text_of(const Address& address);
 /// Errors: invalid_argument, naming `who` has sent it.
-Result<Address> address_of(std::string_view text, int members, std::string_view who);
+Result<Address> address_of(std::string_view text, int members, std::size_t lanes, std::string_view who);
 
 }  // namespace tutti::transport::verbs

@@ -76,6 +76,48 @@ Result<std::vector<RailChoice>> rails_by_name(const std::vector<Port>& ports, st
   return rails;
 }
 
+/// Orders names as the bus does, numbers as numbers: "mlx5_2" before "mlx5_10", "ibp24s0" before "ibp154s0".
+std::string order_of(std::string_view name) {
+  constexpr std::size_t kDigits = 20;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::string order;
+  for (std::size_t begin = 0, end = 0; begin < name.size(); begin = end) {
+    while (end < name.size() && is_digit(name[end])) ++end;
+    if (end > begin) {
+      order.append(kDigits - std::min(end - begin, kDigits), '0');
+    } else {
+      ++end;
+    }
+    order.append(name.substr(begin, end - begin));
+  }
+  return order;
+}
+
+/// Positions of the ports that are like the one that has `own_ip`; where none has it, like the fastest one, of
+/// InfiniBand if there is any.
+std::vector<std::size_t> rails_by_likeness(const std::vector<Port>& ports, std::string_view own_ip) {
+  std::vector<std::size_t> usable;
+  for (std::size_t p = 0; p < ports.size(); ++p) {
+    if (why_not(ports[p]).empty()) usable.push_back(p);
+  }
+  if (usable.empty()) return {};
+  const auto key = [&](std::size_t p) {
+    return std::tuple(order_of(ports[p].device), ports[p].device, ports[p].number);
+  };
+  std::sort(usable.begin(), usable.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+  const auto merit = [&](std::size_t p) {
+    const bool has_own = std::any_of(ports[p].gids.begin(), ports[p].gids.end(),
+                                     [&](const Gid& gid) { return has_address(gid, own_ip); });
+    return std::tuple(has_own, ports[p].infiniband, ports[p].gb_per_s);
+  };
+  const Port& model = ports[*std::max_element(usable.begin(), usable.end(),
+                                              [&](std::size_t a, std::size_t b) { return merit(a) < merit(b); })];
+  std::erase_if(usable, [&](std::size_t p) {
+    return ports[p].infiniband != model.infiniband || ports[p].gb_per_s != model.gb_per_s;
+  });
+  return usable;
+}
+
 }  // namespace
 
 const char* name_of(GidType type) {
@@ -112,46 +154,23 @@ std::string list(const std::vector<Port>& ports) {
 }
 
 Result<std::vector<RailChoice>> choose_rails(const std::vector<Port>& ports, std::string_view wanted,
-                                             std::string_view own_ip, std::size_t most) {
+                                             std::string_view own_ip) {
   std::vector<RailChoice> rails;
   if (!wanted.empty()) {
     TUTTI_ASSIGN(rails, rails_by_name(ports, wanted, own_ip));
-    if (rails.size() > most) {
-      return invalid_argument(
-          fmt::format("TUTTI_VERBS_DEVICES: {} names {} ports; a process sends in {} lane{}, so expected "
-                      "{} at most",
-                      quote(wanted), rails.size(), most, most == 1 ? "" : "s", most));
+    if (rails.size() > kMostRails) {
+      return invalid_argument(fmt::format("TUTTI_VERBS_DEVICES: {} names {} ports; expected {} at most", quote(wanted),
+                                          rails.size(), kMostRails));
     }
   } else {
-    std::vector<std::size_t> usable;
-    for (std::size_t p = 0; p < ports.size(); ++p) {
-      if (why_not(ports[p]).empty()) usable.push_back(p);
-    }
-    const auto key = [&](std::size_t p) { return std::tie(ports[p].device, ports[p].number); };
-    std::sort(usable.begin(), usable.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
-
-    const auto has_own = [&](std::size_t p) {
-      return std::any_of(ports[p].gids.begin(), ports[p].gids.end(),
-                         [&](const Gid& g) { return has_address(g, own_ip); });
-    };
-    const auto is_infiniband = [&](std::size_t p) { return ports[p].infiniband; };
-    auto model = std::find_if(usable.begin(), usable.end(), has_own);
-    const bool is_own = model != usable.end();
-    if (!is_own) model = std::find_if(usable.begin(), usable.end(), is_infiniband);
-    if (model == usable.end()) model = usable.begin();
-    for (const std::size_t p : usable) {
-      const Port& like = ports[*model];
-      if (ports[p].infiniband != like.infiniband || (is_own && ports[p].gb_per_s != like.gb_per_s)) continue;
-      rails.push_back(rail_on(ports, p, own_ip));
-    }
+    for (const std::size_t p : rails_by_likeness(ports, own_ip)) rails.push_back(rail_on(ports, p, own_ip));
   }
   if (rails.empty()) {
     return unsupported(fmt::format("verbs: no RDMA port can be used; there are: {}", list(ports)));
   }
-  if (rails.size() > most) {
-    log::info("verbs: {} ports could be rails; the first {}, as many as there are lanes, are: {}", rails.size(), most,
-              list(ports));
-    rails.resize(most);
+  if (rails.size() > kMostRails) {
+    log::info("verbs: {} ports could be rails; the first {} are: {}", rails.size(), kMostRails, list(ports));
+    rails.resize(kMostRails);
   }
   return rails;
 }

@@ -3,9 +3,10 @@
 //
 // The rule. TUTTI_VERBS_DEVICES ("mlx5_0,mlx5_2:1") names the rails, in its order. Without it: the port that has the
 // address by which the job's other members reach this host, and with it all active ports of its kind and speed; where
-// no port has that address (the hosts meet by another network), all active InfiniBand ports, or else all active RoCE
-// ports. Rails are in the order of the devices' names, so that rail k is the same cable plan on all hosts. A process has
-// as many rails as a job has lanes, at most: more names are refused, and of more ports the first ones are taken.
+// no port has that address (the hosts meet by another network), the fastest active InfiniBand ports, or else the
+// fastest active RoCE ports. Rails are in the order of the devices' names, in which numbers count as such, so that rail
+// k is the same cable plan on all hosts; kMostRails at most. Which of them a pair of processes goes by:
+// topology/rails.h.
 //
 // A RoCE port needs an entry of its GID table as its source address: of an interface that is up; the job's own address
 // before others, RoCE v2 (routed, UDP) before v1 (one Ethernet), IPv4 before IPv6 before link-local. An InfiniBand
@@ -56,10 +57,12 @@ struct RailChoice {
   int gid = -1;  // position in Port::gids
 };
 
-/// The rails, at most `most` of them and at least one. `wanted`: of TUTTI_VERBS_DEVICES. `own_ip` may be empty.
-/// Errors: unsupported, invalid_argument (of `wanted`; also when it names more than `most`), listing what there is.
+inline constexpr std::size_t kMostRails = 32;
+
+/// The rails, at least one. `wanted`: of TUTTI_VERBS_DEVICES. `own_ip` may be empty. Errors: unsupported,
+/// invalid_argument (of `wanted`; also when it names more than kMostRails), listing what there is.
 Result<std::vector<RailChoice>> choose_rails(const std::vector<Port>& ports, std::string_view wanted,
-                                             std::string_view own_ip, std::size_t most);
+                                             std::string_view own_ip);
 
 /// "rxe0:1 gid 1 (10.9.0.1)", "mlx5_0:1 lid 12".
 std::string describe(const Port& port, int gid);

@@ -80,7 +80,7 @@ Status Link::connect(const RailEnd& peer, std::uint32_t pair) {
   if (own.infiniband != peer.infiniband || (own.infiniband == 0 && own.gid_type != peer.gid_type)) {
     return unsupported(
         fmt::format("verbs: {} of this process ({}) does not go together with {} of {}; set "
-                    "TUTTI_VERBS_DEVICES so that equal rails are of one kind",
+                    "TUTTI_VERBS_DEVICES so that rails which meet are of one kind",
                     rail_.text(), kind(own), kind(peer), who_));
   }
   ibv_qp_attr attributes{};

@@ -21,6 +21,9 @@ constexpr std::int64_t kProbeEvery = 500'000'000;
 constexpr std::int64_t kLastWords = 3'000'000'000;  // what is under way when the wire goes gets so long
 constexpr std::size_t kLeastKept = 16 << 10;        // a block is not registered for less, which is soon copied
 
+// A key: the address of the memory and its bytes, then what each rail calls it; 0: it is not used.
+static_assert(2 * sizeof(std::uint64_t) + kMostRails * sizeof(std::uint32_t) <= Wire::kMostKeyBytes);
+
 }  // namespace
 
 Result<std::unique_ptr<Wire>> RcWire::open(const WireJob& job, const std::string& devices) {
@@ -32,50 +35,67 @@ Result<std::unique_ptr<Wire>> RcWire::open(const WireJob& job, const std::string
 
 Status RcWire::start(const std::string& devices) {
   TUTTI_ASSIGN(const std::vector<Port> ports, list_ports(verbs_));
-  const auto most = static_cast<std::size_t>(std::max(job_.lanes, 1));
-  TUTTI_ASSIGN(const std::vector<RailChoice> choices, choose_rails(ports, devices, job_.own_ip, most));
-  int linked = 0;
-  for (int m = 0; m < job_.members(); ++m) linked += job_.linked(m) ? 1 : 0;
+  TUTTI_ASSIGN(const std::vector<RailChoice> choices, choose_rails(ports, devices, job_.own_ip));
+  std::vector<int> links_by_rail(choices.size());
+  members_.resize(static_cast<std::size_t>(job_.members()));
+  for (int m = 0; m < job_.members(); ++m) {
+    if (!job_.linked(m)) continue;
+    // The peer may have fewer, which meet() will tell.
+    const int rails = static_cast<int>(choices.size());
+    topology::RailShare& own = members_[static_cast<std::size_t>(m)].own;
+    own = shares_.between(job_.own, rails, m, rails);
+    own.count = std::min(own.count, std::max(job_.lanes, 1));
+    for (int k = 0; k < own.count; ++k) ++links_by_rail[static_cast<std::size_t>(own.of_lane(k))];
+  }
   info_.name = "verbs";
   info_.alpha_us = 2;
   info_.copied = Link::kMostInline;
   info_.to_devices = verbs_.ibv_reg_dmabuf_mr_ != nullptr;
-  for (const RailChoice& choice : choices) {
-    TUTTI_ASSIGN(std::unique_ptr<Rail> rail, Rail::open(verbs_, ports[choice.port], choice.gid, linked));
+  for (std::size_t r = 0; r < choices.size(); ++r) {
+    TUTTI_ASSIGN(std::unique_ptr<Rail> rail,
+                 Rail::open(verbs_, ports[choices[r].port], choices[r].gid, links_by_rail[r]));
     info_.devices += (rails_.empty() ? "" : ", ") + rail->text();
     info_.gb_per_s += rail->port().gb_per_s;
     rails_.push_back(std::move(rail));
+    if (links_by_rail[r] > 0) used_rails_.push_back(r);
   }
   TUTTI_TRY(make_staging());
   if (job_.blocks != nullptr) job_.blocks->watch(this, [this](std::byte* base) { forget(base); });
-  members_.resize(static_cast<std::size_t>(job_.members()));
+  TUTTI_TRY(make_links());
+  return write_address();
+}
+
+Status RcWire::make_links() {
   for (int m = 0; m < job_.members(); ++m) {
     if (!job_.linked(m)) continue;
-    for (std::size_t r = 0; r < rails_.size(); ++r) {
+    Member& member = members_[static_cast<std::size_t>(m)];
+    for (int k = 0; k < member.own.count; ++k) {
+      const auto r = static_cast<std::size_t>(member.own.of_lane(k));
       TUTTI_ASSIGN(std::unique_ptr<Link> link,
                    Link::make(*rails_[r], links_.size(), job_.names[static_cast<std::size_t>(m)],
                               {pool_, staging_, staging_memory_[r]->lkey, kChunkBytes}));
       info_.copied = std::min(info_.copied, link->inline_bytes());
       link_by_pair_[std::uint64_t{r} << 32 | link->queue_pair()] = link.get();
-      members_[static_cast<std::size_t>(m)].links.push_back(link.get());
+      member.links.push_back(link.get());
       links_.push_back(std::move(link));
     }
   }
-  return write_address(linked);
+  return {};
 }
 
-Status RcWire::write_address(int linked) {
+Status RcWire::write_address() {
   Address own;
+  own.lanes = static_cast<std::size_t>(std::max(job_.lanes, 1));
   for (const std::unique_ptr<Rail>& rail : rails_) own.rails.push_back(rail->end());
   for (const Member& member : members_) {
-    for (std::size_t r = 0; r < rails_.size(); ++r) {
-      own.pairs.push_back(member.links.empty() ? 0 : member.links[r]->queue_pair());
+    for (std::size_t k = 0; k < own.lanes; ++k) {
+      own.pairs.push_back(k < member.links.size() ? member.links[k]->queue_pair() : 0);
     }
   }
   address_ = text_of(own);
   if (address_.size() <= kMostAddressBytes) return {};
-  return unsupported(fmt::format("verbs: {} members on {} rails make an address of {} bytes; {} are allowed", linked,
-                                 rails_.size(), address_.size(), kMostAddressBytes));
+  return unsupported(fmt::format("verbs: {} members on {} rails make an address of {} bytes; {} are allowed",
+                                 job_.members(), rails_.size(), address_.size(), kMostAddressBytes));
 }
 
 Status RcWire::meet(const std::vector<std::string>& addresses) {
@@ -86,13 +106,20 @@ Status RcWire::meet(const std::vector<std::string>& addresses) {
   return {};
 }
 
-Status RcWire::connect(int member, const std::string& text) {
-  const std::string& who = job_.names[static_cast<std::size_t>(member)];
-  TUTTI_ASSIGN(const Address address, address_of(text, job_.members(), who));
-  std::vector<Link*>& links = members_[static_cast<std::size_t>(member)].links;
-  links.resize(std::min(links.size(), address.rails.size()));
-  for (std::size_t r = 0; r < links.size(); ++r) {
-    TUTTI_TRY(links[r]->connect(address.rails[r], address.pair(job_.own, r)));
+Status RcWire::connect(int m, const std::string& text) {
+  const std::string& who = job_.names[static_cast<std::size_t>(m)];
+  const int lanes = std::max(job_.lanes, 1);
+  TUTTI_ASSIGN(const Address address, address_of(text, job_.members(), static_cast<std::size_t>(lanes), who));
+  Member& member = members_[static_cast<std::size_t>(m)];
+  const int here = static_cast<int>(rails_.size());
+  const int there = static_cast<int>(address.rails.size());
+  member.own = shares_.between(job_.own, here, m, there);
+  member.peers = shares_.between(m, there, job_.own, here);
+  member.own.count = member.peers.count = std::min(member.own.count, lanes);
+  member.links.resize(static_cast<std::size_t>(member.own.count));
+  for (std::size_t k = 0; k < member.links.size(); ++k) {
+    const auto rail = static_cast<std::size_t>(member.peers.of_lane(static_cast<int>(k)));
+    TUTTI_TRY(member.links[k]->connect(address.rails[rail], address.pair(job_.own, k)));
   }
   return {};
 }
@@ -101,9 +128,9 @@ Status RcWire::make_staging() {
   void* memory = ::mmap(nullptr, kChunks * kChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return system_error("verbs: cannot allocate staging memory", errno);
   staging_ = static_cast<std::byte*>(memory);
-  for (const std::unique_ptr<Rail>& rail : rails_) {
-    TUTTI_ASSIGN(ibv_mr * registered, rail->register_memory(staging_, kChunks * kChunkBytes, false));
-    staging_memory_.push_back(registered);
+  staging_memory_.resize(rails_.size());
+  for (const std::size_t r : used_rails_) {
+    TUTTI_ASSIGN(staging_memory_[r], rails_[r]->register_memory(staging_, kChunks * kChunkBytes, false));
   }
   return {};
 }
@@ -112,9 +139,9 @@ RcWire::~RcWire() {
   if (job_.blocks != nullptr) job_.blocks->unwatch(this);
   finish();
   links_.clear();
-  for (std::size_t r = 0; r < staging_memory_.size(); ++r) rails_[r]->deregister(staging_memory_[r]);
+  deregister(staging_memory_);
   for (const RegisteredMemory* all : {&exposed_, &kept_}) {
-    for (const auto& [base, memory] : *all) deregister(memory);
+    for (const auto& [base, memory] : *all) deregister(memory.by_rail);
   }
   if (staging_ != nullptr) ::munmap(staging_, kChunks * kChunkBytes);
 }
@@ -134,23 +161,24 @@ void RcWire::finish() {
   }
 }
 
-Result<std::vector<ibv_mr*>> RcWire::register_with_all(std::byte* base, std::size_t bytes, bool for_peers,
-                                                       const Dmabuf* device) {
-  std::vector<ibv_mr*> all;
-  for (const std::unique_ptr<Rail>& rail : rails_) {
-    Result<ibv_mr*> memory =
-        device != nullptr ? rail->register_device(base, bytes, *device) : rail->register_memory(base, bytes, for_peers);
+Result<RcWire::ByRail> RcWire::register_for_peers(std::byte* base, std::size_t bytes, const Dmabuf* device) {
+  ByRail all(rails_.size());
+  for (const std::size_t r : used_rails_) {
+    Result<ibv_mr*> memory = device != nullptr ? rails_[r]->register_device(base, bytes, *device)
+                                               : rails_[r]->register_memory(base, bytes, true);
     if (!memory.ok()) {
-      for (std::size_t r = 0; r < all.size(); ++r) rails_[r]->deregister(all[r]);
+      deregister(all);
       return memory.status();
     }
-    all.push_back(memory.take());
+    all[r] = memory.take();
   }
   return all;
 }
 
-void RcWire::deregister(const Registered& memory) {
-  for (std::size_t r = 0; r < memory.by_rail.size(); ++r) rails_[r]->deregister(memory.by_rail[r]);
+void RcWire::deregister(const ByRail& memory) {
+  for (std::size_t r = 0; r < memory.size(); ++r) {
+    if (memory[r] != nullptr) rails_[r]->deregister(memory[r]);
+  }
 }
 
 Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dmabuf* device) {
@@ -160,12 +188,14 @@ Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dma
     return invalid_argument(fmt::format("verbs: {} bytes at {} cannot be exposed: {}", bytes, fmt::ptr(base),
                                         bytes == 0 ? "there is nothing" : "memory there is exposed already"));
   }
-  Registered exposed{bytes, device != nullptr, {}};
-  TUTTI_ASSIGN(exposed.by_rail, register_with_all(base, bytes, true, device));
+  Registered exposed{bytes, device != nullptr, {}, false};
+  TUTTI_ASSIGN(exposed.by_rail, register_for_peers(base, bytes, device));
   const std::uint64_t words[2] = {address, bytes};
   std::string key(reinterpret_cast<const char*>(words), sizeof words);
-  for (const ibv_mr* memory : exposed.by_rail)
-    key.append(reinterpret_cast<const char*>(&memory->rkey), sizeof memory->rkey);
+  for (const ibv_mr* memory : exposed.by_rail) {
+    const std::uint32_t for_peers = memory != nullptr ? memory->rkey : 0;
+    key.append(reinterpret_cast<const char*>(&for_peers), sizeof for_peers);
+  }
   exposed_on_device_ += exposed.on_device ? 1 : 0;
   exposed_[address] = std::move(exposed);
   return key;
@@ -175,7 +205,7 @@ void RcWire::conceal(std::byte* base) {
   const std::lock_guard lock(mutex_);
   const auto found = exposed_.find(reinterpret_cast<std::uintptr_t>(base));
   if (found == exposed_.end()) return;
-  deregister(found->second);
+  deregister(found->second.by_rail);
   exposed_on_device_ -= found->second.on_device ? 1 : 0;
   exposed_.erase(found);
 }
@@ -189,37 +219,36 @@ const RcWire::Registered* RcWire::find(const RegisteredMemory& all, const std::b
   return at <= found->second.bytes && bytes <= found->second.bytes - at ? &found->second : nullptr;
 }
 
-const RcWire::Registered* RcWire::keep(const std::byte* from, std::size_t bytes) {
+ibv_mr* RcWire::keep(const std::byte* from, std::size_t bytes, std::size_t rail) {
   if (job_.blocks == nullptr) return nullptr;
   const Registered* known = find(kept_, from, bytes);
-  if (known == nullptr) {
-    if (bytes < kLeastKept) return nullptr;
-    const Blocks::Block block = job_.blocks->block_of(from, bytes);
-    if (block.base == nullptr) return nullptr;
-    Registered& kept = kept_[reinterpret_cast<std::uintptr_t>(block.base)];
-    kept.bytes = block.bytes;
-    // Half of what may be locked is left to windows, which cannot do without.
-    const std::size_t most = Rail::lockable_bytes() / 2, cost = locked_by(kept);
-    if (cost <= most && kept_bytes_ <= most - cost) {
-      Result<std::vector<ibv_mr*>> memory = register_with_all(block.base, block.bytes, false, nullptr);
-      if (memory.ok()) {
-        kept.by_rail = memory.take();
-        kept_bytes_ += cost;
-      } else {
-        log::info("{}; what is sent from there is copied", memory.status().message());
-      }
-    }
-    known = &kept;
+  if (known != nullptr && (known->by_rail[rail] != nullptr || known->is_copied)) return known->by_rail[rail];
+  if (bytes < kLeastKept) return nullptr;
+  const Blocks::Block block = job_.blocks->block_of(from, bytes);
+  if (block.base == nullptr) return nullptr;
+  Registered& kept = kept_[reinterpret_cast<std::uintptr_t>(block.base)];
+  kept.bytes = block.bytes;
+  kept.by_rail.resize(rails_.size());
+  // Half of what may be locked is left to windows, which cannot do without.
+  const std::size_t most = Rail::lockable_bytes() / 2;
+  kept.is_copied = kept.bytes > most || kept_bytes_ > most - kept.bytes;
+  if (kept.is_copied) return nullptr;
+  Result<ibv_mr*> memory = rails_[rail]->register_memory(block.base, block.bytes, false);
+  kept.is_copied = !memory.ok();
+  if (kept.is_copied) {
+    log::info("{}; what is sent from there is copied", memory.status().message());
+    return nullptr;
   }
-  return known->by_rail.empty() ? nullptr : known;
+  kept_bytes_ += kept.bytes;
+  return kept.by_rail[rail] = memory.take();
 }
 
 void RcWire::forget(std::byte* base) {
   const std::lock_guard lock(mutex_);
   const auto found = kept_.find(reinterpret_cast<std::uintptr_t>(base));
   if (found == kept_.end()) return;
-  if (!found->second.by_rail.empty()) kept_bytes_ -= locked_by(found->second);
-  deregister(found->second);
+  for (const ibv_mr* memory : found->second.by_rail) kept_bytes_ -= memory != nullptr ? found->second.bytes : 0;
+  deregister(found->second.by_rail);
   kept_.erase(found);
 }
 
@@ -231,15 +260,16 @@ Result<Region> RcWire::attach(int member, std::string_view key, std::size_t byte
   }
   std::memcpy(words, key.data(), sizeof words);
   const std::string& who = job_.names[static_cast<std::size_t>(member)];
-  const std::size_t rails = members_[static_cast<std::size_t>(member)].links.size();
-  if ((key.size() - sizeof words) / sizeof(std::uint32_t) < rails) {
-    return invalid_argument(fmt::format("verbs: the key of {} serves fewer than {} rails", who, rails));
+  const topology::RailShare& peers = members_[static_cast<std::size_t>(member)].peers;
+  const std::size_t rails = (key.size() - sizeof words) / sizeof(std::uint32_t);
+  if (rails < static_cast<std::size_t>(peers.first + peers.count)) {
+    return invalid_argument(fmt::format("verbs: the key of {} serves {} rails, fewer than it has", who, rails));
   }
   if (words[1] != bytes) {
     return invalid_argument(fmt::format("verbs: {} exposes {} bytes; {} were expected", who, words[1], bytes));
   }
-  Attached region{member, words[0], words[1], std::vector<std::uint32_t>((key.size() - sizeof words) / 4)};
-  std::memcpy(region.keys.data(), key.data() + sizeof words, region.keys.size() * 4);
+  Attached region{member, words[0], words[1], std::vector<std::uint32_t>(rails)};
+  std::memcpy(region.keys.data(), key.data() + sizeof words, rails * sizeof(std::uint32_t));
   auto free = std::find_if(regions_.begin(), regions_.end(), [](const Attached& r) { return r.member < 0; });
   if (free == regions_.end()) free = regions_.insert(free, Attached());
   *free = std::move(region);
@@ -285,9 +315,9 @@ void RcWire::doze(std::chrono::nanoseconds most) {
     const std::lock_guard lock(mutex_);
     probe_silent_links();
     if (poll()) return;
-    for (const std::unique_ptr<Rail>& rail : rails_) {
-      rail->arm();
-      watched.push_back({rail->event_fd(), POLLIN, 0});
+    for (const std::size_t r : used_rails_) {
+      rails_[r]->arm();
+      watched.push_back({rails_[r]->event_fd(), POLLIN, 0});
     }
     if (poll()) return;  // it came before the arming
     nap = std::min<std::chrono::nanoseconds>(naps_.next(), most);
@@ -295,15 +325,15 @@ void RcWire::doze(std::chrono::nanoseconds most) {
   const timespec limit{nap.count() / 1'000'000'000, nap.count() % 1'000'000'000};
   if (::ppoll(watched.data(), watched.size(), &limit, nullptr) <= 0) return;
   const std::lock_guard lock(mutex_);
-  for (std::size_t r = 0; r < rails_.size(); ++r) {
-    if (watched[r].revents != 0) rails_[r]->drain_events();
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    if (watched[i].revents != 0) rails_[used_rails_[i]]->drain_events();
   }
   (void)poll();
 }
 
 bool RcWire::poll() {
   bool any = false;
-  for (std::size_t r = 0; r < rails_.size(); ++r) {
+  for (const std::size_t r : used_rails_) {
     any |= rails_[r]->poll([&](const ibv_wc& completion) {
       const auto found = link_by_pair_.find(std::uint64_t{r} << 32 | completion.qp_num);
       if (found == link_by_pair_.end()) return;

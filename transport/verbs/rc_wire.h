@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "topology/rails.h"
 #include "transport/verbs/link.h"
 #include "transport/wire.h"
 
@@ -46,27 +47,31 @@ class RcWire final : public Wire {
   Status broken(int member) override;
 
  private:
+  using ByRail = std::vector<ibv_mr*>;  // null: not with that one
   struct Registered {
     std::size_t bytes = 0;
-    bool on_device = false;        // and so never to be read here
-    std::vector<ibv_mr*> by_rail;  // empty: it could not be
+    bool on_device = false;  // and so never to be read here
+    ByRail by_rail;          // of what is kept: those by which something has left
+    bool is_copied = false;  // it could not be registered with another one
   };
   using RegisteredMemory = std::map<std::uintptr_t, Registered>;  // by where it begins
   struct Attached {
     int member = -1;  // -1: free
     std::uint64_t base = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint32_t> keys;  // by rail
+    std::vector<std::uint32_t> keys;  // by the member's rail
   };
   struct Member {
-    std::vector<Link*> links;  // by rail; of linked members; cut to those that both ends have, in meet()
+    std::vector<Link*> links;        // of linked members: lane k goes by the k-th, around
+    topology::RailShare own, peers;  // their rails at either end; from meet() on
     Status broken;
   };
 
-  RcWire(const Library& verbs, const WireJob& job) : verbs_(verbs), job_(job), pool_(kChunks) {}
+  RcWire(const Library& verbs, const WireJob& job) : verbs_(verbs), job_(job), shares_(job.hosts), pool_(kChunks) {}
   Status start(const std::string& devices);
   Status make_staging();
-  Status write_address(int linked);
+  Status make_links();
+  Status write_address();
   Status connect(int member, const std::string& address);
 
   /// `device`: null for memory of the host.
@@ -78,13 +83,11 @@ class RcWire final : public Wire {
   Result<Remote> place_of(int member, int lane, Region region, std::size_t at, std::size_t bytes) const;
   /// Null: not all of it is in one of these.
   static const Registered* find(const RegisteredMemory& all, const std::byte* from, std::size_t bytes);
-  /// The block that it lies in, registered now where it has not been; null: it has to be copied.
-  const Registered* keep(const std::byte* from, std::size_t bytes);
-  /// For peers, or `device`'s, which is for them too. All rails, or none.
-  Result<std::vector<ibv_mr*>> register_with_all(std::byte* base, std::size_t bytes, bool for_peers,
-                                                 const Dmabuf* device);
-  void deregister(const Registered& memory);
-  std::size_t locked_by(const Registered& memory) const { return memory.bytes * rails_.size(); }
+  /// The block that it lies in, registered now with that rail where it has not been; null: it has to be copied.
+  ibv_mr* keep(const std::byte* from, std::size_t bytes, std::size_t rail);
+  /// With all rails that are used, or none.
+  Result<ByRail> register_for_peers(std::byte* base, std::size_t bytes, const Dmabuf* device);
+  void deregister(const ByRail& memory);
   /// A block has ended.
   void forget(std::byte* base);
   /// Makes progress until the link can hold one more write; other threads may call meanwhile. Errors: the link is
@@ -107,21 +110,23 @@ class RcWire final : public Wire {
 
   const Library& verbs_;
   const WireJob job_;
+  const topology::RailShares shares_;
   WireInfo info_;
   std::string address_;
   std::vector<std::unique_ptr<Rail>> rails_;  // constant after open()
+  std::vector<std::size_t> used_rails_;       // those that have a link
 
   std::mutex mutex_;  // guards what follows
   std::byte* staging_ = nullptr;
-  std::vector<ibv_mr*> staging_memory_;  // by rail
+  ByRail staging_memory_;
   ChunkPool pool_;
-  std::vector<std::unique_ptr<Link>> links_;               // by member, then rail
+  std::vector<std::unique_ptr<Link>> links_;               // by member, then lane
   std::unordered_map<std::uint64_t, Link*> link_by_pair_;  // rail << 32 | number of the queue pair
   std::vector<Member> members_;
   RegisteredMemory exposed_;
   int exposed_on_device_ = 0;   // how many of them are
   RegisteredMemory kept_;       // the caller's own: blocks that have been put from
-  std::size_t kept_bytes_ = 0;  // that they lock
+  std::size_t kept_bytes_ = 0;  // that they lock, with each rail again
   std::vector<Attached> regions_;
   Naps naps_;
   std::int64_t probed_ns_ = 0;

@@ -45,8 +45,8 @@ Result<Remote> RcWire::place_of(int member, int lane, Region region, std::size_t
                                         region, there.bytes, there.member < 0 ? "nobody" : job_.names[there.member],
                                         job_.names[static_cast<std::size_t>(member)]));
   }
-  const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
-  return Remote{there.base + at, there.keys[rail]};
+  const int rail = members_[static_cast<std::size_t>(member)].peers.of_lane(lane);
+  return Remote{there.base + at, there.keys[static_cast<std::size_t>(rail)]};
 }
 
 Status RcWire::make_room(Link& link, std::unique_lock<std::mutex>& lock) {
@@ -101,13 +101,13 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
   const bool small = bytes <= link->inline_bytes();
   const Registered* memory = small && exposed_on_device_ == 0 ? nullptr : find(exposed_, source, bytes);
   if (small && memory != nullptr && !memory->on_device) memory = nullptr;  // it goes along with the request
-  if (!small && memory == nullptr) memory = keep(source, bytes);
-  const std::size_t rail = static_cast<std::size_t>(lane) % members_[static_cast<std::size_t>(member)].links.size();
-  const std::uint32_t key = memory != nullptr ? memory->by_rail[rail]->lkey : 0;
-  const std::size_t most = memory != nullptr ? kPiece : kChunkBytes;
+  const auto rail = static_cast<std::size_t>(members_[static_cast<std::size_t>(member)].own.of_lane(lane));
+  const ibv_mr* registered = memory != nullptr ? memory->by_rail[rail] : small ? nullptr : keep(source, bytes, rail);
+  const std::uint32_t key = registered != nullptr ? registered->lkey : 0;
+  const std::size_t most = registered != nullptr ? kPiece : kChunkBytes;
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(most, bytes - done);
-    if (memory != nullptr) {
+    if (registered != nullptr) {
       TUTTI_TRY(make_room(*link, lock));
       const std::uint64_t number = link->hold(source + done, key, piece, there);
       ticket = link->place() << kTicketBits | number;

@@ -10,10 +10,6 @@
 
 namespace tutti::transport {
 
-namespace {
-constexpr std::size_t kAnyNumber = ~std::size_t{0};  // of rails
-}
-
 Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& job) {
   return open(job, options::text(Option::verbs_devices));
 }
@@ -35,7 +31,7 @@ Status VerbsWire::try_device_memory(std::byte* base, std::size_t bytes, const Dm
   TUTTI_ASSIGN(const verbs::Library* library, verbs::library());
   TUTTI_ASSIGN(const std::vector<verbs::Port> ports, verbs::list_ports(*library));
   TUTTI_ASSIGN(const std::vector<verbs::RailChoice> choices,
-               verbs::choose_rails(ports, options::text(Option::verbs_devices), "", kAnyNumber));
+               verbs::choose_rails(ports, options::text(Option::verbs_devices), ""));
   TUTTI_ASSIGN(const std::unique_ptr<verbs::Rail> rail,
                verbs::Rail::open(*library, ports[choices.front().port], choices.front().gid, 1));
   TUTTI_ASSIGN(ibv_mr* const registered, rail->register_device(base, bytes, memory));

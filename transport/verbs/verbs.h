@@ -1,5 +1,5 @@
 // The wire over InfiniBand and RoCE: libibverbs directly, one reliable connection (RC queue pair) for each linked
-// member and rail, RDMA writes for puts and for signals.
+// member and each rail that the two go by (topology/rails.h), RDMA writes for puts and for signals.
 //
 //   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, VerbsWire::open(job));      // from here on as transport/wire.h says
 //
@@ -13,19 +13,19 @@
 // builds on it. The immediate's price is why it is not taken: each one uses up a receive request, so a receiver that
 // computes for a while, and gives no new ones, would stop its senders (receiver-not-ready, retries, a broken link);
 // here a receiver need not do anything. Soft-RoCE copies a write byte by byte in rising order, so a count may be seen
-// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow. A note is
-// one write too; that its bytes may land in any order is why it must show by itself whether it is whole.
+// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow. A note
+// is one write too; that its bytes may land in any order is why it must show by itself whether it is whole.
 //
 // What nobody is told. An RDMA write wakes nobody at the receiver. doze() sleeps until something of its own completes,
-// or for a nap: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows (half a
-// millisecond: kFarDoze of the executor). That is what a message may cost after a quiet time, and what quiet costs: two
-// thousand wake-ups a second, about 2 % of a core.
+// or for a nap: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows (half
+// a millisecond: kFarDoze of the executor). That is what a message may cost after a quiet time, and what quiet costs:
+// two thousand wake-ups a second, about 2 % of a core.
 //
 // Sources. A put whose source lies in exposed memory, or in a block of tutti's own allocation, is sent from there (a
 // ticket tells when it has been read). A block is registered with the first put of 16 KiB or more from it, whole, and
-// until it ends, as long as such blocks lock no more than half of what the process may. Any other source is copied
-// through 4 MiB of registered staging memory, and is settled when put() returns; rail.h says why there is no cache of
-// all registrations. Up to Link::kMostInline bytes go along with the request.
+// until it ends, with the rail that it leaves by, as long as such blocks lock no more than half of what the process
+// may. Any other source is copied through 4 MiB of registered staging memory, and is settled when put() returns; rail.h
+// says why there is no cache of all registrations. Up to Link::kMostInline bytes go along with the request.
 //
 // Device memory (GPUDirect). What is exposed by a dmabuf (ibv_reg_dmabuf_mr) is read and written by the card alone:
 // puts from there are never inlined, packed or copied, however small. A card, its kernel's driver or a library that
@@ -39,11 +39,12 @@
 // a write of nothing, twice a second. A link breaks on all rails at once. What the device has been given it reads
 // until it is done, or until the queue pair is taken from it: so does let_go().
 //
-// Address: a header, then what a rail is known by, then the number of a queue pair for each member and rail: each pair
-// of processes has queue pairs of its own, which are made when the wire is opened and connected in meet(). REQUIRES:
+// Address: a header, then what a rail is known by, then the numbers of the queue pairs for each member: each pair of
+// processes has queue pairs of its own, which are made when the wire is opened and connected in meet(). REQUIRES:
 // all members have returned from meet() before anybody puts (the exchange of keys sees to it).
 //
-// The peers' rail k is connected to the own rail k; where one has fewer, the others of the other are not used for it.
+// The peers' rail k is connected to the own rail k where both have equally many. Else each end takes its share of its
+// own, and where one has fewer, the others of the other are not used for it.
 #pragma once
 
 #include <memory>
