@@ -1,15 +1,32 @@
 // Making a communicator: a rank that never comes, that dies, or that is stopped meanwhile is named on all the others.
 #include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <random>
 
 #include "tests/failure/processes.h"
+
+namespace {
+/// This process stops once it has sent a descriptor to another.
+bool stops_at_parcel = false;
+}  // namespace
+
+/// In place of the C library's.
+extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  const ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
+  if (stops_at_parcel && message->msg_controllen > 0) std::raise(SIGSTOP);
+  return sent;
+}
 
 namespace tutti::testing {
 namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Joins and makes one call; the failure is kept.
 void join(const Place& place, std::chrono::milliseconds timeout) {
@@ -117,6 +134,21 @@ TEST(Creation, AStopMeanwhile) {
     EXPECT_TRUE(ranks.finish(30s));
     if (HasFailure()) return;
   }
+}
+
+// Stopped when one of the two others has its memory: that one, and the one that waits for it, are not to blame.
+TEST(Creation, AStopBetweenTwoParcels) {
+  const int victim = 2;
+  Processes ranks(3, [](const Place& place) {
+    stops_at_parcel = place.rank() == victim;
+    place.fails([&] { (void)place.join(with_timeout(1s)); });
+  });
+  ASSERT_TRUE(ranks.finish(30s, {victim}));
+  for (int r = 0; r < victim; ++r) {
+    EXPECT_THAT(ranks.error(r), HasSubstr("rank 2")) << r;
+    EXPECT_THAT(ranks.error(r), Not(HasSubstr("ranks 1, 2"))) << r;
+  }
+  EXPECT_THAT(ranks.error(1), HasSubstr("has not shared its memory with rank 1 within 0.875 s"));
 }
 
 }  // namespace

@@ -40,6 +40,12 @@ struct Card {
 constexpr std::uint64_t kProbe = 0x7477656E7479206FULL;
 std::uint64_t probe_word = kProbe;
 
+/// How long to wait for parcels. Whoever has all of its own waits for the others at the next exchange, until a deadline
+/// that may be no later by a hair, and would blame those too who only wait for the one to blame: so they say it before.
+std::chrono::milliseconds for_parcels(std::chrono::milliseconds deadline) {
+  return deadline - std::min<std::chrono::milliseconds>(deadline / 8, std::chrono::seconds(1));
+}
+
 std::string machine_identity() {
   struct stat network {};
   struct stat processes {};
@@ -84,8 +90,7 @@ Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& pr
 /// those that have not sent.
 Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, const Bootstrap& bootstrap,
                                        const Acquaintance& known, const std::vector<ShmProcess>& processes,
-                                       std::chrono::steady_clock::time_point until,
-                                       std::chrono::milliseconds deadline) {
+                                       std::chrono::steady_clock::time_point until, std::chrono::milliseconds limit) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
   for (;;) {
     const auto now = std::chrono::steady_clock::now();
@@ -103,7 +108,7 @@ Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, con
     if (missing.empty()) return gone;
     missing += fmt::format(" has not shared its memory with rank {}", bootstrap.rank());
     if (!gone.ok()) return Status(gone.code(), gone.message() + "; " + missing);
-    return Status(Code::timeout, fmt::format("{} within {}", missing, bootstrap::seconds_text(deadline)));
+    return Status(Code::timeout, fmt::format("{} within {}", missing, bootstrap::seconds_text(limit)));
   }
 }
 
@@ -131,7 +136,8 @@ bool can_reach(const Card& card) {
 }  // namespace
 
 Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline) {
-  const auto until = std::chrono::steady_clock::now() + deadline;
+  const std::chrono::milliseconds limit = for_parcels(deadline);
+  const auto until = std::chrono::steady_clock::now() + limit;
   TUTTI_ASSIGN(FdSocket socket, FdSocket::listen());
   Card mine;
   put_text(mine.machine, machine_identity());
@@ -201,7 +207,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   }
   for (int left = neighbours - 1; left > 0; --left) {
     TUTTI_ASSIGN(FdSocket::Received received,
-                 next_parcel(socket, token, bootstrap, acquaintance, processes, until, deadline));
+                 next_parcel(socket, token, bootstrap, acquaintance, processes, until, limit));
     const auto r = static_cast<std::size_t>(received.sender);
     if (received.sender < 0 || r >= cards.size() || !near(r) || received.fds.size() != 1 || acquaintance.processes[r]) {
       return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
