@@ -17,6 +17,9 @@ using namespace std::chrono_literals;
 
 /// How long a goodbye may take to be sent and answered.
 constexpr auto kFarewell = 1s;
+/// An attempt to join that the deadline ends sooner tells less than the one before: it may be nothing but late. TCP
+/// sends what is lost once more within it.
+constexpr auto kShortest = 2s;
 
 int milliseconds_until(Clock::time_point when) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now()).count();
@@ -202,15 +205,19 @@ class GuestLoop {
 Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
                       std::chrono::milliseconds limit) {
   Clock::duration pause = 1ms;
+  std::string why;
   for (;;) {
     Entered entered;
+    const Clock::time_point began = Clock::now();
     const Attempt attempt = try_to_enter(local, hub, secret, deadline, entered);
     if (attempt.status.ok()) return entered;
     if (attempt.final) return attempt.status;
     log::debug("joining at {} failed, trying again: {}", hub.text(), attempt.status.message());
+    const bool cut_short = deadline - began < kShortest && Clock::now() >= deadline;
+    if (why.empty() || !cut_short) why = attempt.status.message();
     if (Clock::now() + pause >= deadline) {
       return Status(Code::timeout, fmt::format("rank 0 of {} has not come within {}; {}{}", local.size(),
-                                               seconds_text(limit), attempt.status.message(), where_asked_from(hub)));
+                                               seconds_text(limit), why, where_asked_from(hub)));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<Clock::duration>(pause * 2, 50ms);

@@ -1,0 +1,54 @@
+// What a rank says of a rank 0 that it has tried to reach again and again.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bootstrap_support.h"
+#include "tests/transport/full_listener.h"
+
+namespace {
+
+/// Who connects to the port `from` gets there once, and later to the port `to`.
+struct Detour {
+  in_port_t from = 0;
+  in_port_t to = 0;
+  int attempts = 0;
+} detour;
+
+}  // namespace
+
+/// In place of the C library's.
+extern "C" int connect(int fd, const sockaddr* to, socklen_t size) {
+  sockaddr_in at{};
+  if (to->sa_family == AF_INET) at = *reinterpret_cast<const sockaddr_in*>(to);
+  if (at.sin_port == 0 || at.sin_port != detour.from || detour.attempts++ == 0) {
+    return static_cast<int>(syscall(SYS_connect, fd, to, size));
+  }
+  at.sin_port = detour.to;
+  return static_cast<int>(syscall(SYS_connect, fd, &at, sizeof at));
+}
+
+namespace tutti::bootstrap {
+namespace {
+
+/// Of a rank 0 that refuses at first and is silent then.
+std::string said_within(std::chrono::milliseconds deadline) {
+  const tutti::testing::FullListener silent;
+  const Endpoint hub = Listener::open({"127.0.0.1", 0}).value()->endpoint();  // closed at once
+  detour = {htons(hub.port), htons(silent.endpoint().port), 0};
+  const auto met = Bootstrap::connect(config_of(1, 2, hub, deadline));
+  EXPECT_GE(detour.attempts, 2);
+  return met.status().message();
+}
+
+TEST(AbsentHub, AnAttemptThatTheDeadlineCutsShortTellsNothing) {
+  EXPECT_NE(said_within(300ms).find(": Connection refused; only host"), std::string::npos);
+}
+
+TEST(AbsentHub, TheLastAttemptTellsWhenItHadTime) {
+  EXPECT_NE(said_within(2500ms).find(": Connection timed out (the host is down"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::bootstrap
