@@ -35,8 +35,9 @@ class MeanPeer {
  public:
   explicit MeanPeer(const std::string& victim) : context_(ucx::Context::open(job_of(1)).take()) {
     ucp_ep_params_t how{};
-    how.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    how.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
     how.address = reinterpret_cast<const ucp_address_t*>(victim.data() + ucx::kAddressAt);
+    how.err_mode = UCP_ERR_HANDLING_MODE_PEER;  // another one's endpoint the victim could not answer
     EXPECT_EQ(context_->ucp().ep_create(context_->worker(), &how, &endpoint_), UCS_OK);
   }
   const std::string& address() const { return context_->address(); }
@@ -148,6 +149,46 @@ TEST(UcxSpoilt, StrangersAreIgnored) {
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error + outcome.said, "");
+}
+
+/// An endpoint that is half made when its worker ends lets UCX abort the process.
+TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    alignas(64) static std::byte memory[4096];
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    MeanPeer peer(wire->address());
+    if (const auto key = wire->expose(memory, sizeof memory); !key.ok()) return key.status().message();
+    if (const Status met = wire->meet({"", peer.address()}); !met.ok()) return met.message();
+    const auto signal = [&](std::uint64_t number) {
+      Parcel parcel(4096);
+      parcel.signal(0, 16, number + 1, 0);
+      parcel.seal(1, 0, number, ucx::pass_between(peer.address(), wire->address()));
+      peer.send(parcel.bytes(), "");
+    };
+    const auto count = [] {
+      std::uint64_t count = 0;
+      std::memcpy(&count, memory + 16, sizeof count);
+      return count;
+    };
+    ::testing::internal::CaptureStderr();
+    signal(0);
+    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    while (count() == 0 && std::chrono::steady_clock::now() < end) {
+      peer.progress();
+      (void)wire->progress();
+    }
+    signal(1);  // it has a connection, and so lies in the wire's socket from here on
+    wire.reset();
+    return fmt::format("{} signals came; {}", count(), ::testing::internal::GetCapturedStderr());
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}, {"TUTTI_LOG", "debug"}});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_THAT(outcome.said, ::testing::StartsWith("2 signals came; "));
+  const std::string made = "UCX: an endpoint to member 1 is made";
+  const std::size_t first = outcome.said.find(made);
+  EXPECT_NE(first, std::string::npos) << outcome.said;  // when it was heard first
+  EXPECT_EQ(outcome.said.find(made, first + 1), std::string::npos) << outcome.said;
 }
 
 TEST(UcxSpoilt, KeysThatMakeNoSenseAreRefused) {

@@ -60,14 +60,15 @@ Links::~Links() {
     void* request = ucp().ep_close_nbx(endpoint, &how);
     if (UCS_PTR_IS_PTR(request)) closings_.push_back(request);
   };
-  tidy();
+  // A peer that is heard now gets no endpoint: UCX aborts the process when a worker ends with one that is half made.
+  close_broken();
   for (const auto& link : links_) {
     if (link->endpoint != nullptr) close(link->endpoint, 0);
     link->endpoint = nullptr;
   }
   do {
     (void)ucp().worker_progress(context_->worker());
-    tidy();
+    close_broken();
   } while (!closings_.empty() && now_ns() < end);
   if (!closings_.empty()) {
     // A peer that is stopped takes nothing. UCX aborts the process when a worker ends then, so it is left behind;
@@ -114,6 +115,7 @@ Status Links::connect(Link& link) {
     fail(link, made);
     return link.why;
   }
+  log::debug("UCX: an endpoint to {} is made", job_.names[static_cast<std::size_t>(link.member)]);
   return {};
 }
 
@@ -341,6 +343,11 @@ void Links::tidy() {
   for (const auto& link : links_) {
     if (std::exchange(link->heard, false)) (void)connect(*link);
   }
+  close_broken();
+}
+
+/// Begins to close the endpoints of broken links, and forgets which closings are done.
+void Links::close_broken() {
   for (ucp_ep_h endpoint : std::exchange(dead_, {})) {
     ucp_request_param_t how{};
     how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;

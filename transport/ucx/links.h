@@ -102,6 +102,7 @@ class Links final : public transport::Wire {
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
+  void close_broken();
   bool move();
 
   // What UCX calls, from within a call of ours.
