@@ -39,6 +39,7 @@ struct WireMaker {
   Environment environment = {};                                         // of the members
   int lanes = 2;
   bool tells_of_death = true;
+  std::function<void(int host)> enter = [](int) {};  // what brings a member that is a process to its host
 };
 inline void PrintTo(const WireMaker& maker, std::ostream* out) { *out << maker.name; }
 
@@ -273,6 +274,7 @@ inline void run_job(const WireMaker& maker, Members kind, const std::vector<int>
   if (kind == Members::processes) {
     for (const WireJob& job : jobs) {
       children.push_back(tutti::testing::internal::start_child(maker.environment, [&] {
+        maker.enter(hosts[static_cast<std::size_t>(job.own)]);
         internal::take_part(maker, board, job, body);
         return internal::failed_here();
       }));
