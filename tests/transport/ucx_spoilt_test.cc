@@ -1,16 +1,11 @@
 // What a peer may send that it should not: a sentence and a broken link, never an end of the process, nor a write
-// outside of what is exposed. And the choice of devices, on interfaces made for it.
+// outside of what is exposed.
 #include <fmt/format.h>
 
 #include "tests/transport/wire_suite.h"
 #include "transport/ucx/ucx.h"
 
 #ifdef TUTTI_HAS_UCX
-
-#include <arpa/inet.h>
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 
 #include "transport/ucx/links.h"
 
@@ -225,25 +220,6 @@ TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(outcome.said, fmt::format("{} 4096", 1 + 99 * 65536));  // the second place, by another number each time
-}
-
-/// UCX knows interfaces, and not the labels that their addresses may have.
-TEST(UcxDevices, ALabelledAddressIsItsInterfaces) {
-  const Outcome outcome = in_child([]() -> std::string {
-    if (::unshare(CLONE_NEWNET) != 0) return "not run: no network namespace can be made";
-    ifreq wanted{};
-    std::strcpy(wanted.ifr_name, "lo:1");
-    auto& address = reinterpret_cast<sockaddr_in&>(wanted.ifr_addr);
-    address.sin_family = AF_INET;
-    ::inet_pton(AF_INET, "10.77.0.1", &address.sin_addr);
-    const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
-    if (::ioctl(socket, SIOCSIFADDR, &wanted) != 0) return "not run: no label can be made";
-    const auto devices = ucx::devices_for("10.77.0.1", false, "/nonexistent");
-    return devices.ok() ? devices.value() : devices.status().message();
-  });
-  if (outcome.said.starts_with("not run")) GTEST_SKIP() << "tutti-test: " << outcome.said;
-  EXPECT_EQ(outcome.error, "");
-  EXPECT_EQ(outcome.said, "lo");
 }
 
 }  // namespace

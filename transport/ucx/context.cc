@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <random>
 
 #include "base/options.h"
-#include "transport/bootstrap/interfaces.h"
+#include "transport/ucx/devices.h"
 
 namespace tutti::ucx {
 
@@ -20,6 +18,8 @@ namespace {
 
 // A peer that says nothing is asked after so long (UCX), and a connection without traffic is tried as often (TCP).
 constexpr const char* kKeepalive = "5s";
+
+constexpr const char* kTransports = "^shm";
 
 // UCX's own are 8 KiB and 64 KiB. With these a put of 64 KiB takes 42 us instead of 65, and a sixth less of both sides'
 // cores; one of 1 MiB 320 us instead of 380 (loopback, perf/wire_bench --doze, best of three).
@@ -29,22 +29,6 @@ constexpr const char* kTcpReceive = "256k";
 constexpr std::size_t kLeastParcel = 1024;  // a note and its heads, so that it is copied
 constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
 
-/// "mlx5_0:1" for each active port of the RDMA devices in a folder.
-std::vector<std::string> rdma_ports(const std::filesystem::path& folder) {
-  std::vector<std::string> ports;
-  std::error_code error;
-  for (const auto& device : std::filesystem::directory_iterator(folder, error)) {
-    for (const auto& port : std::filesystem::directory_iterator(device.path() / "ports", error)) {
-      std::string state;
-      std::getline(std::ifstream(port.path() / "state"), state);
-      if (state.find("ACTIVE") == std::string::npos) continue;
-      ports.push_back(device.path().filename().string() + ":" + port.path().filename().string());
-    }
-  }
-  std::sort(ports.begin(), ports.end());
-  return ports;
-}
-
 /// Sets what the user's environment does not.
 void set(const Ucp& ucp, ucp_config_t* config, const char* name, const std::string& value, const char* prefix = "") {
   if (std::getenv(fmt::format("UCX_{}{}", prefix, name).c_str()) != nullptr) return;
@@ -52,19 +36,6 @@ void set(const Ucp& ucp, ucp_config_t* config, const char* name, const std::stri
 }
 
 }  // namespace
-
-Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root) {
-  // Without a label: UCX takes what has a colon for an RDMA device.
-  const std::string interface = bootstrap::interface_of(ip);
-  if (interface.empty()) {
-    return invalid_argument(fmt::format("UCX: no interface of this host has the address {}", ip));
-  }
-  const std::string folder =
-      that_alone ? "/sys/class/net/" + interface + "/device/infiniband" : "/sys/class/infiniband";
-  std::string devices = interface;
-  for (const std::string& port : rdma_ports(root + folder)) devices += "," + port;
-  return devices;
-}
 
 std::uint64_t pass_between(std::string_view one_address, std::string_view other_address) {
   const auto word_of = [](std::string_view address) {
@@ -86,23 +57,26 @@ Status Context::start(const transport::WireJob& job) {
   ucp_config_t* config = nullptr;
   TUTTI_TRY(check(ucp_.config_read(nullptr, nullptr, &config), "ucp_config_read"));
   const std::unique_ptr<ucp_config_t, decltype(ucp_.config_release)> kept(config, ucp_.config_release);
+  std::string devices = "all";
   devices_ = "any device";
   if (const char* chosen = std::getenv("UCX_NET_DEVICES"); chosen != nullptr) {
+    devices = chosen;
     devices_ = fmt::format("{} (UCX_NET_DEVICES)", chosen);
   } else if (!job.own_ip.empty()) {
-    TUTTI_ASSIGN(devices_, devices_for(job.own_ip, !options::text(Option::interface).empty()));
-    set(ucp_, config, "NET_DEVICES", devices_);
+    TUTTI_ASSIGN(devices, devices_for(job.own_ip, !options::text(Option::interface).empty()));
+    devices_ = devices;
+    set(ucp_, config, "NET_DEVICES", devices);
     if (job.own_ip.find(':') != std::string::npos) set(ucp_, config, "AF_PRIO", "inet6,inet", "TCP_");
   }
-  set(ucp_, config, "TLS", "^shm");
+  set(ucp_, config, "TLS", kTransports);
   set(ucp_, config, "KEEPALIVE_INTERVAL", kKeepalive);
   set(ucp_, config, "KEEPIDLE", kKeepalive, "TCP_");
   set(ucp_, config, "TX_SEG_SIZE", kTcpSend, "TCP_");
   set(ucp_, config, "RX_SEG_SIZE", kTcpReceive, "TCP_");
 
-  const bool rdma =
-      devices_.find(':') != std::string::npos || (job.own_ip.empty() && !rdma_ports("/sys/class/infiniband").empty());
-  if (!rdma && std::getenv("UCX_RNDV_THRESH") == nullptr) piece_bytes_ = kTcpPiece;
+  const char* transports = std::getenv("UCX_TLS");
+  rdma_ = may_go_by_rdma(devices, transports != nullptr ? transports : kTransports, rdma_ports(kRdmaFolder));
+  if (!rdma_ && std::getenv("UCX_RNDV_THRESH") == nullptr) piece_bytes_ = kTcpPiece;
 
   ucp_params_t wanted{};
   wanted.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
@@ -110,7 +84,6 @@ Status Context::start(const transport::WireJob& job) {
   wanted.name = "tutti";
   const ucs_status_t made = ucp_.init_version(UCP_API_MAJOR, UCP_API_MINOR, &wanted, config, &context_);
   if (made != UCS_OK) {
-    const char* transports = std::getenv("UCX_TLS");
     return unsupported(fmt::format("UCX finds nothing to go by: {} with devices {} and transports {}", words_of(made),
                                    devices_, transports != nullptr ? transports : "all but shared memory"));
   }

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "transport/ucx/ucp.h"
 #include "transport/wire.h"
@@ -26,10 +25,6 @@ inline constexpr std::size_t kAddressAt = kMagic.size() + sizeof(std::uint64_t);
 /// What the parcels between two members bear, so that a stranger who finds UCX's port cannot pass for either.
 std::uint64_t pass_between(std::string_view one_address, std::string_view other_address);
 
-/// The network devices to name to UCX ("eth0,mlx5_0:1"), for the interface that has `ip`. `root`: "" or a test's own.
-/// Errors: invalid_argument, no interface has it.
-Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root = "");
-
 class Context {
  public:
   static Result<std::unique_ptr<Context>> open(const transport::WireJob& job);
@@ -42,6 +37,8 @@ class Context {
   ucp_context_h context() const { return context_; }
   const std::string& address() const { return address_; }
   const std::string& devices() const { return devices_; }
+  /// Whether UCX may go by RDMA, or has TCP (or shared memory) alone.
+  bool rdma() const { return rdma_; }
   int event() const { return event_; }  // readable when there is something to move
   std::size_t parcel_bytes() const { return parcel_bytes_; }
   /// Of a large put that goes with one parcel.
@@ -58,6 +55,7 @@ class Context {
   ucp_worker_h worker_ = nullptr;
   std::string address_;
   std::string devices_;
+  bool rdma_ = false;
   int event_ = -1;
   std::size_t parcel_bytes_ = kParcel;
   std::size_t piece_bytes_ = SIZE_MAX;

@@ -38,7 +38,7 @@ Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
 
 Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), context_(std::move(context)) {
   // What TCP and what an RDMA device give, roughly; to be measured by who wants to know.
-  const bool rdma = context_->devices().find(':') != std::string::npos;
+  const bool rdma = context_->rdma();
   // Some devices leave a parcel less room than others.
   const std::size_t copied = std::min(kInline, (context_->parcel_bytes() - sizeof(Head) - sizeof(Entry)) / 8 * 8);
   info_ = {"ucx", context_->devices(), copied, rdma ? 2.0 : 12.0, rdma ? 10.0 : 1.0};

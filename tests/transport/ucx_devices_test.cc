@@ -1,0 +1,79 @@
+// The choice of devices, on interfaces made for it, and what of it is RDMA.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+
+#include <cstring>
+
+#include "tests/collectives/processes.h"
+#include "transport/ucx/devices.h"
+
+namespace tutti::testing {
+namespace {
+
+/// UCX knows interfaces, and not the labels that their addresses may have.
+TEST(UcxDevices, ALabelledAddressIsItsInterfaces) {
+  const Outcome outcome = in_child([]() -> std::string {
+    if (::unshare(CLONE_NEWNET) != 0) return "not run: no network namespace can be made";
+    ifreq wanted{};
+    std::strcpy(wanted.ifr_name, "lo:1");
+    auto& address = reinterpret_cast<sockaddr_in&>(wanted.ifr_addr);
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, "10.77.0.1", &address.sin_addr);
+    const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
+    if (::ioctl(socket, SIOCSIFADDR, &wanted) != 0) return "not run: no label can be made";
+    const auto devices = ucx::devices_for("10.77.0.1", false, "/nonexistent");
+    return devices.ok() ? devices.value() : devices.status().message();
+  });
+  if (outcome.said.starts_with("not run")) GTEST_SKIP() << "tutti-test: " << outcome.said;
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(outcome.said, "lo");
+}
+
+/// TCP goes in pieces, RDMA does not: a wrong answer costs a half of the bandwidth.
+TEST(UcxDevices, RdmaIsWhatDevicesAndTransportsBothAllow) {
+  using Ports = std::vector<std::string>;
+  struct Case {
+    const char* devices;
+    const char* transports;
+    Ports ports;
+    bool rdma;
+  };
+  const Ports card{"mlx5_0:1"};
+  const Case cases[] = {
+      {"eth0", "^shm", card, false},
+      {"eth0,mlx5_0:1", "^shm", card, true},
+      {"mlx5_0:1", "^shm", card, true},
+      {"mlx5_0:1", "^shm", {}, true},  // named, though /sys is not to be seen (a container)
+      {"all", "^shm", card, true},
+      {"eth0,all", "^shm", card, true},
+      {"all", "^shm", {}, false},
+      {"", "^shm", card, false},
+      {"eth0,mlx5_0:1", "tcp", card, false},
+      {"all", "tcp", card, false},
+      {"all", "posix,sysv,cma,self", card, false},
+      {"all", "all", card, true},
+      {"eth0,mlx5_0:1", "rc_verbs,tcp", card, true},
+      {"eth0,mlx5_0:1", "tcp,\\rc_mlx5", card, true},
+      {"all", "rc", card, true},
+      {"all", "dc_x", card, true},
+      {"all", "ud_v", card, true},
+      {"all", "ib", card, true},
+      {"all", "tcp,ud_verbs:aux", card, false},
+      {"all", "^ib", card, false},
+      {"all", "^ib,shm", card, false},
+      {"all", "^rc,ud,dc", card, false},
+      {"all", "^rc,ud", card, true},
+      {"all", "^rc_verbs,tcp", card, true},
+      {"all", "", card, false},
+  };
+  for (const auto& [devices, transports, ports, rdma] : cases) {
+    EXPECT_EQ(ucx::may_go_by_rdma(devices, transports, ports), rdma)
+        << "UCX_NET_DEVICES=" << devices << " UCX_TLS=" << transports << ", " << ports.size() << " ports";
+  }
+}
+
+}  // namespace
+}  // namespace tutti::testing
