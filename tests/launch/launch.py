@@ -218,6 +218,39 @@ class Launch:
         self.expect(met("tutti", "several hosts", ALPHA, ALPHA, BETA, BETA), *self.hosts, "2", "--ranks", "2", "--", "sh",
                     "-c", line)
 
+    def not_by_its_own_bridge(self):
+        """Of the meeting place's addresses the first is that of a bridge of containers, which every host has with the same
+        address: rank 1 reaches rank 0 there, and is the first to come. The others reach their host elsewhere."""
+        line = ("[ $TUTTI_LOCAL_RANK != 0 ] || { ip link add docker0 type bridge; ip link set docker0 up; "
+                "ip address add 172.17.0.1/16 dev docker0; }; "
+                "unset TUTTI_INTERFACE; export TUTTI_MASTER_ADDR=172.17.0.1,10.99.0.1; " + self.after_rank_1())
+        self.expect_after_rank_1([ALPHA, ALPHA, BETA, BETA], line)
+
+    def not_by_its_own_name(self):
+        """Rank 0's host has two networks, and calls itself by its address in the one that others do not reach."""
+        line = ("[ $TUTTI_RANK != 0 ] || { ip link add eth1 type veth peer name nowhere; "
+                "ip link set nowhere up; ip link set eth1 up; ip address add 10.5.0.1/24 dev eth1; ip route add default dev eth1; "
+                "sed 's/^10.99.0.1 alpha/10.5.0.1 alpha/' /etc/hosts > /dev/shm/hosts; mount --bind /dev/shm/hosts /etc/hosts; "
+                "echo > $folder/ready; }; [ $TUTTI_RANK != 1 ] || read -r _ < $folder/ready; "
+                "unset TUTTI_INTERFACE; [ $TUTTI_RANK != 1 ] || export TUTTI_INTERFACE=$wanted; "
+                "export TUTTI_MASTER_ADDR=alpha; " + self.after_rank_1())
+        self.expect_after_rank_1([ALPHA, ALPHA, BETA, BETA], line, wanted="")
+        self.expect_after_rank_1([ALPHA, "alpha 10.5.0.1 eth1", BETA, BETA], line, wanted="eth1")
+
+    def after_rank_1(self):
+        """For a shell: meets, ranks 2 and 3 once rank 1 has come, as rank 0 tells."""
+        told = ("while read -r line; do echo \"$line\"; case $line in *'rank 1 '*'is here') "
+                "echo > $folder/2; echo > $folder/3;; esac; done")
+        return (f"case $TUTTI_RANK in 0) TUTTI_LOG=debug {self.meet} 2>&1 | {told};; 1) exec {self.meet};; "
+                f"*) read -r _ < $folder/$TUTTI_RANK; exec {self.meet};; esac")
+
+    def expect_after_rank_1(self, ranks, line, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("2", "3", "ready"):
+                os.mkfifo(f"{folder}/{name}")
+            self.expect(met("tutti", "several hosts", *ranks), *self.hosts, "2", "--ranks", "2", "--", "sh", "-c", line,
+                        folder=folder, **variables)
+
     def firewall(self):
         # Rank 0's host drops its answers, which to the other is the same as a firewall that drops the questions.
         failed = self.two('[ $TUTTI_RANK = 1 ] || ip route add blackhole 10.99.0.2; exec $m')

@@ -10,6 +10,7 @@
 
 #include "bootstrap_support.h"
 #include "transport/bootstrap/guest.h"
+#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -81,6 +82,24 @@ TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
 
 INSTANTIATE_TEST_SUITE_P(SizesAndSockets, MeetTest,
                          testing::Combine(testing::Values(1, 2, 3, 16), testing::Values("@", "127.0.0.1", "")));
+
+// Nobody comes from elsewhere to tell better.
+TEST(Bootstrap, OnOneHostTheirAddressIsWhereTheyMeet) {
+  const OwnAddress own = own_address({}).value();
+  if (own.address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
+  for (const std::string& at : {own.address, std::string("127.0.0.1")}) {
+    auto listener = Listener::open({at, 0}).take();
+    const Endpoint hub = listener->endpoint();
+    on_threads(all_ranks(3), [&](int rank) {
+      Config config = config_of(rank, 3, hub);
+      if (rank == 0) config.listener = std::move(listener);
+      const auto met = Bootstrap::connect(std::move(config));
+      ASSERT_TRUE(met.ok()) << met.status().message();
+      for (const Identity& who : met.value()->roster()) EXPECT_EQ(who.address, is_loopback(at) ? "" : at);
+      EXPECT_TRUE(met.value()->leave().ok());
+    });
+  }
+}
 
 TEST(Bootstrap, RankZeroMayComeLast) {
   const Endpoint hub = unused_local_endpoint();

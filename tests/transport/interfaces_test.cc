@@ -169,6 +169,12 @@ TEST(Interfaces, ThisHost) {
   ASSERT_TRUE(own.ok()) << own.status().message();
   if (own.value().address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
   EXPECT_EQ(routes_to(own.value().address).to_peers, own.value().address);
+  EXPECT_TRUE(is_own_address(own.value().address));
+}
+
+TEST(Interfaces, WhichAddressesAreThisHosts) {
+  for (const char* own : {"127.0.0.1", "127.0.1.1", "::1"}) EXPECT_TRUE(is_own_address(own)) << own;
+  for (const char* other : {"", "198.51.100.7", "2001:db8::7", "alpha"}) EXPECT_FALSE(is_own_address(other)) << other;
 }
 
 TEST(Interfaces, RankZeroListensAtItsOwnAddressesOnly) {
@@ -236,6 +242,7 @@ TEST(Interfaces, WhoListensAtSeveralAddressesIsReachedAtEach) {
     const Fd accepted = listener->accept(error);
     ASSERT_TRUE(accepted) << error;
     EXPECT_EQ(local_address_of(accepted.get()), address) << "as IPv4, whatever the socket is";
+    EXPECT_EQ(remote_address_of(fd.value().get()), address);
     EXPECT_EQ(describe_peer(accepted.get()).substr(0, 4), "127.");
   }
 }

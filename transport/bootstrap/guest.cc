@@ -47,6 +47,19 @@ Result<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline)
   }
 }
 
+/// Who this rank is, and where others reach it: where its connection to rank 0 leaves from. To rank 0 of the same host
+/// that tells nothing; so rank 0, which hears from the other hosts, fills in the address unless TUTTI_INTERFACE has it.
+Result<Identity> identity_by(int fd, const LocalRank& local, const Endpoint& hub) {
+  Identity who = local.own();
+  const std::string source = local_address_of(fd);
+  if (source.empty() || is_loopback(hub.address)) return who;
+  TUTTI_ASSIGN(const OwnAddress own, own_address_at(source));
+  if (own.why != kByOption && is_own_address(remote_address_of(fd))) return who;
+  who.address = own.address;
+  who.interface = own.interface;
+  return who;
+}
+
 Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
                      Entered& entered) {
   Result<Fd> fd = connect_to(hub, milliseconds_until(deadline));
@@ -55,13 +68,8 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
     return Attempt{invalid_argument(fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
   };
   if (const Status status = check_same_user(fd.value().get()); !status.ok()) return refuse(status.message());
-  Identity who = local.own();
-  if (const std::string source = local_address_of(fd.value().get()); !source.empty() && !is_loopback(hub.address)) {
-    Result<OwnAddress> own = own_address_at(source);
-    if (!own.ok()) return {own.status(), true};
-    who.address = own.value().address;
-    who.interface = own.value().interface;
-  }
+  Result<Identity> who = identity_by(fd.value().get(), local, hub);
+  if (!who.ok()) return {who.status(), true};
   Connection connection(fd.take());
 
   Result<Frame> first = wait_for_frame(connection, deadline);
@@ -79,7 +87,7 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   introduction.nonce = handshake.guest;
   introduction.rank = local.rank();
   introduction.size = local.size();
-  introduction.who = std::move(who);
+  introduction.who = who.take();
   introduction.proof = prove(secret, handshake, introduction);
   connection.send(frame_of(introduction));
 

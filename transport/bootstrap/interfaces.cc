@@ -206,6 +206,8 @@ std::string interface_of(const std::string& address) {
   return "";
 }
 
+bool is_own_address(const std::string& address) { return is_loopback(address) || !interface_of(address).empty(); }
+
 Routes routes_to(const std::string& peers) {
   // Addresses for documentation, which no host has a route of its own to.
   Routes routes{source_towards(peers), source_towards(std::string("198.51.100.1"))};
@@ -225,7 +227,7 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
       if (!exclude) {
         const InterfaceAddress* one = with_address(meant, routes.to_peers);
         if (one == nullptr) one = best_of(meant, routes);
-        return OwnAddress{one->address, one->interface, "TUTTI_INTERFACE"};
+        return OwnAddress{one->address, one->interface, kByOption};
       }
       std::erase_if(left, [&](const auto& one) { return with_address(meant, one.address) != nullptr; });
     }

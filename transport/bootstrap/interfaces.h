@@ -1,16 +1,16 @@
-// Which of a host's addresses its peers on other hosts are told. Pure functions of a list of addresses;
-// list_addresses(), interface_of() and routes_to() alone ask the system.
+// Which of a host's addresses its peers on other hosts are told. choose_address() and describe_addresses() are pure
+// functions of a list of addresses; the others ask the system.
 //
 // TUTTI_INTERFACE decides where it is set: a comma-separated list, whose first item that this host has is taken, so
 // that one value serves hosts that differ; a '^' before the list leaves out what it names. An item is an interface's
-// name
-// ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a network
-// ("10.7.0.0/16", "fd00:7::/32").
-// Without it: the address from which this host reaches the meeting place; where that is not known, or is of this host
-// alone, that of the default route; else the first. Loopback, interfaces that are down, IPv6 link-local addresses
-// (worth nothing without the number of an interface) and those of bridges for containers and virtual machines (docker0,
-// br-*, virbr0, ...), which every host has with the same address, are never guessed; tunnels, ends of veth pairs and
-// IPv4 link-local addresses only where there is nothing else.
+// name ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a
+// network ("10.7.0.0/16", "fd00:7::/32").
+// Without it: the address from which this host reaches the meeting place (on rank 0's host that at which the others
+// reach it, see hub.cc); where that is not known, or is of this host alone, that of the default route; else the first.
+// Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the number of an interface) and
+// those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which every host has with the same
+// address, are never guessed; tunnels, ends of veth pairs and IPv4 link-local addresses only where there is nothing
+// else.
 #pragma once
 
 #include <string>
@@ -39,14 +39,17 @@ struct Routes {
 struct OwnAddress {
   std::string address;    // empty: this host has none that another could reach
   std::string interface;  // that has it
-  std::string why;        // "TUTTI_INTERFACE", "the route to the meeting place", "the default route", "order"
+  std::string why;        // kByOption, "the route to the meeting place", "the default route", "order"
 };
+inline constexpr const char* kByOption = "TUTTI_INTERFACE";
 
 /// In the order of the kernel. Errors: system.
 Result<std::vector<InterfaceAddress>> list_addresses();
 /// The interface that has the address, which is numeric and may have a scope; empty: none. Of an address with a label
 /// ("eth0:1") it is the interface that the label is of.
 std::string interface_of(const std::string& address);
+/// Whether the address, numeric, is one of this host's: who connects from there is on it. Loopback is.
+bool is_own_address(const std::string& address);
 
 /// `peers`: a host name or address; empty, or the name of a Unix socket: not known. Sends nothing, but may wait for the
 /// resolution of a name.

@@ -159,6 +159,15 @@ std::string words_of(int error) {
   return text;
 }
 
+/// What getsockname or getpeername (`ask`) says of a TCP connection, without a scope; empty for a Unix socket.
+std::string address_by(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
+  Address address;
+  address.size = sizeof address.storage;
+  const bool known = ask(fd, address.get(), &address.size) == 0 && address.storage.ss_family != AF_UNIX;
+  const std::string text = known ? numeric(address) : "";
+  return text.substr(0, text.find('%'));
+}
+
 /// errno of what has come of connecting; 0 when connected, EINPROGRESS as long as nobody knows.
 int outcome_of(int fd) {
   pollfd item{fd, POLLOUT, 0};
@@ -290,13 +299,8 @@ Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
   }
 }
 
-std::string local_address_of(int fd) {
-  Address address;
-  address.size = sizeof address.storage;
-  const bool known = ::getsockname(fd, address.get(), &address.size) == 0 && address.storage.ss_family != AF_UNIX;
-  const std::string text = known ? numeric(address) : "";
-  return text.substr(0, text.find('%'));
-}
+std::string local_address_of(int fd) { return address_by(::getsockname, fd); }
+std::string remote_address_of(int fd) { return address_by(::getpeername, fd); }
 
 Status check_same_user(int fd) {
   if (family_of(fd) != AF_UNIX) return {};

@@ -78,6 +78,8 @@ Result<Fd> connect_to(const Endpoint& to, int timeout_ms);
 
 /// This process's end of a TCP connection, numeric; empty for a Unix socket.
 std::string local_address_of(int fd);
+/// Likewise the other end's.
+std::string remote_address_of(int fd);
 
 /// A Unix socket's other end belongs to this process's user (or to root); other sockets pass. Errors: invalid_argument.
 Status check_same_user(int fd);
