@@ -1,4 +1,4 @@
-// tutti explain: every way to serve a call on a topology, with its predicted time, and which is chosen.
+// tutti explain: every way to serve a call on a topology, with its predicted time, and which a job would choose.
 #include <fmt/format.h>
 
 #include <optional>
@@ -11,7 +11,10 @@
 #include "collectives/communicator.h"
 #include "collectives/fabric.h"
 #include "collectives/planner/candidates.h"
+#include "collectives/planner/planner.h"
 #include "collectives/planner/table.h"
+#include "collectives/planner_of.h"
+#include "collectives/usual_wire.h"
 #include "topology/graph.h"
 #include "transport/transport.h"
 
@@ -34,10 +37,13 @@ int fail(const std::string& sentence) {
   return 2;
 }
 
-void print_candidates(const topology::Graph& graph, const std::vector<planner::Candidate>& all) {
+/// A '*' stands before what is chosen: of several orders the best, on one host always that of the ranks.
+void print_candidates(const topology::Graph& graph, const std::vector<planner::Candidate>& all,
+                      const algorithms::Algorithm* chosen) {
+  const bool many_hosts = graph.topology().hosts.size() > 1;
   fmt::print("    {:<20} {:<42} {:>12} {:>9} {:>7} {:>12}  {}\n", "algorithm", "order", "time us", "GB/s", "rounds",
              "MB across", "busiest");
-  bool first = true;
+  bool is_marked = false;
   for (const planner::Candidate& one : all) {
     if (!one.why_not.empty()) {
       fmt::print("    {:<20} cannot serve: it {}\n", one.algorithm->name, one.why_not);
@@ -52,10 +58,11 @@ void print_candidates(const topology::Graph& graph, const std::vector<planner::C
                                     ? std::string("nothing moves")
                                     : fmt::format("{} ({:.0f} %)", graph.name_of_resource(estimate.bottleneck),
                                                   100 * estimate.bottleneck_us / estimate.us);
+    const bool marks = !is_marked && one.algorithm == chosen && (many_hosts || one.order == "rank order");
+    is_marked = is_marked || marks;
     const double gb_per_s = static_cast<double>(one.options.bytes) / estimate.us / 1e3;
-    fmt::print("  {} {:<20} {:<42} {:>12.2f} {:>9.3f} {:>7} {:>12.3f}  {}\n", first ? '*' : ' ', one.algorithm->name,
+    fmt::print("  {} {:<20} {:<42} {:>12.2f} {:>9.3f} {:>7} {:>12.3f}  {}\n", marks ? '*' : ' ', one.algorithm->name,
                one.order, estimate.us, gb_per_s, estimate.rounds, estimate.bytes_across / 1e6, busiest);
-    first = false;
   }
 }
 
@@ -63,14 +70,69 @@ using Found = std::optional<planner::FoundTable>;
 
 /// The costs that were measured: those of this host where it is this that is asked about, else those that are named.
 Result<Found> table_of(const TopologySource& source, const topology::Topology& topology) {
-  if (!source.is_this_host() && options::text(Option::tuning).empty()) return Found();
+  const bool is_this_host = source.is_this_host() && topology.hosts.size() == 1;
+  if (!is_this_host && options::text(Option::tuning).empty()) return Found();
   return planner::find_table(planner::table_name(topology.hosts.front(), ""));
 }
 
-std::string costs_in_words(const Found& found) {
-  if (!found) return "costs are assumed; 'tutti tune' measures this host's";
-  return fmt::format("costs as measured on {} by {} ranks, {} ({})", found->table.measured_on, found->table.ranks,
-                     found->table.date, found->path);
+std::string costs_in_words(const Found& found, const transport::WireInfo* wire, const planner::Constants& constants) {
+  const std::string network = wire == nullptr
+                                  ? ""
+                                  : fmt::format("; between hosts as by {}: a message takes {:.3g} us at either end",
+                                                wire->name, constants.message_us);
+  if (!found) return "costs are assumed; 'tutti tune' measures this host's" + network;
+  return fmt::format("costs as measured on {} by {} ranks, {} ({}){}", found->table.measured_on, found->table.ranks,
+                     found->table.date, found->path, network);
+}
+
+/// "1000 bytes", "1000 bytes (as 1024, the next power of two)".
+std::string in_words(std::uint64_t bytes, std::size_t priced) {
+  return priced == bytes ? fmt::format("{} bytes", bytes)
+                         : fmt::format("{} bytes (as {}, the next power of two)", bytes, priced);
+}
+
+int explain(const Settings& settings, Collective collective, std::uint64_t bytes, topology::Topology t) {
+  const bool many_hosts = t.hosts.size() > 1;
+  const int ranks = static_cast<int>(t.ranks.size());
+  const Result<Found> table = table_of(settings.source, t);
+  if (!table.ok()) return fail(table.status().message());
+  const planner::Table* measured = table.value() ? &table.value()->table : nullptr;
+  const bool from_file = !settings.source.is_this_host() || !options::text(Option::topology).empty();
+  // What a file says of the network stands, as in a job.
+  if (measured != nullptr && !from_file) planner::apply(*measured, t);
+  const transport::WireInfo wire = usual_wire(t);
+  const auto sizes = TuttiCommunicator::window_sizes(ranks, {}, many_hosts ? ranks - 1 : 0);
+  if (!sizes.ok()) return fail(sizes.status().message());
+  const planner::CostOptions cost = costs_of(t, measured, many_hosts ? &wire : nullptr, sizes.value());
+  Result<topology::Graph> graph =
+      topology::Graph::of(t, measured != nullptr ? planner::assumed_by(*measured) : topology::Assumed());
+  if (!graph.ok()) return fail(graph.status().message());
+  planner::Demand demand;
+  demand.collective = collective;
+  demand.ranks = ranks;
+  demand.bytes = bytes;
+  demand.deterministic = settings.deterministic || options::flag(Option::deterministic);
+  demand.load_store = demand.buffers_open = !many_hosts;
+  demand.in_place = settings.in_place;
+  demand.lanes = kLanes;
+  demand.algorithm = wish_for(demand);
+  const int root = has_root(collective) ? settings.root : 0;
+  Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
+  if (!selection.ok()) return fail("TUTTI_SELECTION: " + selection.status().message());
+  auto asked = many_hosts ? std::make_unique<const topology::Graph>(graph.value()) : nullptr;
+  planner::Planner planner(selection.take(), topology::host_of_rank(t), std::move(asked), cost);
+  const Result<planner::Choice> choice = planner.choose(demand, root);
+  if (!choice.ok()) return fail(choice.status().message());
+  if (many_hosts) demand.bytes = planner::size_class(demand.bytes);
+  const std::vector<planner::Candidate> all = planner::candidates(demand, graph.value(), root, cost);
+  fmt::print("{} of {} on {} ranks of {} host(s), by the cost model\n", settings.collective,
+             in_words(bytes, demand.bytes), ranks, t.hosts.size());
+  fmt::print("{}\n", costs_in_words(table.value(), many_hosts ? &wire : nullptr, cost.constants));
+  // On one host the model is not asked.
+  fmt::print("a job takes {}: {}{}\n", choice.value().algorithm->name, choice.value().reason,
+             many_hosts || !demand.algorithm.empty() ? "" : ", for registered buffers");
+  print_candidates(graph.value(), all, choice.value().algorithm);
+  return 0;
 }
 
 int show(const Settings& settings) {
@@ -81,44 +143,19 @@ int show(const Settings& settings) {
   if (!bytes.ok()) return fail("--bytes: " + bytes.status().message());
   Result<topology::Topology> t = topology_of(settings.source);
   if (!t.ok()) return fail(t.status().message());
-  const Result<Found> table = table_of(settings.source, t.value());
-  if (!table.ok()) return fail(table.status().message());
-  planner::CostOptions cost;
-  topology::Assumed assumed;
-  if (const Found& found = table.value(); found) {
-    cost.constants = found->table.constants;
-    assumed = planner::assumed_by(found->table);
-    if (settings.source.is_this_host()) planner::apply(found->table, t.value());
+  const int ranks = static_cast<int>(t.value().ranks.size());
+  if (ranks == 0) {
+    return fail(t.value().hosts.size() == 1
+                    ? "the topology does not say where ranks are; expected --ranks N, for so many on this one host"
+                    : "the topology does not say where ranks are; expected them in its file");
   }
-  const Result<topology::Graph> graph = topology::Graph::of(t.value(), assumed);
-  if (!graph.ok()) return fail(graph.status().message());
-  const int ranks = graph.value().ranks();
   if (ranks < 2 || ranks > kMostRanks) {
     return fail(fmt::format("the topology says where {} ranks are; expected 2 to {}", ranks, kMostRanks));
   }
   if (settings.root < 0 || settings.root >= ranks) {
     return fail(fmt::format("--root is {}; the topology has {} ranks", settings.root, ranks));
   }
-  planner::Demand demand;
-  demand.collective = *collective;
-  demand.ranks = ranks;
-  demand.bytes = bytes.value();
-  demand.deterministic = settings.deterministic;
-  demand.in_place = settings.in_place;
-  demand.lanes = kLanes;
-  const bool far = t.value().hosts.size() > 1;
-  const auto sizes = TuttiCommunicator::window_sizes(ranks, {}, far ? ranks - 1 : 0);
-  if (!sizes.ok()) return fail(sizes.status().message());
-  cost.express = sizes.value().express_bytes();
-  cost.scratch_half = sizes.value().scratch_half;
-  if (far) cost.slice = kFarSlice;
-  const std::vector<planner::Candidate> all =
-      planner::candidates(demand, graph.value(), has_root(*collective) ? settings.root : 0, cost);
-  fmt::print("{} of {} bytes on {} ranks of {} host(s), by the cost model\n", settings.collective, demand.bytes, ranks,
-             t.value().hosts.size());
-  fmt::print("{}\n", costs_in_words(table.value()));
-  print_candidates(graph.value(), all);
-  return 0;
+  return explain(settings, *collective, bytes.value(), t.take());
 }
 
 }  // namespace

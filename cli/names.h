@@ -3,9 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/options.h"
 #include "collectives/algorithms/table.h"
+#include "collectives/planner/selection.h"
 
 namespace tutti::cli {
 
@@ -14,6 +17,13 @@ inline std::optional<Collective> collective_of(const std::string& name) {
     if (name == name_of(static_cast<Collective>(i))) return static_cast<Collective>(i);
   }
   return std::nullopt;
+}
+
+/// The algorithm that TUTTI_ALGORITHM wishes for, where it can serve, as a communicator takes it; else nothing.
+inline std::string_view wish_for(const planner::Demand& demand) {
+  const std::string& wish = options::text(Option::algorithm);
+  const algorithms::Algorithm* row = algorithms::find(demand.collective, wish);
+  return row != nullptr && planner::why_not(*row, demand).empty() ? std::string_view(wish) : std::string_view();
 }
 
 /// The rows that both names fit; an empty name fits all.

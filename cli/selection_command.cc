@@ -50,11 +50,7 @@ int choose(const Settings& settings, const planner::Selection& selection) {
   demand.buffers_open = !demand.plain || settings.cross_memory;
   demand.in_place = settings.in_place;
   demand.algorithm = settings.algorithm;
-  if (const std::string& wish = options::text(Option::algorithm); settings.algorithm.empty() && !wish.empty()) {
-    // As a communicator does: the option's wish holds where it can.
-    const algorithms::Algorithm* row = algorithms::find(*collective, wish);
-    if (row != nullptr && planner::why_not(*row, demand).empty()) demand.algorithm = wish;
-  }
+  if (settings.algorithm.empty()) demand.algorithm = wish_for(demand);
   const Result<planner::Choice> choice = selection.choose(demand);
   if (!choice.ok()) return fail(choice.status().message());
   fmt::print("{} of {} bytes on {} ranks: {}, {}\n", settings.collective, demand.bytes, demand.ranks,

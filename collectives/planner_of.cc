@@ -39,32 +39,38 @@ void assume_shared_cores(planner::Constants& constants, topology::Topology& job)
 
 }  // namespace
 
+planner::CostOptions costs_of(topology::Topology& here, const planner::Table* table, const transport::WireInfo* wire,
+                              const transport::WindowSizes& sizes) {
+  planner::CostOptions cost;
+  const bool many_hosts = here.hosts.size() > 1;
+  if (table != nullptr) cost.constants = table->constants;
+  if (wire != nullptr) {
+    if (table == nullptr) cost.constants.message_us = share_of_ends(*wire);
+    cost.inlined = wire->copied;
+  }
+  if (table == nullptr && many_hosts && topology::ranks_share_cores(here)) assume_shared_cores(cost.constants, here);
+  if (many_hosts) cost.slice = kFarSlice;
+  cost.express = sizes.express_bytes();
+  cost.scratch_half = sizes.scratch_half;
+  return cost;
+}
+
 Result<std::unique_ptr<planner::Planner>> planner_of(const Fabric& fabric, const std::vector<int>& members,
                                                      const transport::WindowSizes& sizes) {
   TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(options::text(Option::selection)));
   TUTTI_ASSIGN(std::vector<int> hosts, hosts_of(fabric, members));
-  std::unique_ptr<const topology::Graph> graph;
-  planner::CostOptions cost;
-  if (fabric.wire_info() != nullptr) cost.constants.message_us = share_of_ends(*fabric.wire_info());
-  topology::Assumed assumed;
+  topology::Topology here;
+  if (fabric.topology() != nullptr) here = topology::of_members(*fabric.topology(), members);
   const planner::Table* table = fabric.table();
-  if (table != nullptr) {
-    cost.constants = table->constants;
-    assumed = planner::assumed_by(*table);
+  const planner::CostOptions cost = costs_of(here, table, fabric.wire_info(), sizes);
+  std::unique_ptr<const topology::Graph> graph;
+  if (here.hosts.size() > 1) {
+    const topology::Assumed assumed = table != nullptr ? planner::assumed_by(*table) : topology::Assumed();
+    const topology::RailShares shares =
+        topology::RailShares(topology::host_of_rank(*fabric.topology())).of_members(members);
+    TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here, assumed, shares));
+    graph = std::make_unique<const topology::Graph>(std::move(made));
   }
-  if (const topology::Topology* job = fabric.topology(); job != nullptr) {
-    topology::Topology here = topology::of_members(*job, members);
-    if (table == nullptr && topology::ranks_share_cores(here)) assume_shared_cores(cost.constants, here);
-    if (here.hosts.size() > 1) {
-      const topology::RailShares shares = topology::RailShares(topology::host_of_rank(*job)).of_members(members);
-      TUTTI_ASSIGN(topology::Graph made, topology::Graph::of(here, assumed, shares));
-      graph = std::make_unique<const topology::Graph>(std::move(made));
-    }
-  }
-  if (const transport::WireInfo* wire = fabric.wire_info(); wire != nullptr) cost.inlined = wire->copied;
-  cost.express = sizes.express_bytes();
-  cost.scratch_half = sizes.scratch_half;
-  cost.slice = kFarSlice;
   return std::make_unique<planner::Planner>(std::move(selection), std::move(hosts), std::move(graph), cost);
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "collectives/planner/candidates.h"
 
@@ -42,7 +41,7 @@ Result<Choice> Planner::choose(const Demand& demand, int root) {
 
 Result<Choice> Planner::by_cost(Demand demand, int root, const Choice& by_users) {
   const algorithms::Algorithm* only = by_users.algorithm;
-  demand.bytes = std::bit_ceil(std::max<std::size_t>(demand.bytes, 1));
+  demand.bytes = size_class(demand.bytes);
   demand.algorithm = {};
   const auto found = std::find_if(priced_.begin(), priced_.end(), [&](const Priced& one) {
     return one.only == only && one.root == root && same(one.demand, demand);

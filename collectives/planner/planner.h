@@ -9,6 +9,8 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -20,6 +22,9 @@
 #include "topology/graph.h"
 
 namespace tutti::planner {
+
+/// The size that the cost model is asked for in place of `bytes`.
+inline std::size_t size_class(std::size_t bytes) { return std::bit_ceil(std::max<std::size_t>(bytes, 1)); }
 
 class Planner {
  public:

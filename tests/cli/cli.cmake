@@ -41,6 +41,25 @@ tutti_cli_test(explain "\\* [a-z_]+ +rank order.*one_shot +cannot serve: it need
   --collective all_reduce --bytes 1M --machine ethernet --hosts 4 --ranks 2)
 tutti_cli_test(explain_of_a_file "on 4 ranks of 2 host.s., by the cost model.*\\* " tutti explain --collective
   broadcast --root 3 --bytes 4K --topology ${machines}/two_small_hosts.json)
+# As a job would have it: its network's costs, sizes by powers of two, the user's rules; on one host the rules alone.
+tutti_cli_test(explain_as_a_job "of 1000 bytes .as 1024, .*between hosts as by tcp: a message takes 3 us at either end" ${with}
+  TUTTI_NETWORK=auto $<TARGET_FILE:tutti> explain --collective all_reduce --bytes 1000 --machine ethernet --hosts 4)
+tutti_cli_test(explain_nvswitch "on 32 ranks of 4 host.s.*as by verbs: a message takes 0.667 us at either end.*\n  \\* [a-z_]+ +"
+  ${with} TUTTI_NETWORK=auto $<TARGET_FILE:tutti> explain --collective all_reduce --bytes 64M --machine nvswitch --hosts 4
+  --rails 8)
+tutti_cli_test(explain_pcie "on 16 ranks of 2 host.s.*a job takes hierarchical: .*\n  \\* hierarchical .*an order for each rail"
+  tutti explain --collective all_reduce --bytes 64M --machine pcie --hosts 2 --rails 2)
+tutti_cli_test(explain_uneven "on 6 ranks of 3 host.s.*a job takes [a-z_]+: .*predicted .*\n  \\* [a-z_]+ .*cannot serve: it "
+  tutti explain --collective all_gather --bytes 1M --machine uneven --hosts 3)
+tutti_cli_test(explain_by_a_rule "a job takes ring: rule 'all_reduce . . ring'; .*predicted .*\n  \\* ring +" ${with}
+  "TUTTI_SELECTION=all_reduce * * ring" $<TARGET_FILE:tutti> explain --collective all_reduce --bytes 64 --machine ethernet
+  --hosts 4)
+tutti_cli_test(explain_on_one_host "a job takes ([a-z_]+): built-in rule '[^\n]*, for registered buffers\n.*\n  \\* "
+  tutti explain --collective all_reduce --bytes 64 --machine ethernet --ranks 4)
+tutti_cli_test(explain_on_shared_cores "a job takes staged_one_shot: rank order; predicted [23][0-9]\\." ${with} TUTTI_NETWORK=tcp
+  $<TARGET_FILE:tutti> explain --collective all_reduce --bytes 8 --topology ${machines}/two_hosts_of_one_machine.json)
+tutti_cli_test(explain_without_ranks "tutti explain: the topology does not say where ranks are; expected --ranks N" ${with}
+  TUTTI_TOPOLOGY=${machines}/two_core_vm.json $<TARGET_FILE:tutti> explain --collective all_reduce)
 set(costs ${CMAKE_BINARY_DIR}/tests/costs.json)
 tutti_cli_test(tune "within 30 %: .*written to ${costs}" tutti tune --output ${costs})
 tutti_cli_test(tune_compare "all_to_all .*within 30 %: .*by ${costs} of 20" ${with} TUTTI_TUNING=${costs}
