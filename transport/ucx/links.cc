@@ -53,13 +53,6 @@ Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), 
 Links::~Links() {
   const std::lock_guard lock(mutex_);
   const std::int64_t end = now_ns() + kFarewellNs;
-  const auto close = [this](ucp_ep_h endpoint, std::uint32_t flags) {
-    ucp_request_param_t how{};
-    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    how.flags = flags;
-    void* request = ucp().ep_close_nbx(endpoint, &how);
-    if (UCS_PTR_IS_PTR(request)) closings_.push_back(request);
-  };
   // A peer that is heard now gets no endpoint: UCX aborts the process when a worker ends with one that is half made.
   close_broken();
   for (const auto& link : links_) {
@@ -346,15 +339,18 @@ void Links::tidy() {
   close_broken();
 }
 
+void Links::close(ucp_ep_h endpoint, std::uint32_t flags) {
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  how.flags = flags;
+  void* request = ucp().ep_close_nbx(endpoint, &how);
+  if (UCS_PTR_IS_PTR(request)) closings_.push_back(request);
+}
+
 /// Begins to close the endpoints of broken links, and forgets which closings are done.
 void Links::close_broken() {
-  for (ucp_ep_h endpoint : std::exchange(dead_, {})) {
-    ucp_request_param_t how{};
-    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    how.flags = UCP_EP_CLOSE_FLAG_FORCE;  // what is under way settles, with an error
-    void* request = ucp().ep_close_nbx(endpoint, &how);
-    if (UCS_PTR_IS_PTR(request)) closings_.push_back(request);
-  }
+  // What is under way settles, with an error.
+  for (ucp_ep_h endpoint : std::exchange(dead_, {})) close(endpoint, UCP_EP_CLOSE_FLAG_FORCE);
   std::erase_if(closings_, [this](void* request) {
     if (ucp().request_check_status(request) == UCS_INPROGRESS) return false;
     ucp().request_free(request);

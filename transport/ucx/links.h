@@ -102,6 +102,7 @@ class Links final : public transport::Wire {
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
+  void close(ucp_ep_h endpoint, std::uint32_t flags);
   void close_broken();
   bool move();
 

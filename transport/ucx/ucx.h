@@ -11,6 +11,10 @@
 // and its answers wait behind the data that goes the other way: where both sides put 1 MiB at once over 1 Gbit/s it
 // took 24 ms, pieces take 8.8, and the link alone 8.4. UCX_RNDV_THRESH, if set, brings UCX's own choice back.
 //
+// Registrations. Exposed memory is registered (ucp_mem_map) until conceal(). Other memory that a large put is sent from
+// UCX registers by itself where it goes by RDMA, and keeps that in a cache of its own until the pages are unmapped, for
+// which it watches; job.blocks is not used.
+//
 // Order. Parcels are numbered in their lane. A signal is written when all parcels before its own have come, and the
 // large puts before it have been written (Inbox). Puts are written as they come: of two that write the same bytes, the
 // one that is put later is seen only if the peer has answered in between. (Plans do not do that: the verifier refuses
