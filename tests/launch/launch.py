@@ -18,6 +18,9 @@ DEADLINE = 90  # seconds for each command, so that a hang ends; they take a few
 OF_TUTTI = ("TUTTI_", "OMPI_", "PMI", "SLURM_", "MASTER_", "TORCHELASTIC_")
 
 ALPHA, BETA = "alpha 10.99.0.1 eth0", "beta 10.99.0.2 eth0"
+# For a shell on a host: nobody else is on it, and the default route leads there.
+SECOND_NETWORK = ("ip link add eth1 type veth peer name nowhere; ip link set nowhere up; ip link set eth1 up; "
+                  "ip address add 10.5.0.1/24 dev eth1; ip route add default dev eth1")
 
 
 class NotRun(Exception):
@@ -179,6 +182,13 @@ class Launch:
                             r"from host beta, 10\.99\.0\.2 on eth0",
                             *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_MASTER_ADDR=10.99.0.77; exec $m'))
 
+    def asked_from(self):
+        """Of several addresses, on a host whose default route is another network's."""
+        line = (f"{SECOND_NETWORK}; [ $TUTTI_RANK = 0 ] || export TUTTI_MASTER_ADDR=10.99.0.77,10.99.0.78; "
+                "unset TUTTI_INTERFACE; exec $m")
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; .*; asked from host beta, 10\.99\.0\.2 on eth0",
+                            *self.two(line))
+
     def no_such_name(self):
         self.expect_failure(r"rank 0 of 2 has not come within 4 s; cannot resolve 'nowhere'",
                             *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_MASTER_ADDR=nowhere; exec $m'))
@@ -219,8 +229,8 @@ class Launch:
                     "-c", line)
 
     def not_by_its_own_bridge(self):
-        """Of the meeting place's addresses the first is that of a bridge of containers, which every host has with the same
-        address: rank 1 reaches rank 0 there, and is the first to come. The others reach their host elsewhere."""
+        """Of the meeting place's addresses the first is that of a bridge of containers, which every host has with the
+        same address: rank 1 reaches rank 0 there, and is the first to come. The others come by another."""
         line = ("[ $TUTTI_LOCAL_RANK != 0 ] || { ip link add docker0 type bridge; ip link set docker0 up; "
                 "ip address add 172.17.0.1/16 dev docker0; }; "
                 "unset TUTTI_INTERFACE; export TUTTI_MASTER_ADDR=172.17.0.1,10.99.0.1; " + self.after_rank_1())
@@ -228,9 +238,9 @@ class Launch:
 
     def not_by_its_own_name(self):
         """Rank 0's host has two networks, and calls itself by its address in the one that others do not reach."""
-        line = ("[ $TUTTI_RANK != 0 ] || { ip link add eth1 type veth peer name nowhere; "
-                "ip link set nowhere up; ip link set eth1 up; ip address add 10.5.0.1/24 dev eth1; ip route add default dev eth1; "
-                "sed 's/^10.99.0.1 alpha/10.5.0.1 alpha/' /etc/hosts > /dev/shm/hosts; mount --bind /dev/shm/hosts /etc/hosts; "
+        line = (f"[ $TUTTI_RANK != 0 ] || {{ {SECOND_NETWORK}; "
+                "sed 's/^10.99.0.1 alpha/10.5.0.1 alpha/' /etc/hosts > /dev/shm/hosts; "
+                "mount --bind /dev/shm/hosts /etc/hosts; "
                 "echo > $folder/ready; }; [ $TUTTI_RANK != 1 ] || read -r _ < $folder/ready; "
                 "unset TUTTI_INTERFACE; [ $TUTTI_RANK != 1 ] || export TUTTI_INTERFACE=$wanted; "
                 "export TUTTI_MASTER_ADDR=alpha; " + self.after_rank_1())

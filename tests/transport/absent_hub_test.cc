@@ -1,8 +1,12 @@
 // What a rank says of a rank 0 that it has tried to reach again and again.
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cstring>
 
 #include "bootstrap_support.h"
 #include "tests/transport/full_listener.h"
@@ -16,6 +20,10 @@ struct Detour {
   int attempts = 0;
 } detour;
 
+constexpr std::chrono::milliseconds kShortDeadline{100};
+constexpr const char* kSlowName = "far.example";
+int slow_resolutions = 0;
+
 }  // namespace
 
 /// In place of the C library's.
@@ -27,6 +35,15 @@ extern "C" int connect(int fd, const sockaddr* to, socklen_t size) {
   }
   at.sin_port = detour.to;
   return static_cast<int>(syscall(SYS_connect, fd, &at, sizeof at));
+}
+
+/// Likewise. The name's servers are dead, of which the resolver makes sure for longer than the ranks' deadline.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** list) {
+  static const auto of_libc = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (std::strcmp(node, kSlowName) != 0) return of_libc(node, service, hints, list);
+  ++slow_resolutions;
+  std::this_thread::sleep_for(2 * kShortDeadline);
+  return EAI_AGAIN;
 }
 
 namespace tutti::bootstrap {
@@ -48,6 +65,13 @@ TEST(AbsentHub, AnAttemptThatTheDeadlineCutsShortTellsNothing) {
 
 TEST(AbsentHub, TheLastAttemptTellsWhenItHadTime) {
   EXPECT_NE(said_within(2500ms).find(": Connection timed out (the host is down"), std::string::npos);
+}
+
+TEST(AbsentHub, AfterTheDeadlineNoNameIsResolvedAgain) {
+  const auto met = Bootstrap::connect(config_of(1, 2, {kSlowName, 1}, kShortDeadline));
+  EXPECT_NE(met.status().message().find("cannot resolve 'far.example'"), std::string::npos) << met.status().message();
+  EXPECT_NE(met.status().message().find("; asked from host "), std::string::npos) << met.status().message();
+  EXPECT_EQ(slow_resolutions, 1);
 }
 
 }  // namespace

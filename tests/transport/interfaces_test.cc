@@ -170,6 +170,9 @@ TEST(Interfaces, ThisHost) {
   if (own.value().address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
   EXPECT_EQ(routes_to(own.value().address).to_peers, own.value().address);
   EXPECT_TRUE(is_own_address(own.value().address));
+  // A list of the meeting place's addresses, by whichever it may be reached.
+  EXPECT_EQ(routes_to("127.0.0.1," + own.value().address).to_peers, own.value().address);
+  EXPECT_EQ(routes_to(own.value().address + ",localhost").to_peers, own.value().address);
 }
 
 TEST(Interfaces, WhichAddressesAreThisHosts) {

@@ -60,9 +60,13 @@ Result<Identity> identity_by(int fd, const LocalRank& local, const Endpoint& hub
   return who;
 }
 
+/// `asked`: becomes what Connecting::addresses() says, once that is known.
 Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
-                     Entered& entered) {
-  Result<Fd> fd = connect_to(hub, milliseconds_until(deadline));
+                     std::string& asked, Entered& entered) {
+  Result<Connecting> connecting = Connecting::begin(hub, milliseconds_until(deadline));
+  if (!connecting.ok()) return {connecting.status(), connecting.status().code() == Code::invalid_argument};
+  asked = connecting.value().addresses();
+  Result<Fd> fd = connecting.value().wait();
   if (!fd.ok()) return {fd.status(), fd.status().code() == Code::invalid_argument};
   const auto refuse = [&](const std::string& why) {
     return Attempt{invalid_argument(fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
@@ -106,11 +110,12 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   return {};
 }
 
-/// "; asked from host beta, 10.7.0.2 on eth0", where the network may be why nobody answers.
-std::string where_asked_from(const Endpoint& hub) {
+/// "; asked from host beta, 10.7.0.2 on eth0", where the network may be why nobody answers. `asked`: numeric addresses,
+/// since names are not asked for again: that may take long, and the deadline is over.
+std::string where_asked_from(const Endpoint& hub, const std::string& asked) {
   if (hub.is_unix()) return {};
   if (is_loopback(hub.address)) return fmt::format("; only host {} itself is reached there", host_name());
-  const Result<OwnAddress> own = own_address(routes_to(hub.address));
+  const Result<OwnAddress> own = own_address(routes_to(asked));
   if (own.ok() && !own.value().address.empty()) {
     return fmt::format("; asked from host {}, {} on {}", host_name(), own.value().address, own.value().interface);
   }
@@ -214,10 +219,11 @@ Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret&
                       std::chrono::milliseconds limit) {
   Clock::duration pause = 1ms;
   std::string why;
+  std::string asked;
   for (;;) {
     Entered entered;
     const Clock::time_point began = Clock::now();
-    const Attempt attempt = try_to_enter(local, hub, secret, deadline, entered);
+    const Attempt attempt = try_to_enter(local, hub, secret, deadline, asked, entered);
     if (attempt.status.ok()) return entered;
     if (attempt.final) return attempt.status;
     log::debug("joining at {} failed, trying again: {}", hub.text(), attempt.status.message());
@@ -225,7 +231,7 @@ Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret&
     if (why.empty() || !cut_short) why = attempt.status.message();
     if (Clock::now() + pause >= deadline) {
       return Status(Code::timeout, fmt::format("rank 0 of {} has not come within {}; {}{}", local.size(),
-                                               seconds_text(limit), why, where_asked_from(hub)));
+                                               seconds_text(limit), why, where_asked_from(hub, asked)));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<Clock::duration>(pause * 2, 50ms);

@@ -158,18 +158,34 @@ std::string source_towards(const sockaddr* to, socklen_t size) {
   return host;
 }
 
-std::string source_towards(const std::string& host) {
+/// The same; `address`: numeric, with a scope where it needs one.
+std::string source_towards(const std::string& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  if (host.empty() || host[0] == '@' || ::getaddrinfo(host.c_str(), "9", &hints, &list) != 0) return {};
-  std::string source;
-  for (const addrinfo* entry = list; entry != nullptr && source.empty(); entry = entry->ai_next) {
-    source = source_towards(entry->ai_addr, entry->ai_addrlen);
-  }
+  if (::getaddrinfo(address.c_str(), "9", &hints, &list) != 0) return {};
+  const std::string source = source_towards(list->ai_addr, list->ai_addrlen);
   ::freeaddrinfo(list);
   return source;
+}
+
+/// The same for several, see routes_to().
+std::string source_towards(const std::vector<std::string>& addresses) {
+  const Result<Addresses> here = list_addresses();
+  std::string least_doubtful;
+  std::optional<Doubt> least;
+  for (const std::string& address : addresses) {
+    const std::string source = source_towards(address);
+    if (source.empty()) continue;
+    if (!is_own_address(address)) return source;
+    const InterfaceAddress* one = here.ok() ? with_address(here.value(), source) : nullptr;
+    const Doubt doubt = one == nullptr ? Doubt::kNever : doubt_of(*one);
+    if (least && *least <= doubt) continue;
+    least = doubt;
+    least_doubtful = source;
+  }
+  return least_doubtful;
 }
 
 }  // namespace
@@ -210,7 +226,7 @@ bool is_own_address(const std::string& address) { return is_loopback(address) ||
 
 Routes routes_to(const std::string& peers) {
   // Addresses for documentation, which no host has a route of its own to.
-  Routes routes{source_towards(peers), source_towards(std::string("198.51.100.1"))};
+  Routes routes{source_towards(addresses_of(peers)), source_towards(std::string("198.51.100.1"))};
   if (routes.by_default.empty()) routes.by_default = source_towards(std::string("2001:db8::1"));
   return routes;
 }

@@ -51,8 +51,9 @@ std::string interface_of(const std::string& address);
 /// Whether the address, numeric, is one of this host's: who connects from there is on it. Loopback is.
 bool is_own_address(const std::string& address);
 
-/// `peers`: a host name or address; empty, or the name of a Unix socket: not known. Sends nothing, but may wait for the
-/// resolution of a name.
+/// `peers`: as the `address` of an Endpoint; empty, or the name of a Unix socket: not known. Of several addresses the
+/// first of another host counts; where all are this host's own, the one that others reach most likely. Sends nothing,
+/// but may wait for the resolution of names.
 Routes routes_to(const std::string& peers);
 
 /// `wanted`: as TUTTI_INTERFACE; `host`: this one's name, for errors. Errors: invalid_argument (nothing here is wanted;

@@ -289,14 +289,33 @@ int Connecting::milliseconds_left() const {
 
 bool Connecting::refused() const { return state_->refused; }
 
+Result<Fd> Connecting::wait() {
+  for (;;) {
+    Result<Fd> fd = finish();
+    if (!fd.ok() || fd.value()) return fd;
+    pollfd item{state_->fd.get(), POLLOUT, 0};
+    (void)::poll(&item, 1, milliseconds_left());
+  }
+}
+
+std::string Connecting::addresses() const {
+  std::string all;
+  for (const Address& address : state_->addresses) all += (all.empty() ? "" : ",") + numeric(address);
+  return all;
+}
+
 Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
   TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
-  for (;;) {
-    Result<Fd> fd = connecting.finish();
-    if (!fd.ok() || fd.value()) return fd;
-    pollfd item{connecting.fd(), POLLOUT, 0};
-    (void)::poll(&item, 1, connecting.milliseconds_left());
-  }
+  return connecting.wait();
+}
+
+std::vector<std::string> addresses_of(const std::string& hosts) {
+  const Endpoint endpoint{hosts};
+  if (hosts.empty() || endpoint.is_unix()) return {};
+  const Result<std::vector<Address>> resolved = resolve(endpoint);
+  std::vector<std::string> all;
+  if (resolved.ok()) std::transform(resolved.value().begin(), resolved.value().end(), std::back_inserter(all), numeric);
+  return all;
 }
 
 std::string local_address_of(int fd) { return address_by(::getsockname, fd); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/bootstrap/fd.h"
@@ -60,6 +61,10 @@ class Connecting {
 
   /// The connection; none: not yet. Errors: system, nobody answers; then it is over.
   Result<Fd> finish();
+  /// The same, and waits until it is over. A signal does not end it.
+  Result<Fd> wait();
+  /// What it connects to: numeric, and with commas between several.
+  std::string addresses() const;
   /// Another one as soon as the next address has its turn.
   int fd() const;
   /// So long finish() need not be called, unless fd() is writable.
@@ -73,8 +78,12 @@ class Connecting {
   std::unique_ptr<State> state_;
 };
 
-/// The same, and waits. A signal does not end it.
+/// begin() and wait().
 Result<Fd> connect_to(const Endpoint& to, int timeout_ms);
+
+/// The numeric addresses of an Endpoint's `address`, in order; none of a Unix socket, or where a name means nothing.
+/// May wait for the resolution of names.
+std::vector<std::string> addresses_of(const std::string& hosts);
 
 /// This process's end of a TCP connection, numeric; empty for a Unix socket.
 std::string local_address_of(int fd);
