@@ -125,8 +125,8 @@ Json gpus_json() {
 }
 
 /// What device memory goes by between hosts: tried with the first GPU.
-Json gpu_direct_json() {
-  const Status tried = try_gpu_direct(0);
+Json gpu_direct_json(const Json& address) {
+  const Status tried = try_gpu_direct(0, address.value("address", ""));
   Json json = {{"available", tried.ok()}};
   if (!tried.ok()) json["why_not"] = tried.message();
   return json;
@@ -150,7 +150,7 @@ Json all_json(const topology::Topology& topology) {
   for (const char* name : {"openmpi", "mpich", "gloo"}) json["baselines"][name] = baseline_is_installed(name);
   json["memory"] = memory_json();
   json["gpus"] = gpus_json();
-  json["gpu_direct"] = gpu_direct_json();
+  json["gpu_direct"] = gpu_direct_json(json["network"]);
   json["usable_cpus"] = topology::usable_cpus({});
   json["cpu_quota"] = topology::cpu_quota();
   json["topology"] = Json::parse(topology::print(topology));

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <string>
 
+#include "base/log.h"
 #include "base/options.h"
 #include "collectives/fabric.h"
 #include "collectives/staging.h"
@@ -42,7 +43,10 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
   for (const Row& row : kTable) {
     if (wish != "auto" && wish != row.name) continue;
     Result<std::unique_ptr<Wire>> wire = row.open(job);
-    if (wire.ok()) return wire;
+    if (wire.ok()) {
+      if (!reasons.empty()) log::info("the network is {}; passed over: {}", row.name, reasons);
+      return wire;
+    }
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", row.name, wire.status().message());
   }
   return unsupported(
@@ -64,10 +68,10 @@ std::vector<TriedWire> try_wires(const std::string& own_ip) {
   return tried;
 }
 
-Status try_gpu_direct(int device) {
+Status try_gpu_direct(int device, const std::string& own_ip) {
   TUTTI_ASSIGN(const std::unique_ptr<Staging> staging, Staging::create(device, std::size_t{64} << 10));
   TUTTI_ASSIGN(const Staging::Direct direct, staging->open_direct());
-  return transport::VerbsWire::try_device_memory(direct.base, direct.bytes, direct.memory);
+  return transport::VerbsWire::try_device_memory(own_ip, direct.base, direct.bytes, direct.memory);
 }
 
 void set_wire_for_tests(WireOpener open) { for_tests.store(open); }

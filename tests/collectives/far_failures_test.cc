@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 
 #include "tests/collectives/far.h"
 
@@ -110,6 +111,32 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
       EXPECT_EQ(rest.find(") has not entered it; rank " + std::to_string(t.finder) + " ("), 0u) << outcome.said;
     }
   }
+}
+
+/// Both processes are well, and meet by another way; only the link's device can tell. In ./dev rdma-vm.
+TEST(FarFailures, APortThatGoesDownIsNamedWithTheDevicesWords) {
+  NEEDS_NETWORK();
+  const char* const cable = std::getenv("TUTTI_TEST_CABLE");
+  if (cable == nullptr) GTEST_SKIP() << "tutti-test: not run: TUTTI_TEST_CABLE names no two devices";
+  const auto body = [](Communicator& comm) -> std::string {
+    std::vector<float> data(1 << 20);
+    const auto sum = [&] { comm.all_reduce(data.data(), data.data(), data.size(), DataType::f32, ReduceOp::sum); };
+    sum();
+    comm.barrier();
+    if (comm.rank() == 0) MUST(std::system("ip link set cable0 down") == 0);
+    return error_in([&] {
+      for (int call = 0; call < 100; ++call) sum();
+    });
+  };
+  const std::vector<Outcome> outcomes = run_processes(2, body, {{"TUTTI_TIMEOUT", "60s"}}, {}, {"a", "b"});
+  EXPECT_EQ(std::system("ip link set cable0 up"), 0);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_NE(outcome.said.find("all_reduce"), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("the connection has failed on this side: its port may be down (vendor error"), std::string::npos) << outcome.said;
+  }
+  EXPECT_NE(outcomes[0].said.find("rank 1"), std::string::npos) << outcomes[0].said;
+  EXPECT_NE(outcomes[1].said.find("rank 0"), std::string::npos) << outcomes[1].said;
 }
 
 TEST(FarFailures, AreToldAfterRankZeroHasLeft) {

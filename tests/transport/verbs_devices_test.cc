@@ -57,6 +57,17 @@ std::string chosen(const std::vector<Port>& ports, const std::string& wanted, co
 const std::vector<Port> kTwoRoce = {roce("rxe1", {gid(0, "fe80::2", "d1"), gid(1, "10.9.1.1", "d1")}),
                                     roce("rxe0", {gid(0, "fe80::1", "d0"), gid(1, "10.9.0.1", "d0")})};
 
+TEST(VerbsDevices, AreNamedWhereTheyCannotBeOpened) {
+  Port closed;
+  closed.device = "mlx5_0";
+  closed.unopened = "Permission denied";
+  EXPECT_EQ(chosen({closed}, "", ""),
+            "verbs: no RDMA port can be used; there are: mlx5_0:1 (cannot be opened: Permission denied)");
+  EXPECT_EQ(chosen({closed}, "mlx5_0", ""),
+            "TUTTI_VERBS_DEVICES: 'mlx5_0' cannot be used: mlx5_0:1 cannot be opened: Permission denied");
+  EXPECT_EQ(chosen({closed, kTwoRoce[1]}, "", ""), "rxe0:1 gid 1 (10.9.0.1)");
+}
+
 TEST(VerbsDevices, RailsAreInTheOrderOfTheDevicesNames) {
   EXPECT_EQ(chosen(kTwoRoce, "", ""), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
   EXPECT_EQ(chosen(kTwoRoce, "", "10.9.1.1"), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "tests/support/verbs_card.h"
@@ -246,6 +247,66 @@ TEST_F(VerbsDevice, ABlockThatIsLetGoIsNotReadAgain) {
         break;
       }
     }
+  });
+}
+
+/// More than staging memory and the send queue have room for: put() does not wait for it, the order stays, and what is
+/// let go of arrives. The cable is to be a slow one.
+TEST_F(VerbsDevice, WhatFindsNoRoomIsSentLaterAndInOrder) {
+  if (cable().empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
+  run_job(kCable, Members::processes, {0, 1}, [](Party& party) {
+    constexpr std::size_t kBytes = std::size_t{6} << 20;
+    constexpr std::size_t kSmall = 100;
+    if (party.own() == 0) {
+      const std::array members{1};
+      std::vector<std::byte> large(kBytes);
+      std::vector<std::byte> small(kSmall);
+      for (const bool lets_go : {false, true}) {
+        const std::uint64_t round = lets_go ? 2 : 1;
+        fill(large.data(), kBytes, round);
+        fill(small.data(), kSmall, round);
+        const Ticket ticket = party.put(1, 0, Party::kData, large.data(), kBytes);
+        EXPECT_FALSE(party.wire().settled(ticket)) << "the test shows nothing";
+        EXPECT_FALSE(party.wire().idle(members));
+        EXPECT_EQ(party.put(1, 0, Party::kData + kBytes, small.data(), kSmall), 0u) << "a small put is free at once";
+        std::fill(small.begin(), small.end(), std::byte{0xEE});
+        party.signal(1, 0, round);
+        if (lets_go) {
+          party.wire().let_go(ticket);
+          std::fill(large.begin(), large.end(), std::byte{0xEE});
+        }
+        if (!party.until_settled(ticket) || !party.until_signal(1, 0, round)) return;
+        EXPECT_TRUE(party.wire().idle(members));
+        EXPECT_TRUE(party.wire().broken(1).ok()) << party.wire().broken(1).message();
+      }
+      return;
+    }
+    for (const std::uint64_t round : {1, 2}) {
+      if (!party.until_signal(0, 0, round)) return;
+      EXPECT_EQ(first_wrong(party.memory() + Party::kData, kBytes, round), kBytes) << "round " << round;
+      EXPECT_EQ(first_wrong(party.memory() + Party::kData + kBytes, kSmall, round), kSmall) << "round " << round;
+      party.signal(0, 0, round);
+    }
+  });
+}
+
+/// The link's words name the peer, the device and what it says.
+TEST_F(VerbsDevice, ACableThatIsCutIsNamed) {
+  if (cable().empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
+  struct Uncut {
+    ~Uncut() { EXPECT_EQ(std::system("tc qdisc del dev cable0 root"), 0); }
+  } after;
+  run_job(kCable, Members::processes, {0, 1}, [](Party& party) {
+    party.barrier();
+    const char* const cut = party.own() == 0 ? "tc qdisc add dev cable0 root netem loss 100%" : "true";
+    EXPECT_EQ(std::system(cut), 0);
+    party.barrier();
+    const int peer = 1 - party.own();
+    (void)party.until("the link to break", [&] { return !party.wire().broken(peer).ok(); });  // who waits probes
+    const std::string said = party.wire().broken(peer).message();
+    EXPECT_THAT(said, ::testing::HasSubstr("member " + std::to_string(peer)));
+    EXPECT_THAT(said, ::testing::HasSubstr("rxe"));
+    EXPECT_THAT(said, ::testing::HasSubstr("retry counter exceeded: the peer does not answer (vendor error"));
   });
 }
 

@@ -41,6 +41,7 @@ int best_gid(const Port& port, std::string_view own_ip) {
 
 /// Empty: the port can be used.
 std::string why_not(const Port& port) {
+  if (!port.unopened.empty()) return fmt::format("{} cannot be opened: {}", port.name(), port.unopened);
   if (!port.active) return fmt::format("{} is not active", port.name());
   if (port.infiniband && port.lid == 0) return fmt::format("{} has no LID (is a subnet manager running?)", port.name());
   if (!port.infiniband && best_gid(port, "") < 0) {
@@ -143,6 +144,10 @@ std::string describe(const Port& port, int gid) {
 std::string list(const std::vector<Port>& ports) {
   std::string text;
   for (const Port& port : ports) {
+    if (!port.unopened.empty()) {
+      text += fmt::format("{}{} (cannot be opened: {})", text.empty() ? "" : ", ", port.name(), port.unopened);
+      continue;
+    }
     const int gid = port.infiniband ? -1 : best_gid(port, "");
     text += fmt::format("{}{} ({}, {}{})", text.empty() ? "" : ", ", port.name(),
                         port.infiniband ? "InfiniBand" : "RoCE", port.active ? "active" : "down",

@@ -42,6 +42,7 @@ struct Port {
   std::string device;
   int number = 1;
   bool infiniband = false;  // else Ethernet: RoCE
+  std::string unopened;     // why its device cannot be opened, of which nothing else is known then; empty: it can
   bool active = false;
   int mtu = 1024;  // bytes
   std::uint16_t lid = 0;
@@ -66,7 +67,8 @@ Result<std::vector<RailChoice>> choose_rails(const std::vector<Port>& ports, std
 
 /// "rxe0:1 gid 1 (10.9.0.1)", "mlx5_0:1 lid 12".
 std::string describe(const Port& port, int gid);
-/// One clause for each port: "rxe0:1 (RoCE, active, 10.9.0.1), mlx5_1:1 (InfiniBand, down)"; "none".
+/// One clause for each port: "rxe0:1 (RoCE, active, 10.9.0.1), mlx5_1:1 (InfiniBand, down), mlx5_2:1 (cannot be opened:
+/// Permission denied)"; "none".
 std::string list(const std::vector<Port>& ports);
 
 }  // namespace tutti::transport::verbs

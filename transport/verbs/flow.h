@@ -64,7 +64,7 @@ constexpr std::uint32_t send_queue_depth(int links, int most_requests, int most_
 /// Chunks of staging memory, shared by all links.
 class ChunkPool {
  public:
-  explicit ChunkPool(std::uint32_t chunks) {
+  explicit ChunkPool(std::uint32_t chunks) : all_(chunks) {
     for (std::uint32_t c = chunks; c > 0; --c) free_.push_back(c - 1);
   }
   std::optional<std::uint32_t> take() {
@@ -75,9 +75,11 @@ class ChunkPool {
   }
   void give(std::uint32_t chunk) { free_.push_back(chunk); }
   std::size_t left() const { return free_.size(); }
+  std::size_t all() const { return all_; }
 
  private:
   std::vector<std::uint32_t> free_;
+  const std::size_t all_;
 };
 
 /// The part of the pool that one link's requests read from: small ones share a chunk, one behind the other.
@@ -104,6 +106,7 @@ class StagingQueue {
     filled_ += (bytes + 63) / 64 * 64;
     return place;
   }
+  bool empty() const { return used_.empty(); }
   /// All requests up to this one have been read.
   void release(std::uint64_t number) {
     for (; !used_.empty() && used_.front().last <= number; used_.pop_front()) pool_.give(used_.front().chunk);

@@ -26,6 +26,8 @@ struct Loaded {
     status = unsupported("verbs: this machine's libibverbs has no " #name "; rdma-core 32 or newer is needed");
     TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_FIND)
 #undef TUTTI_VERBS_FIND
+    // Before Linux 5.12 a fork leaves the pages that a device reads to the child. With this the child does without them.
+    if (const auto fork_init = reinterpret_cast<int (*)()>(dlsym(handle, "ibv_fork_init"))) (void)fork_init();
     table.ibv_reg_dmabuf_mr_ = reinterpret_cast<Library::RegDmabufMr>(dlsym(handle, "ibv_reg_dmabuf_mr"));
   }
 };
@@ -45,7 +47,7 @@ const char* plain_words(ibv_wc_status status) {
     case IBV_WC_REM_INV_REQ_ERR: return "the peer's device refuses the request as invalid";
     case IBV_WC_REM_OP_ERR: return "the peer's device could not carry the request out";
     case IBV_WC_RESP_TIMEOUT_ERR: return "the peer's answer did not come in time";
-    case IBV_WC_LOC_QP_OP_ERR: return "internal error of the connection on this side";
+    case IBV_WC_LOC_QP_OP_ERR: return "the connection has failed on this side: its port may be down";
     case IBV_WC_FATAL_ERR: return "fatal error of the device";
     default: return nullptr;
   }

@@ -1,8 +1,12 @@
 // A reliable connection (RC queue pair) to one peer on one rail: RDMA writes into memory that the peer has exposed.
 //
-// Writes are held back until send(), which gives them to the device in one list: one doorbell for what belongs
-// together. Small ones carry their data along (inline). Only writes of more than that ask for a completion each, since
-// somebody waits for their source; of inline ones, one in a quarter of the send queue does.
+// Requests are held back until send(), which gives them to the device in one list: one doorbell for what belongs
+// together. Small ones carry their data along (inline). Who asks for a completion: the last request of a write that is
+// read from where it lies, since somebody waits for its source; one in a quarter of the send queue; and what is read
+// from staging memory, once half of that is in use.
+//
+// Nobody waits here. What finds the send queue or the staging memory full stays in a backlog, in its order, and advance()
+// moves it on: the caller waits where he hears deadlines and aborts.
 //
 // Threads: the owner serialises.
 #pragma once
@@ -10,8 +14,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "transport/verbs/address.h"
@@ -52,34 +59,46 @@ class Link {
   Status connect(const RailEnd& peer, std::uint32_t pair);
   bool connected() const { return connected_; }
 
-  /// Bytes that a write may carry along.
+  /// Bytes that a request may carry along.
   std::size_t inline_bytes() const { return inline_bytes_; }
-  /// Room for one more write. Else: send(), and wait for completions.
-  bool can_hold() const { return held_ < kMostHeld && window_.room() > 0; }
+  /// Something is held back.
   bool holds() const { return held_ > 0; }
-  std::size_t held_bytes() const { return held_bytes_; }
 
-  // A write that is held back; its number. REQUIRES: can_hold(), not broken().
-  /// `from` is read at once. REQUIRES: bytes <= inline_bytes().
-  std::uint64_t hold_inline(const void* from, std::size_t bytes, const Remote& to);
-  /// `from` is read until settled(number).
-  std::uint64_t hold(const std::byte* from, std::uint32_t key, std::size_t bytes, const Remote& to);
-  /// `from` is read at once, into staging memory. 0: there is none left now. REQUIRES: bytes <= chunk.
-  std::uint64_t hold_staged(const std::byte* from, std::size_t bytes, const Remote& to);
-  /// A write of nothing that wants an answer, to find out whether the peer is there.
-  void hold_probe();
+  /// `bytes` at `from` for the peer's memory at `to`.
+  struct Write {
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+    Remote to;
+    std::optional<std::uint32_t> key;  // of the registered memory that they lie in; none: they are copied, into staging
+                                       // memory unless they go along
+  };
+  /// Holds it back, or takes it into the backlog. 0: its source is free; else settled() tells. REQUIRES: not broken().
+  std::uint64_t write(const Write& write);
+  /// What is to be copied is, now, so that `source` is free. False: it is not to be copied.
+  bool copy_out(std::uint64_t source);
+  bool backlogged() const { return !backlog_.empty(); }
+  /// There is something for advance() to do, now or later.
+  bool waits() const { return !backlog_.empty() || (!broken_.ok() && !staged_.empty()); }
+  /// Sends of the backlog what there is room for; of a broken link, gives staging memory back once nobody reads it.
+  /// True: something has moved.
+  bool advance();
+  /// Sends a write of nothing that wants an answer, to find out whether the peer is there. False: something else is to
+  /// be sent first, or the queue is full of what wants one.
+  bool probe();
 
   /// Gives what is held to the device.
   void send();
   /// A completion of this queue pair.
   void take(const ibv_wc& completion);
 
-  /// The source of write `number` is not read any more.
-  bool settled(std::uint64_t number) const {
-    return number <= window_.completed() || (!broken_.ok() && number > sent_) || finished();
+  /// `source`, which write() gave, is not read any more.
+  bool settled(std::uint64_t source) const {
+    const std::uint64_t last = source & ~kIsCopied;
+    if ((source & kIsCopied) != 0) return last <= window_.posted() || !broken_.ok();
+    return last <= window_.completed() || (!broken_.ok() && last > sent_) || finished();
   }
   /// Nothing is under way, and the device has told so. A probe makes it tell.
-  bool idle() const { return window_.idle() || finished(); }
+  bool idle() const { return (window_.idle() && backlog_.empty()) || finished(); }
   const Status& broken() const { return broken_; }
   /// From now on it is. What is under way comes back as completions.
   void break_off(Code code, const std::string& why);
@@ -91,6 +110,16 @@ class Link {
     std::byte data[kMostInline];
   };
 
+  struct Waiting {
+    Write rest;
+    std::uint64_t last = 0;         // the number of its last request
+    std::vector<std::byte> copied;  // what `rest` points to; empty: it is the caller's
+  };
+  /// Of the last request of a write that is copied, so that its source is free when that one is held.
+  static constexpr std::uint64_t kIsCopied = std::uint64_t{1} << 43;
+  static constexpr std::size_t kPiece = 1 << 20;         // more is several requests
+  static constexpr std::size_t kSentAtOnce = 16 << 10;  // so many held bytes do not wait for more
+
   Link(Rail& rail, std::uint64_t place, std::string who, const Staging& staging);
   Status create();
   /// Broken, and all that the device had has come back: what the peer had acknowledged and nobody asked about does not,
@@ -98,7 +127,14 @@ class Link {
   bool finished() const {
     return !broken_.ok() && (window_.completed() >= sent_ || now_ns() - broken_at_ns_ > 1'000'000'000);
   }
-  Held& next(bool asks, std::size_t bytes, const Remote& to, std::uint64_t& number);
+  /// Room for one more request, after sending those that are held.
+  bool make_room();
+  /// What a request of it may have.
+  std::size_t most_of(const Write& write) const { return write.key ? kPiece : staging_.chunk_bytes; }
+  /// Holds as much as there is room for. True: all of it.
+  bool hold(Write& write);
+  /// REQUIRES: make_room().
+  Held& next(bool asks, const Remote& to);
 
   Rail& rail_;
   const std::uint64_t place_;
@@ -107,12 +143,13 @@ class Link {
   ibv_qp* pair_ = nullptr;
   std::size_t inline_bytes_ = 0;
   bool connected_ = false;
-  SendWindow window_;  // counts what is held as posted
+  SendWindow window_;  // of requests; counts what is held as posted
+  std::deque<Waiting> backlog_;
   StagingQueue staged_;
   std::array<Held, kMostHeld> held_list_;
   std::uint32_t held_ = 0;
   std::size_t held_bytes_ = 0;
-  std::uint64_t sent_ = 0;  // number of the last write that the device has
+  std::uint64_t sent_ = 0;  // number of the last request that the device has
   Status broken_;
   std::int64_t broken_at_ns_ = 0;
 };

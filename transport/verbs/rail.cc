@@ -80,8 +80,15 @@ std::vector<Gid> gids_of(const Library& verbs, ibv_context* context, int port, c
 }
 
 void add_ports(const Library& verbs, ibv_device* device, const std::set<std::string>& up, std::vector<Port>& ports) {
+  errno = 0;
   ibv_context* context = verbs.ibv_open_device_(device);
-  if (context == nullptr) return;  // somebody else's: a container sees the devices of its host
+  if (context == nullptr) {  // a container sees the devices of its host in sysfs, whether it has their files or not
+    Port port;
+    port.device = verbs.ibv_get_device_name_(device);
+    port.unopened = std::strerror(errno != 0 ? errno : ENODEV);
+    ports.push_back(std::move(port));
+    return;
+  }
   ibv_device_attr attributes{};
   if (verbs.ibv_query_device_(context, &attributes) == 0) {
     for (int number = 1; number <= attributes.phys_port_cnt; ++number) {
@@ -118,7 +125,7 @@ Result<std::vector<Port>> list_ports(const Library& verbs) {
   return ports;
 }
 
-Status Rail::error(const char* call, int number) const {
+Status Rail::error(const std::string& call, int number) const {
   return system_error(fmt::format("verbs: {} failed on {}", call, port_.name()), number);
 }
 
@@ -145,6 +152,7 @@ RailEnd Rail::end() const {
 Status Rail::start(int links) {
   first_packet_ = std::random_device{}() & 0xFFFFFF;  // sequence numbers have 24 bits
   int count = 0;
+  errno = ENODEV;  // unless a call says otherwise: it has gone since it was listed
   ibv_device** devices = verbs_.ibv_get_device_list_(&count);
   for (int i = 0; devices != nullptr && i < count && context_ == nullptr; ++i) {
     if (port_.device == verbs_.ibv_get_device_name_(devices[i])) context_ = verbs_.ibv_open_device_(devices[i]);
@@ -159,8 +167,9 @@ Status Rail::start(int links) {
   }
   depth_ = send_queue_depth(links, attributes.max_qp_wr, attributes.max_cqe);
   if (depth_ == 0 || links > attributes.max_qp) {
-    return unsupported(fmt::format("verbs: {} serves {} connections and {} completions at a time; {} peers need more",
-                                   port_.name(), attributes.max_qp, attributes.max_cqe, links));
+    return unsupported(fmt::format(
+        "verbs: {} serves {} connections, {} requests in each and {} completions at a time; {} peers need more",
+        port_.name(), attributes.max_qp, attributes.max_qp_wr, attributes.max_cqe, links));
   }
   if ((domain_ = verbs_.ibv_alloc_pd_(context_)) == nullptr) return error("ibv_alloc_pd", errno);
   if ((channel_ = verbs_.ibv_create_comp_channel_(context_)) == nullptr) return error("ibv_create_comp_channel", errno);
@@ -191,7 +200,7 @@ Result<ibv_mr*> Rail::register_memory(std::byte* base, std::size_t bytes, bool f
   const int number = errno;
   const bool is_short =
       (number == ENOMEM || number == EPERM || number == EAGAIN) && lockable_bytes() != SIZE_MAX;
-  if (!is_short) return error("ibv_reg_mr", number);
+  if (!is_short) return error(fmt::format("ibv_reg_mr of {}", print_bytes(bytes)), number);
   return Status(
       Code::memory_limit,
       fmt::format("verbs: {} of memory cannot be registered with {}: this process may lock {} in all; raise that "
@@ -212,15 +221,16 @@ Result<ibv_mr*> Rail::register_device(std::byte* base, std::size_t bytes, const 
 
 void Rail::deregister(ibv_mr* memory) { verbs_.ibv_dereg_mr_(memory); }
 
-bool Rail::poll(const std::function<void(const ibv_wc&)>& take) {
+int Rail::poll(const std::function<void(const ibv_wc&)>& take) {
   constexpr int kBatch = 16;
-  bool any = false;
+  int all = 0;
   for (;;) {
     ibv_wc found[kBatch];
     const int count = ibv_poll_cq(completions_, kBatch, found);
     for (int i = 0; i < count; ++i) take(found[i]);
-    any = any || count > 0;
-    if (count < kBatch) return any;
+    if (count < 0) return count;
+    all += count;
+    if (count < kBatch) return all;
   }
 }
 

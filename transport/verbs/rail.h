@@ -54,8 +54,8 @@ class Rail {
   Result<ibv_mr*> register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory);
   void deregister(ibv_mr* memory);
 
-  /// Takes what has completed. True: something has.
-  bool poll(const std::function<void(const ibv_wc&)>& take);
+  /// Takes what has completed. How much that was; below 0: the device does not tell any more.
+  int poll(const std::function<void(const ibv_wc&)>& take);
   /// The next completion makes event_fd() readable.
   void arm();
   int event_fd() const { return channel_->fd; }
@@ -65,7 +65,7 @@ class Rail {
  private:
   Rail(const Library& verbs, Port port, int gid) : verbs_(verbs), port_(std::move(port)), gid_(gid) {}
   Status start(int links);
-  Status error(const char* call, int number) const;
+  Status error(const std::string& call, int number) const;
 
   const Library& verbs_;
   const Port port_;

@@ -148,14 +148,16 @@ RcWire::~RcWire() {
 
 /// What was put and signalled is still to arrive: a queue pair that goes takes what is under way with it.
 void RcWire::finish() {
-  std::unique_lock lock(mutex_);
-  for (const std::unique_ptr<Link>& link : links_) {
-    if (!link->connected() || !link->broken().ok()) continue;
-    if (!link->idle() && make_room(*link, lock).ok()) link->hold_probe();  // its completion stands for all before it
-    link->send();
-  }
-  const auto is_idle = [](const std::unique_ptr<Link>& link) { return !link->connected() || link->idle(); };
-  for (const std::int64_t begin = now_ns(); !std::all_of(links_.begin(), links_.end(), is_idle);) {
+  const std::lock_guard lock(mutex_);
+  send_all();
+  std::vector<bool> probed(links_.size());
+  const auto is_done = [&](const std::unique_ptr<Link>& link) {
+    if (!link->connected() || link->idle()) return true;
+    const std::size_t l = link->place();
+    if (!probed[l]) probed[l] = link->broken().ok() && link->probe();  // its completion stands for all before it
+    return false;
+  };
+  for (const std::int64_t begin = now_ns(); !std::all_of(links_.begin(), links_.end(), is_done);) {
     if (!poll()) cpu_relax();
     if (now_ns() - begin > kLastWords) break;
   }
@@ -226,13 +228,12 @@ ibv_mr* RcWire::keep(const std::byte* from, std::size_t bytes, std::size_t rail)
   if (bytes < kLeastKept) return nullptr;
   const Blocks::Block block = job_.blocks->block_of(from, bytes);
   if (block.base == nullptr) return nullptr;
+  // Half of what may be locked is left to windows, which cannot do without.
+  const std::size_t most = Rail::lockable_bytes() / 2;
+  if (block.bytes > most || kept_bytes_ > most - block.bytes) return nullptr;
   Registered& kept = kept_[reinterpret_cast<std::uintptr_t>(block.base)];
   kept.bytes = block.bytes;
   kept.by_rail.resize(rails_.size());
-  // Half of what may be locked is left to windows, which cannot do without.
-  const std::size_t most = Rail::lockable_bytes() / 2;
-  kept.is_copied = kept.bytes > most || kept_bytes_ > most - kept.bytes;
-  if (kept.is_copied) return nullptr;
   Result<ibv_mr*> memory = rails_[rail]->register_memory(block.base, block.bytes, false);
   kept.is_copied = !memory.ok();
   if (kept.is_copied) {
@@ -302,6 +303,14 @@ Status RcWire::post() {
   return {};
 }
 
+bool RcWire::idle(std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  return std::none_of(members.begin(), members.end(), [this](int m) {
+    const std::vector<Link*>& links = members_[static_cast<std::size_t>(m)].links;
+    return std::any_of(links.begin(), links.end(), [](const Link* link) { return link->backlogged(); });
+  });
+}
+
 bool RcWire::progress() {
   const std::lock_guard lock(mutex_);
   if (++polls_ % 1024 == 0) probe_silent_links();
@@ -334,15 +343,39 @@ void RcWire::doze(std::chrono::nanoseconds most) {
 bool RcWire::poll() {
   bool any = false;
   for (const std::size_t r : used_rails_) {
-    any |= rails_[r]->poll([&](const ibv_wc& completion) {
+    const int completed = rails_[r]->poll([&](const ibv_wc& completion) {
       const auto found = link_by_pair_.find(std::uint64_t{r} << 32 | completion.qp_num);
       if (found == link_by_pair_.end()) return;
       found->second->take(completion);
       any_break_ |= !found->second->broken().ok();
     });
+    any |= completed > 0;
+    if (completed < 0) break_rail(r);
   }
   if (any_break_) spread_breaks();
+  if (is_waiting_) any |= advance();
   if (any) naps_.something_happened();
+  return any;
+}
+
+void RcWire::break_rail(std::size_t rail) {
+  for (const auto& [pair, link] : link_by_pair_) {
+    if (pair >> 32 == rail) link->break_off(Code::system, "ibv_poll_cq failed");
+  }
+  any_break_ = true;
+}
+
+/// Staging memory that one link gives back may be what another one waits for.
+bool RcWire::advance() {
+  bool any = false;
+  is_waiting_ = false;
+  for (const std::unique_ptr<Link>& link : links_) {
+    if (!link->waits()) continue;
+    any |= link->advance();
+    any_break_ |= !link->broken().ok();
+    is_waiting_ |= link->waits();
+  }
+  if (any_break_) spread_breaks();
   return any;
 }
 
@@ -357,6 +390,7 @@ void RcWire::spread_breaks() {
     }
     if (member.broken.ok()) continue;
     for (Link* link : member.links) link->break_off(member.broken.code(), "another rail to the same peer is broken");
+    is_waiting_ = true;
   }
 }
 
@@ -374,13 +408,13 @@ void RcWire::probe_silent_links() {
   probed_ns_ = now;
   for (const Member& member : members_) {
     if (!member.broken.ok()) continue;
+    // What is to be sent serves as well; what is under way and asked for no completion is told by the probe.
     for (Link* link : member.links) {
-      // What is under way and asks for completions serves as well; what does not ask is told by the probe.
-      if (!link->connected() || !link->can_hold() || link->holds()) continue;
-      link->hold_probe();
-      link->send();
+      (void)link->probe();
+      any_break_ |= !link->broken().ok();
     }
   }
+  if (any_break_) spread_breaks();
 }
 
 }  // namespace tutti::transport::verbs

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +43,7 @@ class RcWire final : public Wire {
   bool settled(Ticket ticket) override;
   void let_go(Ticket ticket) override;
   Status post() override;
+  bool idle(std::span<const int> members) override;
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
@@ -90,20 +92,16 @@ class RcWire final : public Wire {
   void deregister(const ByRail& memory);
   /// A block has ended.
   void forget(std::byte* base);
-  /// Makes progress until the link can hold one more write; other threads may call meanwhile. Errors: the link is
-  /// broken.
-  Status make_room(Link& link, std::unique_lock<std::mutex>& lock);
-  /// One write whose source is read at once. REQUIRES: bytes <= kChunkBytes.
-  Status write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to,
-                      std::unique_lock<std::mutex>& lock);
   bool poll();
+  bool advance();
+  void break_rail(std::size_t rail);
   void send_all();
   void probe_silent_links();
-  Status told(const Link& link);
+  Status told(int member, const Link& link);
   void spread_breaks();
   void finish();
 
-  static constexpr int kTicketBits = 44;  // the number of a write; above: the link
+  static constexpr int kTicketBits = 44;  // what the link calls the source; above: the link
   static std::uint64_t number_of(Ticket ticket) { return ticket & ((std::uint64_t{1} << kTicketBits) - 1); }
   static constexpr std::uint32_t kChunks = 64;
   static constexpr std::size_t kChunkBytes = 64 << 10;
@@ -132,6 +130,7 @@ class RcWire final : public Wire {
   std::int64_t probed_ns_ = 0;
   std::uint64_t polls_ = 0;
   bool any_break_ = false;
+  bool is_waiting_ = false;  // a link may be waits()
 };
 
 }  // namespace tutti::transport::verbs

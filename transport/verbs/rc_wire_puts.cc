@@ -1,24 +1,17 @@
-// The hot path of the wire: puts and signals, and the wait for room in front of them.
+// The hot path of the wire: puts and signals. None of them waits: what finds no room stays in its link's backlog.
 #ifdef TUTTI_HAS_VERBS
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <thread>
 
-#include "base/clock.h"
 #include "transport/verbs/rc_wire.h"
 
 namespace tutti::transport::verbs {
 
 namespace {
 
-constexpr std::size_t kPiece = 1 << 20;             // larger puts are several writes
-constexpr std::size_t kSentAtOnce = 16 << 10;       // so many held bytes do not wait for more
-constexpr std::int64_t kPatience = 20'000'000'000;  // with a device that reports neither success nor failure
-
-/// Who waits for room must not keep other threads, of other communicators perhaps, from theirs. What they put meanwhile
-/// may come between two pieces of one put, which nobody minds: the order is that of each thread's own calls.
+/// Who waits must not keep other threads, of other communicators perhaps, from theirs.
 void let_others(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::this_thread::yield();
@@ -49,53 +42,22 @@ Result<Remote> RcWire::place_of(int member, int lane, Region region, std::size_t
   return Remote{there.base + at, there.keys[static_cast<std::size_t>(rail)]};
 }
 
-Status RcWire::make_room(Link& link, std::unique_lock<std::mutex>& lock) {
-  if (link.can_hold()) return {};
-  link.send();
-  for (const std::int64_t begin = now_ns(); link.broken().ok() && !link.can_hold();) {
-    if (poll()) continue;
-    let_others(lock);
-    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "the device has reported nothing for 20 s");
-  }
-  if (link.broken().ok()) return {};
-  spread_breaks();
-  return link.broken();
-}
-
-Status RcWire::write_copied(Link& link, const std::byte* from, std::size_t bytes, const Remote& to,
-                            std::unique_lock<std::mutex>& lock) {
-  for (const std::int64_t begin = now_ns();;) {
-    TUTTI_TRY(make_room(link, lock));
-    if (bytes <= link.inline_bytes()) {
-      link.hold_inline(from, bytes, to);
-      return {};
-    }
-    if (link.hold_staged(from, bytes, to) != 0) return {};
-    // All staging memory is in use. What is held back must go for it to come back.
+/// What is to be said of a member after something has been given to its link.
+Status RcWire::told(int member, const Link& link) {
+  if (link.backlogged()) {  // perhaps for staging memory, which others hold back
+    is_waiting_ = true;
     send_all();
-    if (!poll()) let_others(lock);
-    if (now_ns() - begin > kPatience) link.break_off(Code::timeout, "no staging memory has come free for 20 s");
-    if (!link.broken().ok()) {
-      spread_breaks();
-      return link.broken();
-    }
   }
-}
-
-/// Whether the device has taken what was sent; else the other rails break too.
-Status RcWire::told(const Link& link) {
-  if (link.broken().ok()) return {};
-  any_break_ = true;
-  spread_breaks();
-  return link.broken();
+  if (!link.broken().ok()) spread_breaks();
+  return members_[static_cast<std::size_t>(member)].broken;
 }
 
 Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
                    Ticket& ticket) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   ticket = 0;
   TUTTI_ASSIGN(Link * link, link_to(member, lane));
-  TUTTI_ASSIGN(Remote there, place_of(member, lane, to, at, bytes));
+  TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, bytes));
   naps_.something_happened();
   const auto* source = static_cast<const std::byte*>(from);
   const bool small = bytes <= link->inline_bytes();
@@ -103,22 +65,11 @@ Status RcWire::put(int member, int lane, Region to, std::size_t at, const void* 
   if (small && memory != nullptr && !memory->on_device) memory = nullptr;  // it goes along with the request
   const auto rail = static_cast<std::size_t>(members_[static_cast<std::size_t>(member)].own.of_lane(lane));
   const ibv_mr* registered = memory != nullptr ? memory->by_rail[rail] : small ? nullptr : keep(source, bytes, rail);
-  const std::uint32_t key = registered != nullptr ? registered->lkey : 0;
-  const std::size_t most = registered != nullptr ? kPiece : kChunkBytes;
-  for (std::size_t done = 0; done < bytes;) {
-    const std::size_t piece = std::min(most, bytes - done);
-    if (registered != nullptr) {
-      TUTTI_TRY(make_room(*link, lock));
-      const std::uint64_t number = link->hold(source + done, key, piece, there);
-      ticket = link->place() << kTicketBits | number;
-    } else {
-      TUTTI_TRY(write_copied(*link, source + done, piece, there, lock));
-    }
-    there.address += piece;
-    done += piece;
-    if (link->held_bytes() >= kSentAtOnce) link->send();
-  }
-  return told(*link);
+  Link::Write write{source, bytes, there, {}};
+  if (registered != nullptr) write.key = registered->lkey;
+  const std::uint64_t read = link->write(write);
+  if (read != 0 && !(small && link->copy_out(read))) ticket = link->place() << kTicketBits | read;
+  return told(member, *link);
 }
 
 /// The device reads it until the write is done, or the queue pair is taken from it.
@@ -127,7 +78,7 @@ void RcWire::let_go(Ticket ticket) {
   std::unique_lock lock(mutex_);
   Link& link = *links_[ticket >> kTicketBits];
   const std::uint64_t number = number_of(ticket);
-  if (link.settled(number)) return;
+  if (link.settled(number) || link.copy_out(number)) return;
   link.break_off(Code::system, "it has been closed: a call has failed here, and not all that it had put was taken");
   spread_breaks();
   while (!link.settled(number)) {  // a second at most: then the link is finished
@@ -143,13 +94,13 @@ Status RcWire::signal(int member, int lane, Region to, std::size_t at, std::uint
 
 /// One write.
 Status RcWire::note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Push push) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   TUTTI_ASSIGN(Link * link, link_to(member, lane));
   TUTTI_ASSIGN(const Remote there, place_of(member, lane, to, at, bytes));
   naps_.something_happened();
-  TUTTI_TRY(write_copied(*link, static_cast<const std::byte*>(from), bytes, there, lock));
+  (void)link->copy_out(link->write({static_cast<const std::byte*>(from), bytes, there, {}}));
   if (push == Push::now) link->send();
-  return told(*link);
+  return told(member, *link);
 }
 
 }  // namespace tutti::transport::verbs

@@ -27,11 +27,12 @@ Result<std::string> VerbsWire::devices() {
   return verbs::list(ports);
 }
 
-Status VerbsWire::try_device_memory(std::byte* base, std::size_t bytes, const Dmabuf& memory) {
+Status VerbsWire::try_device_memory(const std::string& own_ip, std::byte* base, std::size_t bytes,
+                                    const Dmabuf& memory) {
   TUTTI_ASSIGN(const verbs::Library* library, verbs::library());
   TUTTI_ASSIGN(const std::vector<verbs::Port> ports, verbs::list_ports(*library));
   TUTTI_ASSIGN(const std::vector<verbs::RailChoice> choices,
-               verbs::choose_rails(ports, options::text(Option::verbs_devices), ""));
+               verbs::choose_rails(ports, options::text(Option::verbs_devices), own_ip));
   TUTTI_ASSIGN(const std::unique_ptr<verbs::Rail> rail,
                verbs::Rail::open(*library, ports[choices.front().port], choices.front().gid, 1));
   TUTTI_ASSIGN(ibv_mr* const registered, rail->register_device(base, bytes, memory));
@@ -41,17 +42,20 @@ Status VerbsWire::try_device_memory(std::byte* base, std::size_t bytes, const Dm
 
 #else
 
-Status VerbsWire::try_device_memory(std::byte* /*base*/, std::size_t /*bytes*/, const Dmabuf& /*memory*/) {
-  return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");
+namespace {
+Status without() { return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)"); }
+}  // namespace
+
+Status VerbsWire::try_device_memory(const std::string& /*own_ip*/, std::byte* /*base*/, std::size_t /*bytes*/,
+                                    const Dmabuf& /*memory*/) {
+  return without();
 }
 
 Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& /*job*/, const std::string& /*devices*/) {
-  return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");
+  return without();
 }
 
-Result<std::string> VerbsWire::devices() {
-  return unsupported("verbs: Tutti was built without libibverbs' headers (Debian: libibverbs-dev)");
-}
+Result<std::string> VerbsWire::devices() { return without(); }
 
 #endif
 

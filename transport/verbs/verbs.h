@@ -24,15 +24,18 @@
 // Sources. A put whose source lies in exposed memory, or in a block of tutti's own allocation, is sent from there (a
 // ticket tells when it has been read). A block is registered with the first put of 16 KiB or more from it, whole, and
 // until it ends, with the rail that it leaves by, as long as such blocks lock no more than half of what the process
-// may. Any other source is copied through 4 MiB of registered staging memory, and is settled when put() returns; rail.h
+// may. Any other source is copied through 4 MiB of registered staging memory, and is settled when put() returns, where
+// there is room; rail.h
 // says why there is no cache of all registrations. Up to Link::kMostInline bytes go along with the request.
 //
 // Device memory (GPUDirect). What is exposed by a dmabuf (ibv_reg_dmabuf_mr) is read and written by the card alone:
 // puts from there are never inlined, packed or copied, however small. A card, its kernel's driver or a library that
 // cannot says so, and memory of the host serves instead (collectives/staging.h).
 //
-// Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. A put that finds
-// its queue or the staging memory full makes progress until there is room; the device's retries bound that time.
+// Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. What
+// finds its queue or the staging memory full stays in a backlog of its link, from where it lies, as long as its ticket is
+// not settled; progress() moves it on, and idle() tells whether there is any. So nothing here waits for a slow link: who
+// waits is the caller, with his deadline.
 //
 // Failure. A packet that nobody answers is sent again for about two seconds; then the link breaks with the device's
 // words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
@@ -62,9 +65,9 @@ class VerbsWire {
   /// The same with other devices than the process's option names.
   static Result<std::unique_ptr<Wire>> open(const WireJob& job, const std::string& devices);
 
-  /// Registers a device's memory with the first port that a wire would use, and forgets it again. Errors: unsupported
+  /// Registers a device's memory with the first port that a wire at `own_ip` would use, and forgets it again. Errors: unsupported
   /// (no library, no port, or what Wire::expose_device() says), system.
-  static Status try_device_memory(std::byte* base, std::size_t bytes, const Dmabuf& memory);
+  static Status try_device_memory(const std::string& own_ip, std::byte* base, std::size_t bytes, const Dmabuf& memory);
 
   /// What there is: "rxe0:1 (RoCE, active, 10.9.0.1)". Errors: unsupported, where there is no port or no library.
   static Result<std::string> devices();
