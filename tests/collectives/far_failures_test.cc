@@ -133,7 +133,9 @@ TEST(FarFailures, APortThatGoesDownIsNamedWithTheDevicesWords) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.error, "");
     EXPECT_NE(outcome.said.find("all_reduce"), std::string::npos) << outcome.said;
-    EXPECT_NE(outcome.said.find("the connection has failed on this side: its port may be down (vendor error"), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("the connection has failed on this side: its port may be down (vendor error"),
+              std::string::npos)
+        << outcome.said;
   }
   EXPECT_NE(outcomes[0].said.find("rank 1"), std::string::npos) << outcomes[0].said;
   EXPECT_NE(outcomes[1].said.find("rank 0"), std::string::npos) << outcomes[1].said;

@@ -26,7 +26,8 @@ struct Loaded {
     status = unsupported("verbs: this machine's libibverbs has no " #name "; rdma-core 32 or newer is needed");
     TUTTI_VERBS_FUNCTIONS(TUTTI_VERBS_FIND)
 #undef TUTTI_VERBS_FIND
-    // Before Linux 5.12 a fork leaves the pages that a device reads to the child. With this the child does without them.
+    // Before Linux 5.12 a fork leaves the pages that a device reads to the child. With this the child does without
+    // them.
     if (const auto fork_init = reinterpret_cast<int (*)()>(dlsym(handle, "ibv_fork_init"))) (void)fork_init();
     table.ibv_reg_dmabuf_mr_ = reinterpret_cast<Library::RegDmabufMr>(dlsym(handle, "ibv_reg_dmabuf_mr"));
   }

@@ -5,8 +5,8 @@
 // read from where it lies, since somebody waits for its source; one in a quarter of the send queue; and what is read
 // from staging memory, once half of that is in use.
 //
-// Nobody waits here. What finds the send queue or the staging memory full stays in a backlog, in its order, and advance()
-// moves it on: the caller waits where he hears deadlines and aborts.
+// Nobody waits here. What finds the send queue or the staging memory full stays in a backlog, in its order, and
+// advance() moves it on: the caller waits where he hears deadlines and aborts.
 //
 // Threads: the owner serialises.
 #pragma once
@@ -117,7 +117,7 @@ class Link {
   };
   /// Of the last request of a write that is copied, so that its source is free when that one is held.
   static constexpr std::uint64_t kIsCopied = std::uint64_t{1} << 43;
-  static constexpr std::size_t kPiece = 1 << 20;         // more is several requests
+  static constexpr std::size_t kPiece = 1 << 20;        // more is several requests
   static constexpr std::size_t kSentAtOnce = 16 << 10;  // so many held bytes do not wait for more
 
   Link(Rail& rail, std::uint64_t place, std::string who, const Staging& staging);

@@ -33,9 +33,9 @@
 // cannot says so, and memory of the host serves instead (collectives/staging.h).
 //
 // Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. What
-// finds its queue or the staging memory full stays in a backlog of its link, from where it lies, as long as its ticket is
-// not settled; progress() moves it on, and idle() tells whether there is any. So nothing here waits for a slow link: who
-// waits is the caller, with his deadline.
+// finds its queue or the staging memory full stays in a backlog of its link, from where it lies, as long as its ticket
+// is not settled; progress() moves it on, and idle() tells whether there is any. So nothing here waits for a slow link:
+// who waits is the caller, with his deadline.
 //
 // Failure. A packet that nobody answers is sent again for about two seconds; then the link breaks with the device's
 // words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
@@ -65,8 +65,8 @@ class VerbsWire {
   /// The same with other devices than the process's option names.
   static Result<std::unique_ptr<Wire>> open(const WireJob& job, const std::string& devices);
 
-  /// Registers a device's memory with the first port that a wire at `own_ip` would use, and forgets it again. Errors: unsupported
-  /// (no library, no port, or what Wire::expose_device() says), system.
+  /// Registers a device's memory with the first port that a wire at `own_ip` would use, and forgets it again. Errors:
+  /// unsupported (no library, no port, or what Wire::expose_device() says), system.
   static Status try_device_memory(const std::string& own_ip, std::byte* base, std::size_t bytes, const Dmabuf& memory);
 
   /// What there is: "rxe0:1 (RoCE, active, 10.9.0.1)". Errors: unsupported, where there is no port or no library.
