@@ -1,15 +1,14 @@
 // Which rank this process is, according to whoever launched it, and where the ranks of its job meet. Pure functions of
 // the environment; surroundings() alone looks at the process.
 //
-//   launcher   rank, size                           job                                   meeting place
-//   tutti      TUTTI_RANK, TUTTI_SIZE               TUTTI_JOB, or TUTTI_MASTER_*, or the  TUTTI_MASTER_ADDR
-//                                                   launching process
-//   torchrun   RANK, WORLD_SIZE                     TORCHELASTIC_RUN_ID, MASTER_*         MASTER_ADDR
-//   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE          PMIX_NAMESPACE                        OMPI_MCA_orte_hnp_uri:
-//   mpirun's MPICH      PMI_RANK, PMI_SIZE                   the launching process, or mpiexec's   --control-port of
-//   that process,
-//                                                   address                               or PMI_PORT: mpiexec's
-//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS   SLURM_JOB_ID, SLURM_STEP_ID           first of SLURM_STEP_NODELIST
+//   launcher   rank, size                           job                                meeting place
+//   tutti      TUTTI_RANK, TUTTI_SIZE               TUTTI_JOB, or TUTTI_MASTER_*, or   TUTTI_MASTER_ADDR
+//                                                   the launching process
+//   torchrun   RANK, WORLD_SIZE                     TORCHELASTIC_RUN_ID, MASTER_*      MASTER_ADDR
+//   Open MPI   OMPI_COMM_WORLD_RANK, _SIZE          PMIX_NAMESPACE                     OMPI_MCA_orte_hnp_uri: mpirun's
+//   MPICH      PMI_RANK, PMI_SIZE                   the launching process, or          --control-port of that process,
+//                                                   mpiexec's address                  or PMI_PORT: mpiexec's
+//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS   SLURM_JOB_ID, SLURM_STEP_ID        first of SLURM_STEP_NODELIST
 //
 // Ranks on one host meet at an abstract Unix socket named after job and user; the kernel vouches for the user. Ranks on
 // several hosts meet at TUTTI_MASTER_ADDR, or the launcher's address, at TUTTI_MASTER_PORT or a port derived from the
