@@ -1,12 +1,9 @@
 #include "base/launch_local.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,23 +22,11 @@ namespace tutti {
 namespace {
 
 constexpr const char* kLaunched = "TUTTI_LAUNCHED";
+/// Where a job of ours that may be around us meets: this one needs no port (transport/bootstrap/environment.h).
+constexpr std::array kOfSeveralHosts = {"TUTTI_MASTER_ADDR", "TUTTI_MASTER_PORT"};
 constexpr std::chrono::seconds kGrace{10};  // for the others, after the first failure
 
-/// A port of the loopback interface that was free a moment ago; 0: none to be had.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return 0;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  const bool ok = bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  close(fd);
-  return ok ? ntohs(address.sin_port) : 0;
-}
-
-std::string random_secret() {
+std::string random_word() {
   std::array<unsigned char, 32> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return {};
   std::string text;
@@ -66,6 +51,7 @@ pid_t start(const std::vector<std::string>& command, const Variables& variables,
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before prctl
   if (!cores.empty()) bind_to(cores);
+  for (const char* name : kOfSeveralHosts) unsetenv(name);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   execvp(argv[0], argv.data());
   std::perror(argv[0]);
@@ -135,9 +121,8 @@ int launch_local(const LocalLaunch& launch, const std::vector<std::string>& comm
   const Variables shared{{kLaunched, "1"},
                          {"TUTTI_SIZE", std::to_string(launch.ranks)},
                          {"TUTTI_LOCAL_SIZE", std::to_string(launch.ranks)},
-                         {"TUTTI_MASTER_ADDR", "127.0.0.1"},
-                         {"TUTTI_MASTER_PORT", std::to_string(free_port())},
-                         {"TUTTI_SECRET", random_secret()}};
+                         {"TUTTI_JOB", random_word()},
+                         {"TUTTI_SECRET", random_word()}};
   const std::vector<int> cores = allowed_cores();
   const auto own = static_cast<std::size_t>(launch.cores_per_rank);
   const bool bound = launch.backend == "tutti" && enough_cores(launch, cores);

@@ -12,9 +12,10 @@ struct LocalLaunch {
   int cores_per_rank = 1;         // that a rank keeps busy
 };
 
-/// Tutti, Gloo and NCCL: each process finds TUTTI_RANK, TUTTI_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, TUTTI_MASTER_ADDR,
-/// TUTTI_MASTER_PORT and a fresh TUTTI_SECRET in its environment. Open MPI and MPICH: the program runs under the
-/// library's own mpirun. Every child also finds TUTTI_LAUNCHED, which tells it to be a rank itself.
+/// Tutti, Gloo and NCCL: each process finds TUTTI_RANK, TUTTI_SIZE, TUTTI_LOCAL_RANK, TUTTI_LOCAL_SIZE, and a fresh
+/// TUTTI_JOB and TUTTI_SECRET in its environment, and no TUTTI_MASTER_ADDR, so the ranks meet inside the host. Open MPI
+/// and MPICH: the program runs under the library's own mpirun. Every child also finds TUTTI_LAUNCHED, which tells it to
+/// be a rank itself.
 ///
 /// Where there are cores enough, each rank gets cores of its own, as Open MPI's mpirun does it, because ranks that wait
 /// for each other are often woken on the same core and then stay together for a while. MPICH is asked for the same

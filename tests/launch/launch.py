@@ -86,6 +86,11 @@ class Launch:
         self.expect(met("torchrun", "one host", *[f"{os.uname().nodename} - -"] * 2), *self.torchrun(), "--standalone",
                     "--nproc-per-node", "2", "--no-python", self.meet)
 
+    def run_ranks(self):
+        # In an environment for several hosts, which is not theirs.
+        self.expect(met("tutti", "one host", *[f"{os.uname().nodename} - -"] * 3), f"{self.source}/examples/run_ranks.sh", "3",
+                    self.meet, TUTTI_MASTER_ADDR="192.0.2.1", TUTTI_MASTER_PORT="29400")
+
     # Two hosts, without an address from the user.
 
     def open_mpi_on_two_hosts(self):
