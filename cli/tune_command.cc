@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/launch_local.h"
 #include "base/options.h"
 #include "cli/commands.h"
@@ -85,6 +86,18 @@ void print_comparison(const std::vector<Case>& cases, const std::vector<double>&
              100.0 * static_cast<double>(near) / static_cast<double>(cases.size()));
 }
 
+constexpr double kMostSeconds = 20;  // of measuring what costs are sought from, and of seeking them: a minute in all
+
+/// From now on.
+tuning::IsSpent after(double seconds) {
+  return [end = now_ns() + static_cast<std::int64_t>(seconds * 1e9)] { return now_ns() > end; };
+}
+
+void print_how_far(const tuning::Costs& costs) {
+  if (costs.in_full) return;
+  fmt::print("the search for costs ended after {} s, with the best that it had found\n", kMostSeconds);
+}
+
 /// The rest is rank 0's alone.
 Status tune(const Settings& settings, const std::vector<Case>& cases, const Place& place, const std::string& name) {
   const std::string folder = planner::table_folder();
@@ -93,7 +106,9 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
   }
   const std::string path = settings.output.empty() ? folder + "/" + name : settings.output;
   const Result<Table> known = planner::read_table(path);
-  TUTTI_ASSIGN(Table table, tuning::table_for(cases, place, known.ok() ? &known.value() : nullptr));
+  TUTTI_ASSIGN(const tuning::Costs costs,
+               tuning::table_for(cases, place, known.ok() ? &known.value() : nullptr, after(kMostSeconds)));
+  Table table = costs.table;
   const topology::Host& host = place.topology.hosts.front();
   table.measured_on = fmt::format("{}, {} cores{}{}", host.cpu_model.empty() ? "CPU not named" : host.cpu_model,
                                   host.cores.size(), place.network.empty() ? "" : ", ", place.network);
@@ -103,6 +118,7 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
   TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   TUTTI_TRY(planner::write_table(table, path));
   print_comparison(cases, predicted, ranks, static_cast<int>(place.topology.hosts.size()));
+  print_how_far(costs);
   print_costs(table);
   fmt::print("written to {}\n", path);
   return {};
@@ -119,7 +135,9 @@ Status compare(const std::vector<Case>& cases, const std::vector<Case>& fresh, c
     table = found->table;
     source = fmt::format("{} of {}", found->path, table.date);
   } else {
-    TUTTI_ASSIGN(table, tuning::table_for(fresh, place));
+    TUTTI_ASSIGN(const tuning::Costs costs, tuning::table_for(fresh, place, nullptr, after(kMostSeconds)));
+    print_how_far(costs);
+    table = costs.table;
   }
   TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   print_comparison(cases, predicted, static_cast<int>(place.topology.ranks.size()),
@@ -141,7 +159,12 @@ Status run_rank(const Settings& settings) {
     const std::vector<Case> more = tuning::cases_to_tune();
     cases.insert(cases.end(), more.begin(), more.end());
   }
-  TUTTI_TRY(tuning::measure_all(*communicator, cases, show_progress));
+  const double seconds =
+      kMostSeconds * static_cast<double>(cases.size()) / static_cast<double>(tuning::cases_to_tune().size());
+  TUTTI_ASSIGN(const int turns, tuning::measure_all(*communicator, cases, show_progress, after(seconds)));
+  if (communicator->rank() == 0 && turns < tuning::kTurns) {
+    fmt::print("measured {} time(s) in place of {}: {:.0f} s had passed\n", turns, tuning::kTurns, seconds);
+  }
   const std::vector<Case> fresh(cases.begin() + compared, cases.end());
   cases.erase(cases.begin() + compared, cases.end());
   Status status;

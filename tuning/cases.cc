@@ -36,16 +36,6 @@ Memory zeros(std::size_t bytes) {
   return memory;
 }
 
-/// The largest of all ranks' values, on all of them.
-Result<double> largest(TuttiCommunicator& communicator, double mine) {
-  double all = 0;
-  Call call{.collective = Collective::all_reduce, .send = &mine, .recv = &all, .count = 1};
-  call.type = DataType::f64;
-  call.op = ReduceOp::max;
-  TUTTI_TRY(communicator.run(call));
-  return all;
-}
-
 /// Microseconds of each of so many calls, by the slowest rank.
 Result<double> batch(TuttiCommunicator& communicator, const Call& call, int calls) {
   TUTTI_TRY(communicator.run({.collective = Collective::barrier}));
@@ -120,6 +110,15 @@ Status measure(TuttiCommunicator& communicator, Case& one) {
   }
   TUTTI_TRY(communicator.run(call));
   return name_plan(communicator, one);
+}
+
+Result<double> largest(TuttiCommunicator& communicator, double mine) {
+  double all = 0;
+  Call call{.collective = Collective::all_reduce, .send = &mine, .recv = &all, .count = 1};
+  call.type = DataType::f64;
+  call.op = ReduceOp::max;
+  TUTTI_TRY(communicator.run(call));
+  return all;
 }
 
 Result<Place> place_of(const TuttiCommunicator& communicator) {

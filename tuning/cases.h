@@ -29,6 +29,9 @@ std::vector<Case> cases_of(const std::vector<Collective>& collectives);
 /// calls in the same order, and get the same time. Memory is registered. Errors: the calls'; memory_limit.
 Status measure(TuttiCommunicator& communicator, Case& one);
 
+/// The largest of all ranks' values, on all of them.
+Result<double> largest(TuttiCommunicator& communicator, double mine);
+
 /// Where the ranks of a communicator are, as it plans from it.
 struct Place {
   topology::Topology topology;

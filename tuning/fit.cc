@@ -13,7 +13,7 @@ constexpr int kMostSweeps = 60;
 
 }  // namespace
 
-std::vector<double> fit(const std::vector<Parameter>& parameters, const ErrorOf& error_of) {
+Fit fit(const std::vector<Parameter>& parameters, const ErrorOf& error_of, const IsSpent& is_spent) {
   std::vector<double> values;
   for (const Parameter& parameter : parameters) values.push_back(parameter.value);
   double least = error_of(values);
@@ -22,6 +22,7 @@ std::vector<double> fit(const std::vector<Parameter>& parameters, const ErrorOf&
     const double before = least;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       for (const double factor : {ratio, 1 / ratio}) {
+        if (is_spent && is_spent()) return {values, /*in_full=*/false};
         const double kept = values[i];
         values[i] = std::clamp(kept * factor, parameters[i].least, parameters[i].most);
         const double error = error_of(values);
@@ -34,7 +35,7 @@ std::vector<double> fit(const std::vector<Parameter>& parameters, const ErrorOf&
     }
     if (before - least < 1e-3 * before) ratio = std::sqrt(ratio);
   }
-  return values;
+  return {values, /*in_full=*/true};
 }
 
 }  // namespace tutti::tuning

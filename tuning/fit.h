@@ -14,8 +14,16 @@ struct Parameter {
 };
 
 using ErrorOf = std::function<double(const std::vector<double>& values)>;
+/// Whether what was allowed for something, of time or of anything else, has been spent. Empty: there is no limit.
+using IsSpent = std::function<bool()>;
 
-/// The best values found, in the order of the parameters. Asks for the error some hundred times for each parameter.
-std::vector<double> fit(const std::vector<Parameter>& parameters, const ErrorOf& error_of);
+struct Fit {
+  std::vector<double> values;  // the best that were found, in the order of the parameters
+  bool in_full = true;         // the search has come to its end
+};
+
+/// Asks for the error some hundred times for each parameter; before each time but the first it asks whether that may
+/// still be, and where not ends with what it has. But for that the same errors lead to the same values.
+Fit fit(const std::vector<Parameter>& parameters, const ErrorOf& error_of, const IsSpent& is_spent = {});
 
 }  // namespace tutti::tuning

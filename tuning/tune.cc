@@ -5,13 +5,10 @@
 #include <limits>
 #include <set>
 
-#include "tuning/fit.h"
-
 namespace tutti::tuning {
 
 namespace {
 
-constexpr std::size_t kTurns = 8;
 // Where the search begins: sockets.
 constexpr double kMessageUs = 3;
 constexpr double kMessageGbPerS = 3;
@@ -89,16 +86,21 @@ planner::Table assumed_table(const Place& place) {
 
 }  // namespace
 
-Status measure_all(TuttiCommunicator& communicator, std::vector<Case>& cases, const OnCase& on_case) {
-  const std::size_t all = kTurns * cases.size();
-  for (std::size_t i = 0; i < all; ++i) {
-    // Every other turn backwards: a case that leaves both ranks on one core does so to another one each time.
-    const std::size_t place = i % cases.size();
-    Case& one = cases[i / cases.size() % 2 == 0 ? place : cases.size() - 1 - place];
-    TUTTI_TRY(measure(communicator, one));
-    if (communicator.rank() == 0) on_case(one, i + 1, all);
+Result<int> measure_all(TuttiCommunicator& communicator, std::vector<Case>& cases, const OnCase& on_case,
+                        const IsSpent& is_spent) {
+  std::size_t number = 0;
+  for (int turn = 1; turn <= kTurns; ++turn) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      // Every other turn backwards: a case that leaves both ranks on one core does so to another one each time.
+      Case& one = cases[turn % 2 == 1 ? i : cases.size() - 1 - i];
+      TUTTI_TRY(measure(communicator, one));
+      if (communicator.rank() == 0) on_case(one, ++number, kTurns * cases.size());
+    }
+    // All end together.
+    TUTTI_ASSIGN(const double spent, largest(communicator, is_spent && is_spent() ? 1 : 0));
+    if (spent > 0) return turn;
   }
-  return {};
+  return kTurns;
 }
 
 std::vector<Case> cases_to_tune() {
@@ -110,7 +112,8 @@ std::vector<Case> cases_to_compare() {
                    Collective::all_to_all});
 }
 
-Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& place, const planner::Table* known) {
+Result<Costs> table_for(const std::vector<Case>& cases, const Place& place, const planner::Table* known,
+                        const IsSpent& is_spent) {
   const bool shares_cores = topology::ranks_share_cores(place.topology);
   const bool crowd_alone =
       known != nullptr && !known->constants.copying.empty() && place.topology.hosts.size() == 1 && shares_cores;
@@ -147,9 +150,10 @@ Result<planner::Table> table_for(const std::vector<Case>& cases, const Place& pl
     }
     return error;
   };
-  set(fit(parameters, error_of));
+  const Fit found = fit(parameters, error_of, is_spent);
+  set(found.values);
   TUTTI_TRY(status);
-  return table;
+  return Costs{std::move(table), found.in_full};
 }
 
 bool is_near(double predicted_us, double measured_us) {
