@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <queue>
 #include <set>
@@ -197,10 +198,73 @@ Status Graph::check_reach() const {
           fmt::format("hosts[{}]: no link leads from hosts[0] to its NUMA node {}", host, vertices_[at(node)].index));
     }
   }
-  for (int rank = 1; rank < ranks(); ++rank) {
-    if (route(0, rank).vertices.empty() || route(rank, 0).vertices.empty()) {
-      return invalid_argument(
-          fmt::format("ranks[{}]: no way leads there from rank 0 without passing through a third host", rank));
+  return check_ways();
+}
+
+/// The networks that links lead to from a vertex without passing through another host; each by its first switch.
+std::set<int> Graph::networks_from(int start, const std::vector<int>& network_of) const {
+  std::set<int> networks;
+  std::set<int> seen{start};
+  std::vector<int> next{start};
+  while (!next.empty()) {
+    const int vertex = next.back();
+    next.pop_back();
+    for (const int edge : edges_from_[at(vertex)]) {
+      const int to = edges_[at(edge)].to;
+      if (network_of[at(to)] >= 0) networks.insert(network_of[at(to)]);
+      if (may_enter(to, start, start, {}) && seen.insert(to).second) next.push_back(to);
+    }
+  }
+  return networks;
+}
+
+/// Between any two hosts, for which their first ranks stand, and between these and the others of their host. Hosts on
+/// one network find each other there: no way has to be sought for each pair, of which there may be half a million.
+Status Graph::check_ways() const {
+  std::vector<int> network_of(vertices_.size(), -1);  // of a switch; -1: it is none
+  for (const int first : switches_) {
+    if (network_of[at(first)] >= 0) continue;
+    std::vector<int> next{first};
+    network_of[at(first)] = first;
+    while (!next.empty()) {
+      const int vertex = next.back();
+      next.pop_back();
+      for (const int edge : edges_from_[at(vertex)]) {
+        const int to = edges_[at(edge)].to;
+        if (vertices_[at(to)].host >= 0 || network_of[at(to)] >= 0) continue;
+        network_of[at(to)] = first;
+        next.push_back(to);
+      }
+    }
+  }
+  struct First {
+    int rank;
+    int home;
+    std::set<int> networks;
+  };
+  std::map<int, First> firsts;  // by host
+  const auto no_way = [&](int from, int to) {
+    return invalid_argument(fmt::format(
+        "no way leads from ranks[{}] on hosts[{}] to ranks[{}] on hosts[{}] without passing through a third "
+        "host",
+        from, host_of(from), to, host_of(to)));
+  };
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const int home = edges_[at(edges_from_[at(ranks_[at(rank)])].front())].to;
+    const auto known = firsts.find(host_of(rank));
+    if (known == firsts.end()) {
+      firsts.emplace(host_of(rank), First{rank, home, networks_from(home, network_of)});
+    } else if (way(known->second.home, home, {}).vertices.empty()) {
+      return no_way(known->second.rank, rank);
+    }
+  }
+  for (auto one = firsts.begin(); one != firsts.end(); ++one) {
+    for (auto other = std::next(one); other != firsts.end(); ++other) {
+      const First& a = one->second;
+      const First& b = other->second;
+      const bool meet =
+          std::any_of(a.networks.begin(), a.networks.end(), [&](int n) { return b.networks.contains(n); });
+      if (!meet && way(a.home, b.home, {}).vertices.empty()) return no_way(a.rank, b.rank);
     }
   }
   return {};

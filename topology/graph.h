@@ -19,6 +19,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -71,7 +72,8 @@ inline constexpr int kAnyLane = -1;
 
 class Graph {
  public:
-  /// Errors: as check(); invalid_argument, when a host cannot be reached from another.
+  /// Errors: as check(); invalid_argument, naming both hosts, when one with ranks cannot be reached from another such
+  /// one.
   static Result<Graph> of(const Topology& topology, const Assumed& assumed = {});
   /// Of a part of a job (job.h), whose ranks keep the rails that they have in it.
   static Result<Graph> of(const Topology& topology, const Assumed& assumed, const RailShares& shares);
@@ -118,6 +120,8 @@ class Graph {
   int cache_vertex(int host, int core);
   int vertex_of(const Place& place);
   Status check_reach() const;
+  Status check_ways() const;
+  std::set<int> networks_from(int start, const std::vector<int>& network_of) const;
   /// A way by certain NICs: their vertices on the first and the last one's host; -1: any.
   struct Nics {
     int out = -1;

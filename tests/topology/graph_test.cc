@@ -108,7 +108,25 @@ TEST(Graph, WhatCannotBeReachedIsNamed) {
   EXPECT_THAT(Graph::of(t).status().message(), HasSubstr("hosts[2]: no link leads from hosts[0]"));
   // Host 1 can be reached from host 0 through host 2 alone, which forwards nothing.
   t.links = {{{0}, {2}, 1, 1}, {{2}, {1}, 1, 1}};
-  EXPECT_THAT(Graph::of(t).status().message(), HasSubstr("ranks[1]: no way leads there from rank 0"));
+  EXPECT_THAT(Graph::of(t).status().message(),
+              HasSubstr("no way leads from ranks[0] on hosts[0] to ranks[1] on hosts[1] without"));
+}
+
+TEST(Graph, HostsThatCannotReachEachOtherAreNamedWhicheverTheyAre) {
+  // All can be reached from host 0; host 0 forwards nothing.
+  Topology t = machine("ethernet", {.hosts = 3}).take();
+  t.links = {{{0}, {1}, 1, 1}, {{0}, {2}, 1, 1}};
+  EXPECT_THAT(Graph::of(t).status().message(),
+              HasSubstr("no way leads from ranks[1] on hosts[1] to ranks[2] on hosts[2] without"));
+  t.links.push_back({{2}, {1}, 1, 1});
+  EXPECT_TRUE(Graph::of(t).ok());
+  // Two networks that one host is at, which joins them for nobody else; then a link that does.
+  t.switches = {{"left"}, {"right"}};
+  const auto at = [](int host, int network) { return Link{{host}, {0, PlaceKind::network, network}, 1, 1}; };
+  t.links = {at(0, 0), at(0, 1), at(1, 0), at(2, 1)};
+  EXPECT_THAT(Graph::of(t).status().message(), HasSubstr("hosts[1] to ranks[2] on hosts[2]"));
+  t.links.push_back({{0, PlaceKind::network, 0}, {0, PlaceKind::network, 1}, 1, 1});
+  EXPECT_TRUE(Graph::of(t).ok());
 }
 
 }  // namespace
