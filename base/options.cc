@@ -79,7 +79,7 @@ constexpr std::array<Definition, kOptions> kTable{{
      "to hosts that answer within a millisecond."},
     {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
      "RDMA devices of this host that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1', and that its "
-     "ranks share; empty: those that lead to the other hosts."},
+     "ranks share; '@10.1.0.5' behind a RoCE port chooses its address; empty: those that lead to the other hosts."},
     {Option::tuning, "TUTTI_TUNING", Type::text, "", "",
      "File of measured costs, as 'tutti tune' writes it, on the host of rank 0; off: none; empty: that of this kind of "
      "host or network in the user's caches."},

@@ -113,6 +113,23 @@ TEST(VerbsDevices, VersionTwoAndOwnAddressComeFirst) {
   EXPECT_EQ(chosen(ports, "", "10.2.0.5"), "mlx5_0:1 gid 3 (10.0.0.5)") << "its interface is down";
 }
 
+TEST(VerbsDevices, TheOptionNamesAnAddress) {
+  const std::vector<Port> ports = {
+      roce("mlx5_0", {gid(0, "10.0.0.5", "eth0", GidType::roce_v1), gid(1, "10.0.0.5", "eth0"),
+                      gid(2, "10.1.0.5", "eth0.7"), gid(3, "10.2.0.5", "eth0.8", GidType::roce_v2, false)}),
+      infiniband("mlx5_1", 4)};
+  EXPECT_EQ(chosen(ports, "mlx5_0@10.1.0.5", "10.0.0.5"), "mlx5_0:1 gid 2 (10.1.0.5)");
+  EXPECT_EQ(chosen(ports, "mlx5_0:1@10.0.0.5,mlx5_0@10.1.0.5", ""),
+            "mlx5_0:1 gid 1 (10.0.0.5), mlx5_0:1 gid 2 (10.1.0.5)");
+  EXPECT_EQ(chosen(ports, "mlx5_0@10.2.0.5", ""),
+            "TUTTI_VERBS_DEVICES: 'mlx5_0@10.2.0.5' cannot be used: mlx5_0:1 has no GID of that address; expected one "
+            "of: 10.0.0.5 (RoCE v1), 10.0.0.5 (RoCE v2), 10.1.0.5 (RoCE v2)");
+  EXPECT_THAT(chosen(ports, "mlx5_0@", ""), HasSubstr("has no GID of that address"));
+  EXPECT_EQ(chosen(ports, "mlx5_1@10.1.0.5", ""),
+            "TUTTI_VERBS_DEVICES: 'mlx5_1@10.1.0.5' cannot be used: mlx5_1:1 is InfiniBand, which goes by its LID and "
+            "not by an address");
+}
+
 TEST(VerbsDevices, WithoutBetterALinkLocalOrVersionOneServes) {
   EXPECT_EQ(chosen({roce("a", {gid(0, "fe80::1", "eth0", GidType::roce_v1), gid(1, "fe80::1", "eth0")})}, "", ""),
             "a:1 gid 1 (fe80::1)");

@@ -50,6 +50,18 @@ std::string why_not(const Port& port) {
   return "";
 }
 
+/// The port's entry of that address, of an interface that is up.
+Result<int> gid_named(const Port& port, std::string_view address) {
+  const int gid = port.infiniband ? -1 : best_gid(port, address);
+  if (gid >= 0 && has_address(port.gids[static_cast<std::size_t>(gid)], address)) return gid;
+  if (port.infiniband) return invalid_argument(port.name() + " is InfiniBand, which goes by its LID and not by an address");
+  std::string there;
+  for (const Gid& gid : port.gids) {
+    if (gid.up) there += fmt::format("{}{} ({})", there.empty() ? "" : ", ", gid.address(), name_of(gid.type));
+  }
+  return invalid_argument(fmt::format("{} has no GID of that address; expected one of: {}", port.name(), there));
+}
+
 RailChoice rail_on(const std::vector<Port>& ports, std::size_t port, std::string_view own_ip) {
   return {port, ports[port].infiniband ? -1 : best_gid(ports[port], own_ip)};
 }
@@ -59,7 +71,9 @@ Result<std::vector<RailChoice>> rails_by_name(const std::vector<Port>& ports, st
   std::vector<RailChoice> rails;
   while (!wanted.empty()) {
     const std::size_t comma = wanted.find(',');
-    const std::string_view word = wanted.substr(0, comma);
+    const std::string_view whole = wanted.substr(0, comma);
+    const std::size_t at = whole.find('@');
+    const std::string_view word = whole.substr(0, at);
     wanted = comma == std::string_view::npos ? std::string_view() : wanted.substr(comma + 1);
     std::string problem = fmt::format("no port has that name; there are: {}", list(ports));
     std::size_t found = ports.size();
@@ -69,10 +83,18 @@ Result<std::vector<RailChoice>> rails_by_name(const std::vector<Port>& ports, st
       found = p;
       if (problem.empty()) break;
     }
-    if (!problem.empty()) {
-      return invalid_argument(fmt::format("TUTTI_VERBS_DEVICES: {} cannot be used: {}", quote(word), problem));
+    RailChoice rail{found, -1};
+    if (problem.empty() && at != std::string_view::npos) {
+      const Result<int> gid = gid_named(ports[found], whole.substr(at + 1));
+      problem = gid.status().message();
+      if (gid.ok()) rail.gid = gid.value();
+    } else if (problem.empty()) {
+      rail = rail_on(ports, found, own_ip);
     }
-    rails.push_back(rail_on(ports, found, own_ip));
+    if (!problem.empty()) {
+      return invalid_argument(fmt::format("TUTTI_VERBS_DEVICES: {} cannot be used: {}", quote(whole), problem));
+    }
+    rails.push_back(rail);
   }
   return rails;
 }
