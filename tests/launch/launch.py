@@ -135,8 +135,12 @@ class Launch:
         except ImportError:
             raise NotRun("no PyYAML for the job description; the scripts can be read") from None
         for job in jobs:
-            read = yaml.safe_load(job.read_text())
-            command = read["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"][0]
+            replicas = yaml.safe_load(job.read_text())["spec"]["mpiReplicaSpecs"]
+            for name, replica in replicas.items():
+                security = replica["template"]["spec"]["containers"][0].get("securityContext", {})
+                if security.get("runAsUser", 0) != 0 and "add" in security.get("capabilities", {}):
+                    sys.exit(f"{job}: {name}: Kubernetes gives added capabilities to root alone, not to runAsUser")
+            command = replicas["Launcher"]["template"]["spec"]["containers"][0]["args"][0]
             if "\n" in command.strip() or self.run("bash", "-nc", command).returncode != 0:
                 sys.exit(f"{job}: the launcher's command is not one line that bash can read: {command}")
 
