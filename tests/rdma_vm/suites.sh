@@ -95,6 +95,8 @@ before=$(sent_by rxe0)
 ran_before=$ran
 UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe0:1,dummy0 suite "UCX over rc_verbs" $tests/test_transport_ucx_wire \
   --gtest_filter='UcxOverRdma/*PutsOfAnySize*Processes:UcxOverRdma/*PeersAndLanes*Processes'
+UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe2:1,cable0 suite "UCX over rc_verbs, frames of 1500 bytes" \
+  $tests/test_transport_ucx_wire --gtest_filter='UcxOverRdma/*WholeNote*Processes'
 UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=rxe0:1,dummy0 TUTTI_NETWORK=ucx suite "collectives over UCX's rc_verbs" \
   $tests/test_collectives_far_processes --gtest_filter='*RandomPrograms/ab'
 packets=$(($(sent_by rxe0) - before))

@@ -11,6 +11,8 @@
 
 #include "base/options.h"
 #include "transport/ucx/devices.h"
+#include "transport/ucx/parcel.h"
+#include "transport/wire.h"
 
 namespace tutti::ucx {
 
@@ -26,7 +28,8 @@ constexpr const char* kTransports = "^shm";
 constexpr const char* kTcpSend = "64k";
 constexpr const char* kTcpReceive = "256k";
 
-constexpr std::size_t kLeastParcel = 1024;  // a note and its heads, so that it is copied
+// A note and its heads, so that it is copied. (RoCE with frames of 1500 bytes leaves 927.)
+constexpr std::size_t kLeastParcel = sizeof(Head) + 2 * sizeof(Entry) + transport::Wire::kMostNoteBytes;
 constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
 
 /// Sets what the user's environment does not.
