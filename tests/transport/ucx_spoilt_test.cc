@@ -146,6 +146,49 @@ TEST(UcxSpoilt, StrangersAreIgnored) {
   EXPECT_EQ(outcome.error + outcome.said, "");
 }
 
+/// The kernel takes the connection for a peer that never moves, but UCX's own words are not answered.
+TEST(UcxSpoilt, WhoDoesNotAnswerIsToldOfUntilItDoes) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    const std::unique_ptr<ucx::Context> peer = ucx::Context::open(job_of(1)).take();
+    if (const Status met = wire->meet({"", peer->address()}); !met.ok()) return met.message();
+    const Region there = wire->attach(1, "0 4096", 4096).take();
+    if (!wire->obstacle(1).empty()) return "before it is sent anything: " + wire->obstacle(1);
+    if (const Status sent = wire->signal(1, 0, there, 0, 1, 0, Push::now); !sent.ok()) return sent.message();
+    for (int i = 0; i < 1000; ++i) (void)wire->progress();
+    std::string said = wire->obstacle(1);
+    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    while (!wire->obstacle(1).empty() && wire->broken(1).ok() && std::chrono::steady_clock::now() < end) {
+      (void)peer->ucp().worker_progress(peer->worker());
+      (void)wire->progress();
+    }
+    return said + "; then: " + wire->obstacle(1) + wire->broken(1).message();
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_THAT(outcome.said,
+              ::testing::MatchesRegex("nothing that was sent to it by UCX over lo has left within .* s; then: "));
+}
+
+/// Nobody listens at its address any more, and there is no connection yet.
+TEST(UcxSpoilt, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    const std::string address = ucx::Context::open(job_of(1)).take()->address();
+    if (const Status met = wire->meet({"", address}); !met.ok()) return met.message();
+    const Region there = wire->attach(1, "0 4096", 4096).take();
+    (void)wire->signal(1, 0, there, 0, 1, 0, Push::now);
+    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    while (wire->broken(1).ok() && std::chrono::steady_clock::now() < end) (void)wire->progress();
+    return wire->broken(1).message() + "; " + wire->obstacle(1);
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_THAT(outcome.said, ::testing::MatchesRegex("the link to member 1 by UCX over lo has broken: .*; "));
+}
+
 /// An endpoint that is half made when its worker ends lets UCX abort the process.
 TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();

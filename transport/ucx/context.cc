@@ -74,6 +74,7 @@ Status Context::start(const transport::WireJob& job) {
   set(ucp_, config, "TLS", kTransports);
   set(ucp_, config, "KEEPALIVE_INTERVAL", kKeepalive);
   set(ucp_, config, "KEEPIDLE", kKeepalive, "TCP_");
+  set(ucp_, config, "CONN_NB", "y", "TCP_");  // else a put() stays in connect(), for minutes where a firewall drops
   set(ucp_, config, "TX_SEG_SIZE", kTcpSend, "TCP_");
   set(ucp_, config, "RX_SEG_SIZE", kTcpReceive, "TCP_");
 

@@ -226,6 +226,7 @@ void Links::send(Link& link, int lane) {
     how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     how.flags = UCP_AM_SEND_FLAG_EAGER;
   }
+  if (link.first_ns == 0) link.first_ns = now_ns();
   const std::string_view text = sending.parcel.bytes();
   void* request =
       ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
@@ -234,7 +235,8 @@ void Links::send(Link& link, int lane) {
     return;
   }
   settle(sending);
-  if (UCS_PTR_IS_ERR(request)) fail(link, UCS_PTR_STATUS(request));
+  if (UCS_PTR_IS_ERR(request)) return fail(link, UCS_PTR_STATUS(request));
+  link.reached = true;
 }
 
 void Links::settle(Sending& sending) {
@@ -252,7 +254,8 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
   self.ucp().request_free(request);
   self.settle(sending);
   --link.outstanding;
-  if (status != UCS_OK) self.fail(link, status);
+  if (status != UCS_OK) return self.fail(link, status);
+  link.reached = true;
 }
 
 bool Links::settled(Ticket ticket) {
@@ -362,6 +365,16 @@ void Links::close_broken() {
 Status Links::broken(int member) {
   Link& link = link_of(member);
   return link.broken.load(std::memory_order_acquire) ? link.why : Status();
+}
+
+// UCX tells neither of a connection that is being made nor of one that is there. But the first message does not leave
+// before it is, and before the peer has moved its side once.
+std::string Links::obstacle(int member) {
+  const std::lock_guard lock(mutex_);
+  const Link& link = link_of(member);
+  if (link.reached || link.outstanding == 0 || link.endpoint == nullptr) return "";
+  return fmt::format("nothing that was sent to it by UCX over {} has left within {:.1f} s", context_->devices(),
+                     static_cast<double>(now_ns() - link.first_ns) * 1e-9);
 }
 
 // Moving.

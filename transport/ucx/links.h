@@ -51,6 +51,7 @@ class Links final : public transport::Wire {
   bool progress() override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
+  std::string obstacle(int member) override;
 
  private:
   struct Link;
@@ -84,6 +85,8 @@ class Links final : public transport::Wire {
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
     int outstanding = 0;              // messages that have not left
+    std::int64_t first_ns = 0;        // when the first was sent; 0: none was
+    bool reached = false;             // one has left
     bool heard = false;               // of the peer, while there is no endpoint yet
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;

@@ -25,9 +25,10 @@
 // It does not tell of one thing: a full socket that took the last message in part (links.cc, idle(), has why).
 //
 // Failure. UCX tells when a link breaks (UCP_ERR_HANDLING_MODE_PEER); a peer that is silent is asked for signs of life
-// (kKeepalive). That needs an endpoint: made at the first put or signal to a peer, or when it is first heard of. What
-// UCX has taken it reads until the peer has it: let_go() closes the endpoint by force. Shared memory, if UCX_TLS names
-// it, tells of no death, and nothing ends what is under way there.
+// (kKeepalive). That needs an endpoint: made at the first put or signal to a peer, or when it is first heard of. Nobody
+// waits for the connection (TCP_CONN_NB); where there is none yet (a firewall that drops), obstacle() tells that
+// nothing has left. What UCX has taken it reads until the peer has it: let_go() closes the endpoint by force. Shared
+// memory, if UCX_TLS names it, tells of no death, and nothing ends what is under way there.
 //
 // What UCX is told, where its environment (UCX_...) does not say otherwise: to use the interface of job.own_ip and this
 // host's RDMA devices (TUTTI_INTERFACE: that interface alone, and the RDMA device behind it), and no shared memory,
