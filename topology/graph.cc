@@ -28,6 +28,41 @@ VertexKind kind_of(DeviceKind kind) {
   return VertexKind::network;
 }
 
+// Distances of NUMA nodes are latencies, with the own memory's as 10. The others: of two nodes of a package, and of two
+// packages, as the firmware of servers tells them; for where it does not.
+constexpr int kOwnDistance = 10;
+constexpr int kNearDistance = 12;
+constexpr int kFarDistance = 32;
+
+/// The package that each NUMA node's cores are in; -1: it has none.
+std::vector<int> packages_of_nodes(const Host& host) {
+  std::vector<int> packages(host.numa_nodes.size(), -1);
+  for (const Core& core : host.cores) packages[at(core.numa_node)] = core.package;
+  return packages;
+}
+
+/// From each NUMA node to each: as told, unless that is the same for all; else by their packages.
+std::vector<std::vector<int>> distances_between(const Host& host, const std::vector<int>& packages) {
+  const std::size_t nodes = packages.size();
+  std::set<int> told;
+  std::vector<std::vector<int>> distances(nodes, std::vector<int>(nodes, kOwnDistance));
+  for (std::size_t a = 0; a < nodes; ++a) {
+    const std::vector<int>& known = host.numa_nodes[a].distances;
+    for (std::size_t b = 0; b < nodes; ++b) {
+      if (b == a) continue;
+      distances[a][b] = known.empty() ? 0 : known[b];
+      told.insert(distances[a][b]);
+    }
+  }
+  if (told.size() > 1 && *told.begin() > kOwnDistance) return distances;
+  for (std::size_t a = 0; a < nodes; ++a) {
+    for (std::size_t b = 0; b < nodes; ++b) {
+      if (b != a) distances[a][b] = packages[a] >= 0 && packages[a] == packages[b] ? kNearDistance : kFarDistance;
+    }
+  }
+  return distances;
+}
+
 }  // namespace
 
 Graph::Graph(const Topology& topology, const Assumed& assumed, const RailShares& shares)
@@ -86,11 +121,7 @@ void Graph::add_host(int index) {
     const int b = node_of(link.b);
     if (a >= 0 && b >= 0) told.insert(std::minmax(a, b));
   }
-  for (int a = 0; a < nodes && told.empty(); ++a) {
-    for (int b = a + 1; b < nodes; ++b) {
-      add_link(numa_[at(index)][at(a)], numa_[at(index)][at(b)], assumed_.socket_gb_per_s, assumed_.socket_latency_us);
-    }
-  }
+  if (told.empty()) join_nodes(index);
   for (int d = 0; d < static_cast<int>(host.devices.size()); ++d) {
     const Device& device = host.devices[at(d)];
     const bool is_gpu = device.kind == DeviceKind::gpu;
@@ -102,6 +133,29 @@ void Graph::add_host(int index) {
         device.parent >= 0 ? devices_[at(index)][at(device.parent)] : numa_vertex(index, device.numa_node);
     add_link(vertex, parent, or_else(device.up_gb_per_s, assumed_.pci_gb_per_s),
              or_else(device.up_latency_us, assumed_.pci_latency_us));
+  }
+}
+
+/// Each with each: those with cores that are furthest from each other as two sockets are, and others by their share of
+/// that way.
+void Graph::join_nodes(int index) {
+  const std::vector<int>& nodes = numa_[at(index)];
+  const std::vector<int> packages = packages_of_nodes(topology_.hosts[at(index)]);
+  const std::vector<std::vector<int>> distances = distances_between(topology_.hosts[at(index)], packages);
+  int furthest = 0;
+  for (std::size_t a = 0; a < nodes.size(); ++a) {
+    for (std::size_t b = 0; b < nodes.size(); ++b) {
+      if (a != b && packages[a] >= 0 && packages[b] >= 0) furthest = std::max(furthest, distances[a][b]);
+    }
+  }
+  for (std::size_t a = 0; a < nodes.size(); ++a) {
+    for (std::size_t b = a + 1; b < nodes.size(); ++b) {
+      const int distance = std::max(distances[a][b], distances[b][a]);
+      const bool is_far = distance >= furthest;
+      const double nearness = is_far ? 1 : static_cast<double>(furthest) / distance;
+      const double way = is_far ? 1 : static_cast<double>(distance - kOwnDistance) / (furthest - kOwnDistance);
+      add_link(nodes[a], nodes[b], assumed_.socket_gb_per_s * nearness, assumed_.socket_latency_us * way);
+    }
   }
 }
 

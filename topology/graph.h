@@ -36,7 +36,7 @@ struct Assumed {
   double cache_gb_per_s = 100;  // between the cores of a last-level cache and memory
   double cache_latency_us = 0.05;
   double memory_gb_per_s = 100;  // of a NUMA node
-  double socket_gb_per_s = 40;   // between two NUMA nodes
+  double socket_gb_per_s = 40;   // between two NUMA nodes that are furthest from each other in their host
   double socket_latency_us = 0.1;
   double pci_gb_per_s = 25;  // PCIe 4.0 x16
   double pci_latency_us = 0.5;
@@ -115,6 +115,7 @@ class Graph {
   int add_vertex(VertexKind kind, int host, int index, double gb_per_s = 0);
   void add_link(int a, int b, double gb_per_s, double latency_us);
   void add_host(int host);
+  void join_nodes(int host);
   void add_rank(int rank);
   int numa_vertex(int host, int node) const;
   int cache_vertex(int host, int core);

@@ -16,7 +16,7 @@ namespace tutti::topology {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kAlike = 1.001;  // costs that differ by less are the same level
+constexpr double kAlike = 1.0005;  // costs that differ by less are the same level; nodes of two sockets by 0.0009
 constexpr int kPasses = 4;
 constexpr double kTaken = 1e6;  // us: more than any way within a host
 

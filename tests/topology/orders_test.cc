@@ -215,6 +215,40 @@ TEST(Rings, GpusOnPcieCrossTheSocketsTwice) {
   EXPECT_EQ(crossings(order, {{0, 2}, {4, 6}, {1, 3}, {5, 7}}), 4);
 }
 
+/// Two sockets of four NUMA nodes with two cores each, as servers with four nodes in a socket are; rank r is on socket
+/// r % 2, two ranks on each node. `distances`: within a socket and beyond; 0: the firmware tells none.
+Topology four_nodes_in_a_socket(int within, int beyond) {
+  Topology t;
+  Host& host = t.hosts.emplace_back();
+  host.packages = 2;
+  for (int n = 0; n < 8; ++n) {
+    NumaNode& node = host.numa_nodes.emplace_back();
+    for (int m = 0; m < 8 && within > 0; ++m) node.distances.push_back(m == n ? 10 : m / 4 == n / 4 ? within : beyond);
+    for (const int core : {2 * n, 2 * n + 1}) host.cores.push_back({n / 4, n, {core}});
+  }
+  for (int r = 0; r < 16; ++r) t.ranks.push_back({0, PlaceKind::core, r % 2 * 8 + r / 2});
+  return t;
+}
+
+TEST(Rings, CrossTheSocketsTwiceWhereASocketHasSeveralNodes) {
+  const Partition sockets{{0, 2, 4, 6, 8, 10, 12, 14}, {1, 3, 5, 7, 9, 11, 13, 15}};
+  const Partition nodes{{0, 2}, {4, 6}, {8, 10}, {12, 14}, {1, 3}, {5, 7}, {9, 11}, {13, 15}};
+  // As told by two kinds of servers; all alike, so that it is packages that tell; not told.
+  for (const auto& [within, beyond] : {std::pair{12, 32}, {11, 21}, {20, 20}, {0, 0}}) {
+    SCOPED_TRACE(std::to_string(within) + " and " + std::to_string(beyond));
+    const Graph graph = graph_of(four_nodes_in_a_socket(within, beyond));
+    const std::vector<int> order = rings(graph)[0].order;
+    EXPECT_EQ(crossings(order, sockets), 2);
+    EXPECT_EQ(crossings(order, nodes), 8);
+    const Groups by = groups(graph);
+    ASSERT_GE(by.levels.size(), 2u);
+    EXPECT_EQ(by.levels[1], sockets);
+    // And no further than two sockets of one node each are.
+    EXPECT_DOUBLE_EQ(graph.route(0, 1).latency_us,
+                     graph.assumed().socket_latency_us + 4 * graph.assumed().core_latency_us);
+  }
+}
+
 TEST(Rings, OneForEachRailBeginningAndEndingBesideANic) {
   const Graph graph = graph_of("nvswitch", {.hosts = 2, .rails = 4});
   const std::vector<Ring> all = rings(graph);
