@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "transport/bootstrap/connection.h"
+#include "transport/bootstrap/hub_addresses.h"
 #include "transport/bootstrap/hub_exchanges.h"
 #include "transport/bootstrap/hub_farewells.h"
-#include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -146,7 +146,7 @@ class Hub {
     member.presence = Presence::here;
     member.who = guest.who;
     member.connection = std::move(at->connection);
-    learn_own_address(member.connection.fd());
+    addresses_.learn(member.connection.fd(), members_[0].who);
     Welcome welcome;
     welcome.who = members_[0].who;
     welcome.proof = prove(secret_, at->handshake, welcome);
@@ -156,40 +156,8 @@ class Hub {
     if (ranks_that_are(members_, Presence::absent).empty()) close_meeting();
   }
 
-  /// Where a rank on another host has reached this one is where all others do; rank 0 may listen everywhere. One of
-  /// this host may have come by an address that means nothing elsewhere, such as that of a bridge of containers.
-  void learn_own_address(int fd) {
-    if (!members_[0].who.address.empty()) return;
-    const std::string here = local_address_of(fd);
-    if (is_own_address(remote_address_of(fd))) {
-      reached_inside_ = here;
-    } else if (!here.empty()) {
-      take_address_at(here);
-    }
-  }
-
-  void take_address_at(const std::string& here) {
-    const Result<OwnAddress> address = own_address_at(here);
-    if (!address.ok()) return;  // Bootstrap::connect has tried it before
-    members_[0].who.address = address.value().address;
-    members_[0].who.interface = address.value().interface;
-  }
-
-  /// The ranks of this host have left it to rank 0 to know where others reach them (guest.cc). Where nobody has come
-  /// from elsewhere it is where they have come in themselves.
-  void settle_addresses() {
-    const Identity& own = members_[0].who;
-    const bool inside = !reached_inside_.empty() && !is_loopback(listener_->endpoint().address);
-    if (own.address.empty() && inside) take_address_at(reached_inside_);
-    for (Member& member : members_) {
-      if (!member.who.address.empty() || !is_own_address(remote_address_of(member.connection.fd()))) continue;
-      member.who.address = own.address;
-      member.who.interface = own.interface;
-    }
-  }
-
   void close_meeting() {
-    settle_addresses();
+    addresses_.settle(members_, listener_->endpoint());
     // Before anybody hears that the meeting is complete: whoever then opens the next one finds the address free.
     listener_.reset();
     while (!pending_.empty()) refuse_oldest("all ranks are here");
@@ -584,10 +552,10 @@ class Hub {
   std::set<std::uint64_t> regrouped_;  // which have ended well
   std::map<std::uint64_t, GatherFailed> failed_;
   std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
+  HubAddresses addresses_;
   PendingFarewells farewells_;
   std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
-  std::string reached_inside_;  // this host's address by which one of its own ranks has come
   Clock::time_point accept_again_{};
   Clock::time_point farewell_ends_{};
   int refusals_ = 0;

@@ -6,11 +6,11 @@
 // name ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a
 // network ("10.7.0.0/16", "fd00:7::/32").
 // Without it: the address from which this host reaches the meeting place (on rank 0's host that at which the others
-// reach it, see hub.cc); where that is not known, or is of this host alone, that of the default route; else the first.
-// Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the number of an interface) and
-// those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which every host has with the same
-// address, are never guessed; tunnels, ends of veth pairs and IPv4 link-local addresses only where there is nothing
-// else.
+// reach it, see hub_addresses.h); where that is not known, or is of this host alone, that of the default route; else
+// the first. Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the number of an
+// interface) and those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which every host
+// has with the same address, are never guessed; tunnels, ends of veth pairs and IPv4 link-local addresses only where
+// there is nothing else.
 #pragma once
 
 #include <string>
