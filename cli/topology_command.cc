@@ -5,13 +5,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 
+#include "base/launch_local.h"
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/commands.h"
 #include "cli/topology_svg.h"
+#include "collectives/communicator.h"
+#include "collectives/create.h"
 #include "topology/discover.h"
 #include "topology/job.h"
 #include "topology/orders.h"
@@ -40,10 +45,12 @@ Status write(const std::string& path, const std::string& text) {
     fmt::print("{}", text);
     return {};
   }
+  errno = 0;
   std::ofstream file(path);
   file << text;
   file.close();
-  return file ? Status() : Status(Code::system, "cannot write " + path);
+  if (file) return {};
+  return Status(Code::system, fmt::format("cannot write {}: {}", quote(path), std::strerror(errno != 0 ? errno : EIO)));
 }
 
 /// Ranks as ranges: "0-7 8-15".
@@ -117,15 +124,51 @@ void print_orders(const Graph& graph) {
   }
 }
 
+/// Of a job: as its ranks plan from it.
+Result<Topology> topology_of_job(const TuttiCommunicator& job) {
+  if (const Topology* hosts = job.fabric().topology(); hosts != nullptr) return *hosts;
+  TUTTI_ASSIGN(Topology found, topology::topology_of_process());
+  if (found.hosts.size() != 1 || !found.ranks.empty()) return found;
+  const std::vector<int> all_here(static_cast<std::size_t>(job.size()), 0);
+  return topology::of_job({{.found = std::move(found)}}, all_here);
+}
+
+Status write_json(const Topology& t, const std::string& path) {
+  TUTTI_TRY(Graph::of(t).status());
+  return write(path, topology::print(t));
+}
+
+/// In a job, which all of its ranks call: rank 0 writes the job's topology. A job of one rank is this host.
+Result<bool> write_json_of_job(const std::string& path) {
+  TUTTI_ASSIGN(const std::shared_ptr<CommunicatorInterface> made, create_from_environment({}));
+  auto* job = dynamic_cast<TuttiCommunicator*>(made.get());
+  if (job == nullptr) return false;
+  Status status;
+  if (job->rank() == 0) {
+    const Result<Topology> t = topology_of_job(*job);
+    status = t.ok() ? write_json(t.value(), path) : t.status();
+  }
+  // The others wait: a rank that leaves is missed.
+  TUTTI_TRY(job->run({.collective = Collective::barrier}));
+  TUTTI_TRY(status);
+  return true;
+}
+
 int show(const Settings& settings) {
   if (const Status status = options::check(); !status.ok()) return fail(status.message());
+  if (!settings.json.empty() && settings.source.is_this_host() && settings.source.options.ranks == 0 && is_launched()) {
+    if (!settings.svg.empty()) return fail("--svg draws no job; expected --json alone, and --topology with that file");
+    const Result<bool> written = write_json_of_job(settings.json);
+    if (!written.ok()) return fail(written.status().message());
+    if (written.value()) return 0;
+  }
   const Result<Topology> found = topology_of(settings.source);
   if (!found.ok()) return fail(found.status().message());
   const Topology& t = found.value();
   const Result<Graph> graph = Graph::of(t);
   if (!graph.ok()) return fail(graph.status().message());
   if (!settings.json.empty()) {
-    if (const Status status = write(settings.json, topology::print(t)); !status.ok()) return fail(status.message());
+    if (const Status status = write_json(t, settings.json); !status.ok()) return fail(status.message());
   }
   if (!settings.svg.empty()) {
     if (const Status status = write_svg(graph.value(), settings.svg); !status.ok()) return fail(status.message());
@@ -195,7 +238,8 @@ void add_topology(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "topology", "Hosts, devices, links and ranks, and the orders that follow; as text, JSON or SVG");
   add_source(*command, settings->source);
-  command->add_option("--json", settings->json, "write it to this file, as one for TUTTI_TOPOLOGY; -: here");
+  command->add_option("--json", settings->json,
+                      "write it to this file, as one for TUTTI_TOPOLOGY; -: here. In a job: the job's, by rank 0");
   command->add_option("--svg", settings->svg, "draw it into this file (needs Graphviz)");
   command->callback([settings, &exit_code] { exit_code = show(*settings); });
 }

@@ -98,3 +98,11 @@ tutti_cli_test(selection_deterministic "ring +cannot serve: it does not add in r
 tutti_cli_test(selection_plain "direct +cannot serve: it needs the callers' buffers" tutti selection
   --collective broadcast --plain)
 tutti_cli_test(selection_unknown "no collective is called 'sum'" tutti selection --collective sum)
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND)
+  add_test(NAME cli.topology_of_a_job COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/cli/topology_of_a_job.py
+    $<TARGET_FILE:tutti> ${CMAKE_BINARY_DIR}/tests)
+  set_tests_properties(cli.topology_of_a_job PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+endif()
+tutti_cli_test(topology_not_written "tutti topology: cannot write '/none/here.json': No such file or directory" tutti topology
+  --machine pcie --json /none/here.json)
