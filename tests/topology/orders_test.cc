@@ -265,6 +265,36 @@ TEST(Rings, OneForEachRailBeginningAndEndingBesideANic) {
   EXPECT_THAT(all[0].order, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 14, 8, 10, 11, 12, 13, 15, 9));
 }
 
+/// The rings as they are, so that a change of theirs is seen. What makes them good is in the other tests.
+std::vector<std::vector<int>> orders_of(const std::string& name, const MachineOptions& options) {
+  std::vector<std::vector<int>> orders;
+  for (const Ring& ring : rings(graph_of(name, options))) orders.push_back(ring.order);
+  return orders;
+}
+
+TEST(Rings, OfKnownMachines) {
+  using Orders = std::vector<std::vector<int>>;
+  EXPECT_EQ(orders_of("ethernet", {.hosts = 4}), (Orders{{0, 1, 2, 3}}));
+  EXPECT_EQ(orders_of("ethernet", {.hosts = 4, .ranks = 3}), (Orders{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}));
+  EXPECT_EQ(orders_of("uneven", {.hosts = 4}), (Orders{{0, 1, 2, 3, 4, 5, 6, 7, 8}}));
+  // clang-format off
+  EXPECT_EQ(orders_of("pcie", {.hosts = 2, .rails = 4}), (Orders{
+      {0, 1, 2, 3, 4, 5, 6, 7, 14, 15, 12, 13, 10, 11, 8, 9},
+      {2, 3, 0, 1, 6, 7, 4, 5, 12, 13, 14, 15, 8, 9, 10, 11},
+      {4, 5, 6, 7, 0, 1, 2, 3, 10, 11, 8, 9, 14, 15, 12, 13},
+      {6, 7, 4, 5, 2, 3, 0, 1, 8, 9, 10, 11, 12, 13, 14, 15}}));
+  EXPECT_EQ(orders_of("nvswitch", {.hosts = 4, .rails = 8}), (Orders{
+      {0, 1, 2, 3, 4, 5, 6, 7, 14, 8, 9, 10, 11, 12, 13, 15, 22, 16, 17, 18, 19, 20, 21, 23, 30, 24, 26, 27, 28, 29, 31, 25},
+      {1, 0, 2, 3, 4, 5, 7, 6, 14, 8, 9, 10, 11, 12, 15, 13, 20, 16, 17, 18, 19, 21, 23, 22, 30, 24, 26, 27, 28, 29, 31, 25},
+      {2, 0, 1, 3, 4, 6, 7, 5, 12, 8, 9, 10, 11, 13, 15, 14, 22, 16, 17, 18, 19, 20, 23, 21, 28, 24, 25, 26, 29, 30, 31, 27},
+      {3, 0, 1, 2, 5, 6, 7, 4, 12, 8, 9, 10, 13, 14, 15, 11, 18, 16, 17, 19, 21, 22, 23, 20, 28, 24, 25, 26, 29, 30, 31, 27},
+      {4, 0, 1, 2, 5, 6, 7, 3, 10, 8, 9, 11, 13, 14, 15, 12, 20, 16, 17, 18, 21, 22, 23, 19, 26, 24, 25, 27, 28, 30, 31, 29},
+      {5, 0, 1, 3, 4, 6, 7, 2, 10, 8, 11, 12, 13, 14, 15, 9, 16, 17, 19, 20, 21, 22, 23, 18, 26, 24, 25, 27, 28, 30, 31, 29},
+      {6, 0, 2, 3, 4, 5, 7, 1, 8, 9, 11, 12, 13, 14, 15, 10, 18, 16, 19, 20, 21, 22, 23, 17, 24, 25, 26, 27, 28, 29, 30, 31},
+      {7, 1, 2, 3, 4, 5, 6, 0, 9, 10, 11, 12, 13, 14, 15, 8, 17, 18, 19, 20, 21, 22, 23, 16, 24, 25, 26, 27, 28, 29, 30, 31}}));
+  // clang-format on
+}
+
 /// How often one of the first rings goes by a NIC, in one direction, by which one before it does.
 int meetings(const Graph& graph, int lanes) {
   const auto host_of = [&](int vertex) { return graph.vertices()[static_cast<std::size_t>(vertex)].host; };
@@ -332,12 +362,23 @@ TEST(Groups, OfKnownMachines) {
   EXPECT_EQ(pcie.levels[0], (Partition{{0, 1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14, 15}}));
   EXPECT_EQ(pcie.levels[1], (Partition{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}}));
   EXPECT_EQ(pcie.levels[2], (Partition{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
-  EXPECT_EQ(groups(graph_of("nvswitch", {.hosts = 2})).levels.size(), 1u);
-  const Groups uneven = groups(graph_of("uneven", {.hosts = 3}));
-  EXPECT_EQ(uneven.levels[static_cast<std::size_t>(uneven.hosts)], (Partition{{0, 1, 2}, {3}, {4, 5}}));
+  EXPECT_EQ(groups(graph_of("pcie", {.hosts = 2, .rails = 4})).levels, pcie.levels);
+  for (const int rails : {1, 8}) {
+    const Groups nvswitch = groups(graph_of("nvswitch", {.hosts = 2, .rails = rails}));
+    ASSERT_EQ(nvswitch.levels.size(), 1u);
+    EXPECT_EQ(nvswitch.levels[0], pcie.levels[0]);
+  }
+  const Groups ethernet = groups(graph_of("ethernet", {.hosts = 4, .ranks = 2}));
+  ASSERT_EQ(ethernet.levels.size(), 1u);
+  EXPECT_EQ(ethernet.levels[0], (Partition{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  // Every third host has a NIC of half the speed, and so is further from all.
+  const Groups uneven = groups(graph_of("uneven", {.hosts = 4}));
+  EXPECT_EQ(uneven.hosts, 1);
+  EXPECT_EQ(uneven.levels,
+            (std::vector<Partition>{{{0, 1, 2, 3, 6, 7, 8}, {4, 5}}, {{0, 1, 2}, {3}, {4, 5}, {6, 7, 8}}}));
 }
 
-TEST(Machines, AllSizesMakeGraphs) {
+TEST(Machines, AllSizesMakeGraphsAndRings) {
   for (const std::string& name : machine_names()) {
     for (const int hosts : {1, 2, 3, 8, 64}) {
       for (const int rails : {1, 2, 4, 8}) {
@@ -350,8 +391,16 @@ TEST(Machines, AllSizesMakeGraphs) {
         const Result<Graph> graph = Graph::of(t.value());
         ASSERT_TRUE(graph.ok()) << graph.status().message();
         EXPECT_EQ(graph.value().rails(), rails);
-        if (hosts <= 8) {
-          EXPECT_EQ(rings(graph.value()).size(), hosts == 1 ? 1u : static_cast<std::size_t>(rails));
+        const std::vector<Ring> all = rings(graph.value());
+        EXPECT_EQ(all.size(), hosts == 1 ? 1u : static_cast<std::size_t>(rails));
+        const Groups by = groups(graph.value());
+        std::vector<int> everybody(t.value().ranks.size());
+        std::iota(everybody.begin(), everybody.end(), 0);
+        for (const Ring& ring : all) {
+          std::vector<int> sorted = ring.order;
+          std::sort(sorted.begin(), sorted.end());
+          EXPECT_EQ(sorted, everybody);
+          EXPECT_EQ(crossings(ring.order, by.levels[static_cast<std::size_t>(by.hosts)]), hosts == 1 ? 0 : hosts);
         }
       }
     }
