@@ -194,7 +194,11 @@ int run(const Settings& settings) {
     if (settings.ranks > 0) return launch(settings, settings.ranks);
     const int exit_code = launch(settings, 2);
     const int crowd = 2 * topology::usable_cpus({});
-    return exit_code != 0 || crowd <= 2 || crowd > kMostCrowd ? exit_code : launch(settings, crowd);
+    if (exit_code != 0 || crowd <= 2) return exit_code;
+    if (crowd <= kMostCrowd) return launch(settings, crowd);
+    fmt::print("ranks that share cores were not measured, which would be {} here; --ranks N (to {}) measures so many\n",
+               crowd, kMostRanks);
+    return exit_code;
   }
   const Status status = run_rank(settings);
   return status.ok() ? 0 : fail(status);
@@ -206,7 +210,9 @@ void add_tune(CLI::App& app, int& exit_code) {
   auto settings = std::make_shared<Settings>();
   CLI::App* command =
       app.add_subcommand("tune", "Measure the costs that plans are chosen by, here or in the job it is started in");
-  command->add_option("--ranks", settings->ranks, "start so many here; without it 2, and then two for each core")
+  command
+      ->add_option("--ranks", settings->ranks,
+                   "start so many here; without it 2, and then (to 8 cores) two for each core")
       ->check(CLI::Range(2, kMostRanks));
   CLI::Option* output =
       command->add_option("--output", settings->output, "write this file; else the one that is found by itself");

@@ -26,7 +26,7 @@ const std::vector<Algorithm>& table() {
        no, no, no, yes, no, all_reduce_halving_doubling},
       {all_reduce, "double_binary_tree", "up and down two trees, half of the data each",
        no, no, no, yes, yes, all_reduce_double_binary_tree},
-      {all_reduce, "hierarchical", "within hosts, ring across hosts, within hosts",
+      {all_reduce, "hierarchical", "a ring across hosts; each sums its ranks' pieces and spreads the sums meanwhile",
        no, no, no, yes, yes, all_reduce_hierarchical},
       {reduce_scatter, "direct", "each rank reduces its block from all inputs, directly",
        yes, yes, yes, yes, no, reduce_scatter_direct},

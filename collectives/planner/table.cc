@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -233,21 +235,27 @@ Result<Table> read_table(const std::string& path) {
 }
 
 Status write_table(const Table& table, const std::string& path) {
-  const auto failed = [&] { return Status(Code::system, "cannot write " + quote(path)); };
+  const auto failed = [&](const std::string& why) {
+    return Status(Code::system, fmt::format("cannot write {}: {}", quote(path), why));
+  };
   std::error_code error;
   const fs::path folder = fs::path(path).parent_path();
   if (!folder.empty()) fs::create_directories(folder, error);
-  if (error) return failed();
+  if (error) return failed(error.message());
+  errno = 0;
   const std::string draft = fmt::format("{}.{}", path, getpid());
   std::ofstream file(draft);
   file << print(table);
   file.close();
-  if (file) fs::rename(draft, path, error);
-  if (!file || error) {
-    fs::remove(draft, error);
-    return failed();
+  if (!file) {
+    error.assign(errno != 0 ? errno : EIO, std::generic_category());
+  } else {
+    fs::rename(draft, path, error);
   }
-  return {};
+  if (!error) return {};
+  std::error_code ignored;
+  fs::remove(draft, ignored);
+  return failed(error.message());
 }
 
 }  // namespace tutti::planner
