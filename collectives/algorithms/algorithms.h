@@ -21,6 +21,7 @@ plan::Plan all_reduce_staged_one_shot(const PlanRequest& request);
 plan::Plan all_reduce_staged_two_shot(const PlanRequest& request);
 plan::Plan all_reduce_published_two_shot(const PlanRequest& request);
 plan::Plan all_reduce_ring(const PlanRequest& request);
+plan::Plan all_reduce_recursive_doubling(const PlanRequest& request);
 plan::Plan all_reduce_halving_doubling(const PlanRequest& request);
 plan::Plan all_reduce_double_binary_tree(const PlanRequest& request);
 plan::Plan all_reduce_hierarchical(const PlanRequest& request);

@@ -22,6 +22,8 @@ const std::vector<Algorithm>& table() {
        yes, no, yes, yes, no, all_reduce_published_two_shot},
       {all_reduce, "ring", "ring reduce-scatter, then ring all-gather; least bytes",
        no, no, no, yes, no, all_reduce_ring},
+      {all_reduce, "recursive_doubling", "everything with a partner, then with one twice as far; log n steps",
+       no, no, no, yes, no, all_reduce_recursive_doubling},
       {all_reduce, "halving_doubling", "recursive halving, then doubling; log n steps with the bytes of a ring",
        no, no, no, yes, no, all_reduce_halving_doubling},
       {all_reduce, "double_binary_tree", "up and down two trees, half of the data each",

@@ -51,6 +51,17 @@ TEST(Bytes, HalvingDoublingIsThatOfTheRingIn2LogNMessages) {
   }
 }
 
+TEST(Bytes, RecursiveDoublingIsTheWholeVectorInLogNMessages) {
+  for (int n = 2; n <= 64; n *= 2) {
+    int pieces = 0;
+    for (const Counts& c : counts_of(Collective::all_reduce, "recursive_doubling", n, &pieces)) {
+      EXPECT_EQ(pieces, 1);
+      EXPECT_EQ(c.pieces_put, std::countr_zero(static_cast<unsigned>(n)));
+      EXPECT_EQ(c.messages, c.pieces_put);
+    }
+  }
+}
+
 TEST(Bytes, FoldingAddsOneVectorEachWayPerGuest) {
   for (int n = 2; n <= 64; ++n) {
     const int p = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
