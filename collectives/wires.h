@@ -25,8 +25,8 @@ struct TriedWire {
 /// Opens each of them as a process of a job would whose peers reach it at `own_ip`, and closes it again.
 std::vector<TriedWire> try_wires(const std::string& own_ip);
 
-/// Whether a network's card of this machine, the one for peers who reach it at `own_ip`, can read and write memory of GPU
-/// `device` (GPUDirect): tries it with a little. Errors: unsupported and why not; system.
+/// Whether a network's card of this machine, the one for peers who reach it at `own_ip`, can read and write memory of
+/// GPU `device` (GPUDirect): tries it with a little. Errors: unsupported and why not; system.
 Status try_gpu_direct(int device, const std::string& own_ip);
 
 using WireOpener = Result<std::unique_ptr<transport::Wire>> (*)(const transport::WireJob& job);

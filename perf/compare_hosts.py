@@ -52,6 +52,8 @@ VARIABLES = {
     "openmpi": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,vader,self"},
     "mpich": {},
 }
+# Where ranks are more than cores: each of Open MPI's takes its host for one of its own, and spins.
+CROWDED_VARIABLES = {"openmpi": {"OMPI_MCA_mpi_yield_when_idle": "1"}}
 
 
 def shape_list(text):
@@ -76,6 +78,11 @@ def plan(arguments):
                 many = hosts * each == 2 and rate is None and not arguments.rounds
                 tables.append((hosts, each, rate, collective, rounds, SMALL_ROUNDS - rounds if many else 0))
     return tables
+
+
+def is_crowded(shape):
+    """The hosts are one machine, whose cores they share."""
+    return shape[0] * shape[1] > os.cpu_count()
 
 
 def contenders_of(arguments):
@@ -105,7 +112,7 @@ def command_of(arguments, contender, shape, collective, rate, json_file, number,
     least, most, factor = sizes_of(shape, rate)
     if is_small:
         most = SMALL
-    elif contender == "mpich" and shape[0] * shape[1] > os.cpu_count():
+    elif contender == "mpich" and is_crowded(shape):
         most = CROWDED_BYTES
     seconds, parts = row_of(arguments, shape, rate)
     return [str(arguments.bin / f"{collective}_perf"), "--backend", contender.split()[0], "--memory",
@@ -117,6 +124,8 @@ def command_of(arguments, contender, shape, collective, rate, json_file, number,
 def start(machine, each, contender, command, output):
     """The processes of one run; MPI's ranks are started by MPI's own launcher on the first host."""
     variables = VARIABLES[contender]
+    if is_crowded((len(machine.names), each)):
+        variables = {**variables, **CROWDED_VARIABLES.get(contender, {})}
     if contender in ("gloo", TUTTI):
         return machine.start_ranks(each, command, variables, stdout=output, stderr=output)
     names = machine.names

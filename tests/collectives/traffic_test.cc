@@ -78,8 +78,9 @@ TEST_P(TrafficOf, EqualsThePlan) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, TrafficOf,
-                         ::testing::Values("ring", "recursive_doubling", "halving_doubling", "double_binary_tree", "two_shot", "one_shot",
-                                           "staged_two_shot", "published_two_shot", "hierarchical"),
+                         ::testing::Values("ring", "recursive_doubling", "halving_doubling", "double_binary_tree",
+                                           "two_shot", "one_shot", "staged_two_shot", "published_two_shot",
+                                           "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 TEST(Traffic, TheTextbooksBytes) {

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   }
 #endif
   const int status = RUN_ALL_TESTS();
-  // For ctest, which takes a program that says this for skipped, whatever its status: so a failure must not be beside it.
+  // Whatever its status, ctest takes a program that says this for skipped: so no failure may be beside it.
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   if (status == 0 && all.successful_test_count() == 0 && all.skipped_test_count() > 0) {
     std::printf("tutti-test: none of these tests could run here\n");
