@@ -56,7 +56,7 @@ tutti_cli_test(explain_by_a_rule "a job takes ring: rule 'all_reduce . . ring'; 
   --hosts 4)
 tutti_cli_test(explain_on_one_host "a job takes ([a-z_]+): built-in rule '[^\n]*, for registered buffers\n.*\n  \\* "
   tutti explain --collective all_reduce --bytes 64 --machine ethernet --ranks 4)
-tutti_cli_test(explain_on_shared_cores "a job takes staged_one_shot: rank order; predicted [23][0-9]\\." ${with} TUTTI_NETWORK=tcp
+tutti_cli_test(explain_on_shared_cores "a job takes recursive_doubling: rank order; predicted 1[0-9]\\." ${with} TUTTI_NETWORK=tcp
   $<TARGET_FILE:tutti> explain --collective all_reduce --bytes 8 --topology ${machines}/two_hosts_of_one_machine.json)
 tutti_cli_test(explain_without_ranks "tutti explain: the topology does not say where ranks are; expected --ranks N" ${with}
   TUTTI_TOPOLOGY=${machines}/two_core_vm.json $<TARGET_FILE:tutti> explain --collective all_reduce)
