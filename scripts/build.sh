@@ -21,7 +21,8 @@ configure() {
 }
 
 # What another folder has compiled, of the same text, is not compiled again: so a clone costs its tests and not its build.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=yes
+# The last one is what ccache wants for precompiled headers, by its manual.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=yes CCACHE_SLOPPINESS=pch_defines,time_macros
 
 compile() {
   NINJA_STATUS='[%f/%t, %e s] ' cmake --build "$(folder_of "$1")" --parallel "$(jobs)" || fail "the build failed"

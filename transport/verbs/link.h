@@ -61,8 +61,6 @@ class Link {
 
   /// Bytes that a request may carry along.
   std::size_t inline_bytes() const { return inline_bytes_; }
-  /// Something is held back.
-  bool holds() const { return held_ > 0; }
 
   /// `bytes` at `from` for the peer's memory at `to`.
   struct Write {
