@@ -38,6 +38,7 @@ plan::Plan all_gather_one_shot(const PlanRequest& request);
 plan::Plan all_gather_staged_direct(const PlanRequest& request);
 plan::Plan all_gather_ring(const PlanRequest& request);
 plan::Plan all_gather_bruck(const PlanRequest& request);
+plan::Plan all_gather_recursive_doubling(const PlanRequest& request);
 plan::Plan all_gather_hierarchical(const PlanRequest& request);
 
 plan::Plan broadcast_direct(const PlanRequest& request);

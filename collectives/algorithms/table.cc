@@ -52,6 +52,8 @@ const std::vector<Algorithm>& table() {
        no, no, yes, yes, no, all_gather_ring},
       {all_gather, "bruck", "twice as many blocks in each step; log n steps",
        no, no, yes, yes, no, all_gather_bruck},
+      {all_gather, "recursive_doubling", "all that one has with a partner, then with one twice as far; log n steps",
+       no, no, yes, yes, no, all_gather_recursive_doubling},
       {all_gather, "hierarchical", "blocks travel around a ring of hosts, and spread within each",
        no, no, yes, yes, yes, all_gather_hierarchical},
       {broadcast, "direct", "copy the root's input, directly",

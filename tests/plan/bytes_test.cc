@@ -62,6 +62,18 @@ TEST(Bytes, RecursiveDoublingIsTheWholeVectorInLogNMessages) {
   }
 }
 
+TEST(Bytes, AllGatherByRecursiveDoublingIsThatOfARingInLogNMessages) {
+  for (int n = 2; n <= 64; ++n) {
+    const int p = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+    const Counts sum = total(counts_of(Collective::all_gather, "recursive_doubling", n));
+    // A guest gives its block to a neighbour, and gets the n - 1 others from it.
+    EXPECT_EQ(sum.pieces_put, n * (p - 1) + (n - p) * n) << n;
+    if (n == p) {
+      EXPECT_EQ(sum.messages, n * std::countr_zero(static_cast<unsigned>(n)));
+    }
+  }
+}
+
 TEST(Bytes, FoldingAddsOneVectorEachWayPerGuest) {
   for (int n = 2; n <= 64; ++n) {
     const int p = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
