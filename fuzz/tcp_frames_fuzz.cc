@@ -46,6 +46,7 @@ void receive(std::span<const std::uint8_t> bytes) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) std::abort();
   Inbox inbox;
+  Landings landings;
   const std::size_t piece = bytes.empty() ? 1 : 1 + bytes[0];
   bool makes_sense = true;
   while (makes_sense && !bytes.empty()) {
@@ -53,7 +54,7 @@ void receive(std::span<const std::uint8_t> bytes) {
     if (::write(ends[0], now.data(), now.size()) != static_cast<ssize_t>(now.size())) std::abort();
     bytes = bytes.subspan(now.size());
     for (bool come = true; makes_sense && come;) {
-      const auto moved = inbox.receive(ends[1], exposed);
+      const auto moved = inbox.receive(ends[1], exposed, landings);
       makes_sense = moved.ok();
       come = makes_sense && moved.value();
     }

@@ -132,6 +132,12 @@ class Wire {
     return signal(member, lane, to, at, head[0], head[1], push);
   }
   virtual bool settled(Ticket ticket) = 0;
+  /// What comes to [slot, slot + bytes) of exposed memory, as one put, may be written to `to` in its place, until
+  /// landed(slot): its receiver would copy it there. Wires whose bytes the network's card places leave it.
+  virtual void land(const void* /*slot*/, std::size_t /*bytes*/, void* /*to*/) {}
+  /// Ends that, from when on `to` is not touched any more. True: it has come there, and nothing to the slot. REQUIRES:
+  /// the signal behind the put has come, or nobody wants either any more.
+  virtual bool landed(const void* /*slot*/) { return false; }
   /// After a failure: the source is its owner's when this returns, who may free it. What has not left is copied, and so
   /// arrives all the same; where it is not this wire's to copy any more, the link breaks. Takes a second at most.
   virtual void let_go(Ticket ticket) = 0;

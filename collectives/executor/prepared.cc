@@ -113,6 +113,52 @@ std::optional<plan::SlotSenders> express_senders(const Prepared& p, std::size_t 
   return plan::express_senders(*p.plan);
 }
 
+/// Whether a step other than a message's copy to it touches the part of the output that is `range`; `in_place`: the input
+/// may be that part.
+bool touches(const Prepared& p, const PreparedStep& s, const Range& range, bool in_place) {
+  for (std::uint32_t i = s.sources; i < s.destinations + s.destination_count; ++i) {
+    const Range& other = p.ranges[i].range;
+    if (other.rank != p.rank) continue;
+    if (in_place && other.space == Space::input) return true;
+    if (other.space != Space::output) continue;
+    if (other.first < range.first + range.count && range.first < other.first + other.count) return true;
+  }
+  return false;
+}
+
+/// The first step from which on none touches the destination of step `at`, until it does so itself.
+std::uint32_t untouched_from(const Prepared& p, std::size_t lane, std::size_t at, bool in_place) {
+  const Range& to = p.ranges[p.lanes[lane][at].destinations].range;
+  // A step of another lane may be ordered by messages that this lane waits for.
+  for (std::size_t other = 0; other < p.lanes.size(); ++other) {
+    const auto& steps = p.lanes[other];
+    const auto touch = [&](const PreparedStep& s) { return touches(p, s, to, in_place); };
+    if (other != lane && std::any_of(steps.begin(), steps.end(), touch)) return PreparedStep::kNever;
+  }
+  auto from = static_cast<std::uint32_t>(at);
+  while (from > 0 && !touches(p, p.lanes[lane][from - 1], to, in_place)) --from;
+  return from;
+}
+
+void mark_landings(Prepared& p) {
+  if (p.express || p.opens || p.shape.op == ReduceOp::premul_sum) return;
+  for (std::size_t lane = 0; lane < p.lanes.size(); ++lane) {
+    int sender = -1;
+    for (std::size_t i = 0; i < p.lanes[lane].size(); ++i) {
+      PreparedStep& s = p.lanes[lane][i];
+      if (s.kind == StepKind::wait && s.channel == static_cast<std::uint8_t>(plan::Channel::data)) sender = s.peer;
+      if (s.kind != StepKind::copy || s.source_count != 1 || s.destination_count != 1) continue;
+      const Range& from = p.ranges[s.sources].range;
+      const Range& to = p.ranges[s.destinations].range;
+      if (from.space != Space::scratch || from.rank != p.rank || to.space != Space::output || to.rank != p.rank) continue;
+      if (sender < 0) continue;
+      s.sender = sender;
+      s.lands_from = untouched_from(p, lane, i, false);
+      s.lands_from_in_place = untouched_from(p, lane, i, true);
+    }
+  }
+}
+
 }  // namespace
 
 std::size_t Prepared::piece_elements(int piece) const {
@@ -251,6 +297,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
       steps.push_back(s);
     }
   }
+  mark_landings(p);
   return prepared;
 }
 

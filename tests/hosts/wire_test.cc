@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "tests/hosts/hosts.h"
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_suite_landing.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_suite_landing.h"
 #include "transport/bootstrap/socket.h"
 #include "transport/tcp/tcp.h"
 

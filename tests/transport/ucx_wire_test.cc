@@ -1,6 +1,6 @@
 // The suite of wires on UCX: over TCP (loopback), over RDMA (in a guest that has it), and over shared memory, where UCX has
 // RMA and takes other ways.
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_suite_landing.h"
 #include "transport/ucx/ucx.h"
 
 namespace tutti::testing {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "tests/support/verbs_card.h"
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_suite_landing.h"
 #include "transport/shm/arena.h"
 #include "transport/verbs/verbs.h"
 

@@ -1,6 +1,6 @@
 // The suite of wires on the smallest one, which shows that the suite itself is right.
 #include "tests/transport/local_wire.h"
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_suite_landing.h"
 
 namespace tutti::testing {
 namespace {

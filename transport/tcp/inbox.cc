@@ -13,18 +13,26 @@ using transport::kSignalBytes;
 
 namespace {
 
+constexpr std::size_t kHead = 4096;  // of a large put, and what goes before it
+
 Status nonsense(std::string what) { return Status(Code::system, "it has sent " + what); }
 
 }  // namespace
 
-Result<bool> Inbox::receive(int fd, const ExposedMemory& memory) {
-  std::byte* const to = left_ > 0 ? memory.place(region_, at_, left_) : nullptr;
+std::byte* Inbox::rest_of_put(const ExposedMemory& memory, Landings& landings) const {
+  std::byte* const place = memory.place(region_, at_, left_);
+  std::byte* const elsewhere = landing_ != nullptr && place != nullptr ? landings.find_begun(landing_) : nullptr;
+  return elsewhere != nullptr ? elsewhere + landed_ : place;
+}
+
+Result<bool> Inbox::receive(int fd, const ExposedMemory& memory, Landings& landings) {
+  std::byte* const to = left_ > 0 ? rest_of_put(memory, landings) : nullptr;
   if (left_ > 0 && to == nullptr) return nonsense("a part of a put for memory that is exposed no longer");
   // One call for the rest of a put and what is behind it: usually its signal.
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
-  const iovec both[] = {{to, left_}, {buffer_.data() + end_, kBuffer - end_}};
+  const iovec both[] = {{to, left_}, {buffer_.data() + end_, (large_ ? kHead : kBuffer) - end_}};
   const ssize_t came = left_ > 0 ? ::readv(fd, both, 2) : ::read(fd, both[1].iov_base, both[1].iov_len);
   if (came < 0) {
     if (errno == EAGAIN || errno == EINTR) return false;
@@ -34,12 +42,13 @@ Result<bool> Inbox::receive(int fd, const ExposedMemory& memory) {
   const std::size_t of_put = std::min(static_cast<std::size_t>(came), left_);
   at_ += of_put;
   left_ -= of_put;
+  landed_ += of_put;
   end_ += static_cast<std::size_t>(came) - of_put;
-  TUTTI_TRY(unpack(memory));
+  TUTTI_TRY(unpack(memory, landings));
   return true;
 }
 
-Status Inbox::unpack(const ExposedMemory& memory) {
+Status Inbox::unpack(const ExposedMemory& memory, Landings& landings) {
   while (left_ == 0 && end_ - begin_ >= sizeof(Frame)) {
     Frame frame;
     std::memcpy(&frame, buffer_.data() + begin_, sizeof frame);
@@ -56,8 +65,12 @@ Status Inbox::unpack(const ExposedMemory& memory) {
       transport::write_signal(place, frame.bytes_or_count, frame.tag);
     } else {
       const std::size_t here = std::min<std::uint64_t>(bytes, end_ - begin_);
-      std::memcpy(place, buffer_.data() + begin_, here);
+      std::byte* const elsewhere = landings.begin(place, bytes);
+      landing_ = elsewhere != nullptr ? place : nullptr;
+      landed_ = here;
+      std::memcpy(elsewhere != nullptr ? elsewhere : place, buffer_.data() + begin_, here);
       begin_ += here;
+      large_ = bytes > kBuffer;
       region_ = frame.region;
       at_ = frame.at + here;
       left_ = bytes - here;

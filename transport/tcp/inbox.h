@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "transport/exposed.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/landings.h"
 
 namespace tutti::tcp {
 
@@ -16,19 +17,23 @@ using transport::ExposedMemory;
 /// Not thread-safe.
 class Inbox {
  public:
-  /// Reads what has come, and writes it where it belongs. True: something had. Errors, after which there is nothing
+  /// Reads what has come, and writes it where it belongs, or lands. True: something had. Errors, after which there is nothing
   /// more to be had: peer_died (the connection has ended), system (what came makes no sense).
-  Result<bool> receive(int fd, const ExposedMemory& memory);
+  Result<bool> receive(int fd, const ExposedMemory& memory, Landings& landings);
 
  private:
   static constexpr std::size_t kBuffer = std::size_t{16} << 10;
 
-  Status unpack(const ExposedMemory& memory);
+  Status unpack(const ExposedMemory& memory, Landings& landings);
+  std::byte* rest_of_put(const ExposedMemory& memory, Landings& landings) const;
 
   // Of a put whose bytes have not all come. Where they go is asked each time: the memory may be exposed no longer.
   std::uint32_t region_ = 0;
   std::uint64_t at_ = 0;
   std::size_t left_ = 0;
+  const std::byte* landing_ = nullptr;  // the slot that it was sent to, if it goes elsewhere,
+  std::size_t landed_ = 0;              // and how much has
+  bool large_ = false;  // the last put was, and the next may be: its bytes need not come by the buffer
   // What came with it or behind it.
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kBuffer);
   std::size_t begin_ = 0, end_ = 0;

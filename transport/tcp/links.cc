@@ -186,7 +186,7 @@ Links::~Links() {
   // was sent last.
   for (Link* link : open_) {
     (void)::shutdown(link->fd.get(), SHUT_WR);
-    (void)link->inbox.receive(link->fd.get(), exposed_);
+    (void)link->inbox.receive(link->fd.get(), exposed_, landings_);
   }
 }
 
@@ -422,6 +422,16 @@ bool Links::send(Link& link) {
   return true;
 }
 
+void Links::land(const void* slot, std::size_t bytes, void* to) {
+  const std::lock_guard lock(mutex_);
+  landings_.add(static_cast<const std::byte*>(slot), bytes, static_cast<std::byte*>(to));
+}
+
+bool Links::landed(const void* slot) {
+  const std::lock_guard lock(mutex_);
+  return landings_.remove(static_cast<const std::byte*>(slot));
+}
+
 void Links::settle() {
   for (Source* source : settled_) sources_.settle(*source);
   settled_.clear();
@@ -488,7 +498,7 @@ void Links::ask_epoll() {
 }
 
 bool Links::receive(Link& link) {
-  const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_);
+  const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_, landings_);
   if (!come.ok()) fail(link, come.status().message());
   return !come.ok() || come.value();
 }

@@ -43,6 +43,8 @@ class Links final : public transport::Wire {
              Ticket& ticket) override;
   Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                 Push push) override;
+  void land(const void* slot, std::size_t bytes, void* to) override;
+  bool landed(const void* slot) override;
   bool settled(Ticket ticket) override;
   void let_go(Ticket ticket) override;
   Status post() override;
@@ -127,6 +129,7 @@ class Links final : public transport::Wire {
   int unfinished_ = 0;  // links that are neither none nor open
   unsigned moves_ = 0;
   ExposedMemory exposed_;
+  Landings landings_;
   transport::AttachedMemory attached_;
   transport::Sources sources_;
   std::vector<Source*> settled_;  // which settle() has to take back

@@ -8,6 +8,9 @@
 // them to where they belong. So a byte is copied by the kernel alone, once at each end. (UCX over TCP copies once more
 // at each end, and asks the kernel twice where this asks once: which connection has something, and then what.)
 //
+// Where they belong may be elsewhere than where they were put: a receiver that would only copy a put from its slot says
+// so beforehand (landings.h), and the kernel copies the bytes to the destination.
+//
 // Connections are made when they are first needed, by whoever needs them first, who says who it is and proves to be of
 // this job by what the other's address has told the members alone (a nonce). If both do so at once, the one of the
 // lower number stays. Nobody waits for a connection to be made: what is put before the other has answered waits in this

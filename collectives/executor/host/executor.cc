@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "collectives/executor/host/far_record.h"
+#include "collectives/executor/host/passes-inl.h"
 #include "collectives/executor/host/trace.h"
 #include "collectives/reduce/reduce.h"
 
@@ -19,8 +21,6 @@ using transport::Handle;
 
 namespace {
 
-// A step rarely has more ranges than this; one that has more allocates.
-constexpr std::size_t kFewRanges = 16;
 // What fits into a core's store buffer is better written where it was written before.
 constexpr std::size_t kTurnBytes = 8192;
 
@@ -32,23 +32,6 @@ bool passes(Guard guard, int round, int rounds) {
   }
   return true;
 }
-
-// A small array on the stack, or a large one on the heap.
-template <class T>
-class Scratchpad {
- public:
-  explicit Scratchpad(std::size_t size) : size_(size) {
-    if (size > kFewRanges) heap_.resize(size);
-  }
-  T* data() { return size_ > kFewRanges ? heap_.data() : stack_; }
-  T& operator[](std::size_t i) { return data()[i]; }
-  std::span<T> span() { return {data(), size_}; }
-
- private:
-  std::size_t size_;
-  T stack_[kFewRanges];
-  std::vector<T> heap_;
-};
 
 }  // namespace
 
@@ -277,7 +260,14 @@ std::vector<std::byte*>& HostExecutor::bases_of(const Prepared& prepared) {
 }
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
+  const Status status = run_steps(prepared, buffers);
+  end_landings();  // there are some after a failure
+  return status;
+}
+
+Status HostExecutor::run_steps(const Prepared& prepared, const Buffers& buffers) {
   if (far_ != nullptr) TUTTI_TRY(announce_far(prepared.peers, prepared.signalled));
+  const bool again = std::exchange(last_prepared_, prepared.id) == prepared.id;
   TUTTI_TRY(gate(prepared));
   place(prepared);
   std::vector<std::byte*>& bases = bases_of(prepared);
@@ -287,10 +277,11 @@ Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
     TUTTI_TRY(walk_lanes(prepared, buffers));
   } else {
     // That this rank is in an express call a peer need not hear in a message of its own: it goes with the next signal,
-    // or with the word of some later call, before the peer has used up the cells.
+    // or with the word of some later call, before the peer has used up the cells. In another call it goes with what is
+    // sent to that peer, where the call is like the last one: then nobody waits at the gate for it.
     owed_ = prepared.express ? owed_ + 1 : 0;
     const bool owes = prepared.express && owed_ % (express_bases_.size() / 4) != 0;
-    waiter_.hold_back(owes);
+    waiter_.hold_back(owes || (again && !prepared.express));
     TUTTI_TRY(walk_lanes(prepared, buffers));
     waiter_.hold_back(false);
     TUTTI_TRY(far_puts_->finish(!owes));
@@ -370,6 +361,7 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
             TUTTI_TRY(link(s.peer, 0, 0).far ? wait_express_far(s.peer) : wait_express(s.peer));
             break;
           }
+          if (far_ != nullptr) TUTTI_TRY(land_ahead(prepared, buffers, lane, cursor));
           TUTTI_ASSIGN(const bool came, wait(s.peer, lane, s.channel, may_block));
           if (!came) return Progress::blocked;
           break;
@@ -462,32 +454,9 @@ std::size_t HostExecutor::elements_of(const Prepared& prepared, const PreparedSt
 
 Status HostExecutor::step(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers, int round,
                           int lane) {
-  const std::size_t ranges = s.source_count + s.destination_count;
-  Scratchpad<std::size_t> offsets(ranges);
-  const PreparedRange* all = &prepared.ranges[s.sources];  // sources, then destinations
-  if (prepared.rounds == 1 && s.one_pass) {
-    if (s.elements == 0) return {};
-    for (std::size_t i = 0; i < ranges; ++i) {
-      offsets[i] = all[i].offset + origins_[static_cast<std::size_t>(all[i].range.space)];
-    }
-    return pass(prepared, s, buffers, offsets.span(), s.elements, lane);
-  }
-  // Slices of neighbouring pieces do not touch each other: one pass for each.
-  for (int i = 0; i < s.pieces; ++i) {
-    const Share slice = plan::slice(elements_of(prepared, s, i, buffers), prepared.rounds, round);
-    if (slice.size == 0) continue;
-    for (std::size_t k = 0; k < ranges; ++k) {
-      const plan::Range& range = all[k].range;
-      if (is_user(range.space)) {
-        offsets[k] = (share_of(prepared, range, i, buffers).offset + slice.offset) * prepared.element;
-      } else {
-        offsets[k] = origins_[static_cast<std::size_t>(range.space)] +
-                     prepared.slots_of(range.space).offset(range.first + i, round);
-      }
-    }
-    TUTTI_TRY(pass(prepared, s, buffers, offsets.span(), slice.size, lane));
-  }
-  return {};
+  return each_pass(prepared, s, buffers, round, [&](std::span<const std::size_t> offsets, std::size_t elements) {
+    return pass(prepared, s, buffers, offsets, elements, lane);
+  });
 }
 
 Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
@@ -518,6 +487,7 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
   }
   counters_.bytes += remote * elements * prepared.element;
   if (far_ != nullptr) {
+    if (s.lands_from != PreparedStep::kNever && has_landed(from[0])) return {};
     if (out_of_reach) return put_far(prepared, s, buffers, offsets, elements, lane);
     for (std::size_t i = 0; i < s.destination_count; ++i) {
       TUTTI_TRY(far_puts_->before_write(to[i], elements * prepared.element));

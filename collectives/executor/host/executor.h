@@ -137,6 +137,9 @@ class HostExecutor {
   struct Cursor {
     int round = 0;
     std::size_t step = 0;
+    // Until where land_ahead() has looked.
+    int ahead_round = 0;
+    std::size_t ahead_step = 0;
   };
   enum class Progress { done, blocked };
 
@@ -162,6 +165,7 @@ class HostExecutor {
   /// Tells those that must know: the neighbours of this call, some of which may be near, and the last one's.
   /// `signalled`: by rank, whom an express call's signals tell; else empty.
   Status announce_far(std::span<const int> neighbours, const std::vector<bool>& signalled);
+  Status run_steps(const Prepared& prepared, const Buffers& buffers);
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
   std::vector<std::byte*>& bases_of(const Prepared& prepared);
@@ -174,6 +178,15 @@ class HostExecutor {
   Status step(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round, int lane);
   /// The i-th piece of a range of some caller's buffer, in elements.
   static Share share_of(const Prepared& prepared, const plan::Range& range, int i, const Buffers& buffers);
+  /// Calls pass(offsets, elements) for each run of bytes that the step moves in a round; the offsets are those of its
+  /// sources and then its destinations, from their bases.
+  template <class Pass>
+  Status each_pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round, Pass&& pass);
+  /// Before a wait: what is still to come, and will be copied to the output, may come there at once.
+  Status land_ahead(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor);
+  /// Whether that has happened to what was put to this slot. From now on nothing comes by itself.
+  bool has_landed(const void* slot);
+  void end_landings();
   static std::size_t elements_of(const Prepared& prepared, const PreparedStep& step, int i, const Buffers& buffers);
   Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
               std::span<const std::size_t> offsets, std::size_t elements, int lane);
@@ -220,6 +233,7 @@ class HostExecutor {
   bool warm_ = false;  // the transport is
   std::optional<FarPuts> far_puts_;
   std::vector<int> far_neighbours_;  // in the last call
+  std::uint64_t last_prepared_ = 0;  // the id of the last call's
   std::vector<int> left_out_;        // those of this call that its signals are to tell
   std::uint64_t owed_ = 0;           // express calls in a row
   // Where spaces begin (PreparedRange::base). By half; for express calls, where what a peer has published or put lies
@@ -229,6 +243,7 @@ class HostExecutor {
   std::vector<std::byte*> express_cells_;  // of each rank's window
   std::vector<std::byte> express_;         // what this rank publishes in an express call
   std::size_t origins_[4] = {};            // by space: where this call's slots begin
+  std::vector<const void*> landings_;      // slots that messages may pass by on their way to the output
   std::vector<std::byte> bounce_;          // what cross-memory access reads into
   SlotStores slot_stores_;
   Counters counters_;

@@ -1,5 +1,6 @@
 #include "collectives/executor/host/far_puts.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/clock.h"
@@ -49,10 +50,13 @@ Status FarPuts::settle(Matters&& matters) {
   return {};
 }
 
+bool FarPuts::reads(const void* begin, std::size_t bytes) const {
+  return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& put) { return put.overlaps(begin, bytes); });
+}
+
 Status FarPuts::before_write(const void* begin, std::size_t bytes) {
   if (pending_.empty()) return {};
-  const auto* first = static_cast<const std::byte*>(begin);
-  return settle([&](const Pending& put) { return put.begin < first + bytes && first < put.end; });
+  return settle([&](const Pending& put) { return put.overlaps(begin, bytes); });
 }
 
 Status FarPuts::before_signal(int peer) {

@@ -26,6 +26,8 @@ class FarPuts {
   Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);
   /// To memory of the peer that is no window; nobody writes the source before finish().
   Status put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes);
+  /// Whether something is still sent from there.
+  bool reads(const void* begin, std::size_t bytes) const;
   Status before_write(const void* begin, std::size_t bytes);
   Status before_signal(int peer);
   /// Stays until all sources are free and what was sent has left: with `post` also what was held back.
@@ -41,6 +43,10 @@ class FarPuts {
     const std::byte* begin = nullptr;
     const std::byte* end = nullptr;
     bool fixed = false;
+    bool overlaps(const void* other, std::size_t bytes) const {
+      const auto* first = static_cast<const std::byte*>(other);
+      return begin < first + bytes && first < end;
+    }
   };
   Status keep(const Status& status, transport::Ticket ticket, int peer, const void* from, std::size_t bytes,
               bool fixed);

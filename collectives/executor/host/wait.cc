@@ -30,6 +30,8 @@ constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats 
 constexpr std::int64_t kBeatEveryNs = 50'000'000;    // to ranks on other hosts
 constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment before the meeting place tells of a death
 constexpr std::int64_t kAnswerNs = 300'000'000;      // more, for the answer of a rank whose pulse is not seen here
+constexpr std::int64_t kHoldBackNs = 100'000;        // what may go with a later message
+constexpr std::int64_t kTurnNs = 1'000;              // sched_yield() takes less where nobody else wants the core
 constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
 
 // Where a rank stands, as a word: the number of its latest call times kCall, and these.
@@ -98,6 +100,10 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   }
   const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
   if (far_ != nullptr) {
+    if (holds_back_ && !patience.has_posted && waited > kHoldBackNs) {
+      patience.has_posted = true;
+      (void)far_->post();
+    }
     serve_far(now, waited < spin ? std::chrono::nanoseconds(0) : kFarDoze);
   } else if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
@@ -125,8 +131,14 @@ void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
   if (most.count() > 0) {
     far_->doze(most);
   } else {
-    sched_yield();  // hosts may share cores, as containers do
+    give_way();  // hosts may share cores, as containers do
   }
+}
+
+void Waiter::give_way() {
+  const std::int64_t before = now_ns();
+  sched_yield();
+  shares_core_ = now_ns() - before > kTurnNs;
 }
 
 Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {

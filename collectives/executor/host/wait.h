@@ -79,7 +79,8 @@ class Waiter {
     quick_spins_ = crowded_ || far_ != nullptr ? 20 : 2000;
   }
 
-  /// Whether what was put to far ranks and not sent yet may stay so until a wait takes long.
+  /// Whether what was put to far ranks and not sent yet may stay so until it goes with something else, or a wait takes
+  /// long.
   void hold_back(bool hold_back) { holds_back_ = hold_back; }
 
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
@@ -92,7 +93,8 @@ class Waiter {
   /// wake_from_doze().
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
-    for (int i = 0; i < quick_spins_; ++i) {
+    const int looks = shares_core_ ? 1 : quick_spins_;  // another has work for it
+    for (int i = 0; i < looks; ++i) {
       if (holds()) return {};
       if (far_ == nullptr) {
         cpu_relax();
@@ -101,7 +103,6 @@ class Waiter {
         far_->progress();
       }
     }
-    if (holds_back_) (void)far_->post();
     Patience patience;
     Status status;
     while (status.ok() && !holds()) status = pause(patience, peer, word);
@@ -155,6 +156,7 @@ class Waiter {
     std::int64_t lost = 0;       // ns: when a link was first found broken; 0: none was
     std::uint32_t seen = 0;      // of the word, before holds() was last asked
     int departed_peer = -1;      // seen by an earlier look
+    bool has_posted = false;     // what was held back
     bool armed = false;          // the doze says that this rank sleeps: holds() is asked once more before it does
   };
 
@@ -187,6 +189,8 @@ class Waiter {
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
   /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
   void serve_far(std::int64_t now, std::chrono::nanoseconds most);
+  /// Lets others have the core, and learns whether there are any.
+  void give_way();
   bool has_answered(int rank) const {
     return answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) != kNoAnswer;
   }
@@ -227,6 +231,7 @@ class Waiter {
   std::vector<std::atomic<std::uint64_t>> answers_;  // where far ranks and this one stand
   bool background_ = false;
   bool crowded_;
+  bool shares_core_ = false;  // it has been taken by another when this rank last gave way
   int quick_spins_;
   bool holds_back_ = false;
   std::atomic<std::int64_t> last_beat_ns_{0};  // told to far ranks

@@ -1,0 +1,52 @@
+// The part of the suite of wires (wire_suite.h) that is about Wire::land().
+#pragma once
+
+#include "tests/transport/wire_suite.h"
+
+namespace tutti::testing {
+
+/// What is put to a slot comes there or, where that is allowed, elsewhere: all of it, and only to one of them.
+TEST_P(WireSuite, APutLandsWhereItIsAllowedToOrInItsSlot) {
+  run({0, 1}, [](Party& party) {
+    const int peer = 1 - party.own();
+    const bool lands = party.wire().info().name == "tcp";
+    const std::size_t copied = party.wire().info().copied;
+    const std::size_t sizes[] = {1, 4096, 4097, 8192, 100'003, std::size_t{1} << 20};
+    constexpr std::size_t kRoom = (std::size_t{1} << 20) + 64;
+    std::vector<std::byte> from(kRoom), elsewhere(kRoom);
+    std::byte* slot = party.memory() + Party::kData;
+    const auto all_are = [](const std::byte* begin, const std::byte* end, std::byte what) {
+      return std::all_of(begin, end, [what](std::byte b) { return b == what; });
+    };
+    std::uint64_t count = 0;
+    enum class Case { allowed, of_another_size, ended, never };
+    for (const Case what : {Case::allowed, Case::of_another_size, Case::ended, Case::never}) {
+      for (const std::size_t bytes : sizes) {
+        std::memset(slot, 0xEE, kRoom);
+        std::fill(elsewhere.begin(), elsewhere.end(), std::byte{0xDD});
+        if (what != Case::never) {
+          party.wire().land(slot, bytes + (what == Case::of_another_size ? 1 : 0), elsewhere.data());
+        }
+        if (what == Case::ended) {
+          EXPECT_FALSE(party.wire().landed(slot));
+        }
+        party.barrier();
+        ++count;
+        fill(from.data(), bytes, count);
+        const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), bytes);
+        party.signal(peer, 0, count);
+        if (!party.until_signal(peer, 0, count) || !party.until_settled(ticket)) return;
+        const bool landed = party.wire().landed(slot);
+        EXPECT_EQ(landed, lands && what == Case::allowed) << bytes << " bytes, of " << copied << " copied";
+        const std::byte* there = landed ? elsewhere.data() : slot;
+        EXPECT_EQ(first_wrong(there, bytes, count), bytes);
+        EXPECT_TRUE(all_are(slot + (landed ? 0 : bytes), slot + kRoom, std::byte{0xEE}));
+        EXPECT_TRUE(all_are(elsewhere.data() + (landed ? bytes : 0), elsewhere.data() + kRoom, std::byte{0xDD}));
+        EXPECT_FALSE(party.wire().landed(slot)) << "it has been asked";
+        party.barrier();
+      }
+    }
+  });
+}
+
+}  // namespace tutti::testing

@@ -1,0 +1,49 @@
+// Puts that are written where their receiver would copy them to, rather than to the slot that they were sent to.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace tutti::tcp {
+
+/// Few at a time: those that a rank waits for. Not thread-safe.
+class Landings {
+ public:
+  void add(const std::byte* slot, std::size_t bytes, std::byte* to) { all_.push_back({slot, bytes, to}); }
+  /// A put of `bytes` to `slot` begins: where it goes instead; null: nowhere else.
+  std::byte* begin(const std::byte* slot, std::size_t bytes) {
+    const auto one = find(slot);
+    if (one == all_.end() || one->bytes != bytes || one->has_begun) return nullptr;
+    one->has_begun = true;
+    return one->to;
+  }
+  /// That put goes on: null if nobody waits for it any more.
+  std::byte* find_begun(const std::byte* slot) {
+    const auto one = find(slot);
+    return one == all_.end() ? nullptr : one->to;
+  }
+  /// Whether that put has begun.
+  bool remove(const std::byte* slot) {
+    const auto one = find(slot);
+    if (one == all_.end()) return false;
+    const bool had_begun = one->has_begun;
+    *one = all_.back();
+    all_.pop_back();
+    return had_begun;
+  }
+
+ private:
+  struct Landing {
+    const std::byte* slot;
+    std::size_t bytes;
+    std::byte* to;
+    bool has_begun = false;
+  };
+  std::vector<Landing>::iterator find(const std::byte* slot) {
+    return std::find_if(all_.begin(), all_.end(), [slot](const Landing& one) { return one.slot == slot; });
+  }
+  std::vector<Landing> all_;
+};
+
+}  // namespace tutti::tcp
