@@ -31,7 +31,7 @@ constexpr std::int64_t kBeatEveryNs = 50'000'000;    // to ranks on other hosts
 constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment before the meeting place tells of a death
 constexpr std::int64_t kAnswerNs = 300'000'000;      // more, for the answer of a rank whose pulse is not seen here
 constexpr std::int64_t kHoldBackNs = 100'000;        // what may go with a later message
-constexpr std::int64_t kTurnNs = 1'000;              // sched_yield() takes less where nobody else wants the core
+constexpr std::int64_t kTurnNs = 700;                // more than a mere call of the kernel: another had the core
 constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
 
 // Where a rank stands, as a word: the number of its latest call times kCall, and these.
@@ -138,7 +138,9 @@ void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
 void Waiter::give_way() {
   const std::int64_t before = now_ns();
   sched_yield();
-  shares_core_ = now_ns() - before > kTurnNs;
+  const std::int64_t turn = now_ns() - before;
+  least_turn_ns_ = std::min(least_turn_ns_, turn);
+  shares_core_ = turn > least_turn_ns_ + kTurnNs;
 }
 
 Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -232,6 +233,7 @@ class Waiter {
   bool background_ = false;
   bool crowded_;
   bool shares_core_ = false;  // it has been taken by another when this rank last gave way
+  std::int64_t least_turn_ns_ = std::numeric_limits<std::int64_t>::max();  // the quickest return of sched_yield()
   int quick_spins_;
   bool holds_back_ = false;
   std::atomic<std::int64_t> last_beat_ns_{0};  // told to far ranks
