@@ -43,7 +43,8 @@ ROW_OF_MORE = 0.1  # of four ranks, whose tables are many
 PARTS_OF_TWO = 30
 BUDGET = 1500     # seconds: when they are over every table gets one round only
 PATIENCE = 8      # seconds that a contender may take in one round of a table: after that it gets no more
-CROWDED_BYTES = "4K"  # MPICH's largest where ranks are more than cores: perf/README.md says why
+# MPICH's largest where ranks are more than cores, without and with a limit: perf/README.md says why.
+CROWDED_BYTES = {None: "4K", RATE: "1M"}
 COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # who starts MPI's launcher so takes it along when killed
 VARIABLES = {
@@ -114,7 +115,7 @@ def command_of(arguments, contender, shape, collective, rate, json_file, number,
     if is_small:
         most = SMALL
     elif contender == "mpich" and is_crowded(shape):
-        most = CROWDED_BYTES
+        most = CROWDED_BYTES[rate]
     seconds, parts = row_of(arguments, shape, rate)
     return [str(arguments.bin / f"{collective}_perf"), "--backend", contender.split()[0], "--memory",
             MEMORY.get(contender, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
