@@ -29,8 +29,8 @@ void greet(std::span<const std::uint8_t> bytes) {
   Hello hello;
   std::memcpy(&hello, bytes.data(), sizeof hello);
   const Nonce linked = nonce_of(0);
-  const int sender = sender_of(hello, kOwn, nonce_of(kOwn), kMembers,
-                               [&](int member) { return member == 0 ? &linked : nullptr; });
+  const int sender =
+      sender_of(hello, kOwn, nonce_of(kOwn), kMembers, [&](int member) { return member == 0 ? &linked : nullptr; });
   const bool knows = hello.of_sender == linked && hello.of_receiver == nonce_of(kOwn);
   if (sender != -1 && (sender != 0 || !knows)) std::abort();
 }

@@ -13,13 +13,13 @@
 //
 // One Wire serves a process in one job, whatever communicators it makes; peers are named by their number in the job.
 //
-// Order. What is put, signalled and noted to one member in one lane is seen there in that order: whoever sees a signal sees
-// all that was put before it. Lanes are not ordered among each other; they may go by different devices (rails).
-// Holding back. put(), and signal() and note() with Push::later, may wait for more, so that what belongs together goes as
-// one message: a signal() or note() with Push::now to the member in that lane, or post(), sends it.
-// Failure. A link that has broken stays so: put(), signal(), note() and broken() tell, for that member alone; what was on its
-// way settles. Words of the status: which device or address, and what the network's library says.
-// Threads: any; calls are serialised inside.
+// Order. What is put, signalled and noted to one member in one lane is seen there in that order: whoever sees a signal
+// sees all that was put before it. Lanes are not ordered among each other; they may go by different devices (rails).
+// Holding back. put(), and signal() and note() with Push::later, may wait for more, so that what belongs together goes
+// as one message: a signal() or note() with Push::now to the member in that lane, or post(), sends it. Failure. A link
+// that has broken stays so: put(), signal(), note() and broken() tell, for that member alone; what was on its way
+// settles. Words of the status: which device or address, and what the network's library says. Threads: any; calls are
+// serialised inside.
 #pragma once
 
 #include <chrono>
@@ -70,8 +70,8 @@ using Ticket = std::uint64_t;
 enum class Push : std::uint8_t { now, later };
 
 struct WireInfo {
-  std::string name;     // "tcp", "verbs", "ucx"
-  std::string devices;  // what it goes by, for people: "eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
+  std::string name;         // "tcp", "verbs", "ucx"
+  std::string devices;      // what it goes by, for people: "eth0", "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)"
   std::size_t copied = 0;   // puts of so many bytes are settled at once
   double alpha_us = 0;      // latency of a signal
   double gb_per_s = 0;      // of all rails together
@@ -122,8 +122,7 @@ class Wire {
   /// A signal that is more than sixteen bytes: writes `bytes`, of 16 to kMostNoteBytes, to `at`, a multiple of sixteen,
   /// behind what was put before. It may be seen in any order and in part, so a note must show by itself whether it is
   /// whole. `from` is free at once. Errors: the link is broken. (As written here: for wires that copy such puts.)
-  virtual Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-                      Push push) {
+  virtual Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Push push) {
     const auto* begin = static_cast<const std::byte*>(from);
     std::uint64_t head[2];
     std::memcpy(head, begin, sizeof head);

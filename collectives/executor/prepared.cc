@@ -113,8 +113,8 @@ std::optional<plan::SlotSenders> express_senders(const Prepared& p, std::size_t 
   return plan::express_senders(*p.plan);
 }
 
-/// Whether a step other than a message's copy to it touches the part of the output that is `range`; `in_place`: the input
-/// may be that part.
+/// Whether a step other than a message's copy to it touches the part of the output that is `range`; `in_place`: the
+/// input may be that part.
 bool touches(const Prepared& p, const PreparedStep& s, const Range& range, bool in_place) {
   for (std::uint32_t i = s.sources; i < s.destinations + s.destination_count; ++i) {
     const Range& other = p.ranges[i].range;
@@ -150,7 +150,8 @@ void mark_landings(Prepared& p) {
       if (s.kind != StepKind::copy || s.source_count != 1 || s.destination_count != 1) continue;
       const Range& from = p.ranges[s.sources].range;
       const Range& to = p.ranges[s.destinations].range;
-      if (from.space != Space::scratch || from.rank != p.rank || to.space != Space::output || to.rank != p.rank) continue;
+      if (from.space != Space::scratch || from.rank != p.rank || to.space != Space::output || to.rank != p.rank)
+        continue;
       if (sender < 0) continue;
       s.sender = sender;
       s.lands_from = untouched_from(p, lane, i, false);

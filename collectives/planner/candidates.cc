@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kLeastForLanes = std::size_t{64} << 10;  // more messages cost more than they hide below that
 constexpr std::size_t kShort = std::size_t{512} << 10;         // MPICH gathers longer ones by a ring
 constexpr std::size_t kLongBlock = std::size_t{1} << 20;
-constexpr int kMostRanksInFull = 64;                           // on which everything is priced
+constexpr int kMostRanksInFull = 64;  // on which everything is priced
 constexpr int kLeastHostsOfPart = 4;
 constexpr double kFewSteps = 3e5;       // a plan that is made and priced in no time
 constexpr double kLeastOfGuess = 0.75;  // of it: what lanes may gain, and what it may be wrong by

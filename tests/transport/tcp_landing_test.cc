@@ -1,5 +1,5 @@
-// A put that lands elsewhere than in its slot, and whose receiver gives up in the middle of it: a failed call's buffers are
-// its caller's again. AddressSanitizer sees it if the wire still writes there.
+// A put that lands elsewhere than in its slot, and whose receiver gives up in the middle of it: a failed call's buffers
+// are its caller's again. AddressSanitizer sees it if the wire still writes there.
 #include "tests/transport/tcp_scene.h"
 
 namespace tutti::testing {

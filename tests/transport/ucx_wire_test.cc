@@ -1,5 +1,5 @@
-// The suite of wires on UCX: over TCP (loopback), over RDMA (in a guest that has it), and over shared memory, where UCX has
-// RMA and takes other ways.
+// The suite of wires on UCX: over TCP (loopback), over RDMA (in a guest that has it), and over shared memory, where UCX
+// has RMA and takes other ways.
 #include "tests/transport/wire_suite_landing.h"
 #include "transport/ucx/ucx.h"
 

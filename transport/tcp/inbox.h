@@ -17,8 +17,8 @@ using transport::ExposedMemory;
 /// Not thread-safe.
 class Inbox {
  public:
-  /// Reads what has come, and writes it where it belongs, or lands. True: something had. Errors, after which there is nothing
-  /// more to be had: peer_died (the connection has ended), system (what came makes no sense).
+  /// Reads what has come, and writes it where it belongs, or lands. True: something had. Errors, after which there is
+  /// nothing more to be had: peer_died (the connection has ended), system (what came makes no sense).
   Result<bool> receive(int fd, const ExposedMemory& memory, Landings& landings);
 
  private:
@@ -33,7 +33,7 @@ class Inbox {
   std::size_t left_ = 0;
   const std::byte* landing_ = nullptr;  // the slot that it was sent to, if it goes elsewhere,
   std::size_t landed_ = 0;              // and how much has
-  bool large_ = false;  // the last put was, and the next may be: its bytes need not come by the buffer
+  bool large_ = false;                  // the last put was, and the next may be: its bytes need not come by the buffer
   // What came with it or behind it.
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kBuffer);
   std::size_t begin_ = 0, end_ = 0;

@@ -38,13 +38,13 @@ constexpr int kConnectMs = 3'600'000;
 // MiB took 3.3 to 4.0 ms between two namespaces, with it 2.2 to 2.5.
 constexpr std::uint32_t kNearUs = 100;
 constexpr int kNearBuffer = 128 << 10;
-// BBR paces each connection by what it takes for that connection's share, and links idle when all ranks send to all: four
-// hosts at 1 Gbit/s took 7.2 to 9.0 ms for an alltoall of 1 MiB, by Reno 6.6 (the link's limit). What BBR is good for, long
-// ways that lose, does not begin below a millisecond.
+// BBR paces each connection by what it takes for that connection's share, and links idle when all ranks send to all:
+// four hosts at 1 Gbit/s took 7.2 to 9.0 ms for an alltoall of 1 MiB, by Reno 6.6 (the link's limit). What BBR is good
+// for, long ways that lose, does not begin below a millisecond.
 constexpr std::uint32_t kSameSiteUs = 1000;
 constexpr std::string_view kInPlaceOfBbr = "reno";  // which every kernel lets everybody choose
-constexpr unsigned kLookEvery = 64;                // moves, for new connections beside a single one
-constexpr std::int64_t kHelloNs = 10'000'000'000;  // who connects says by then who it is, if others come after it
+constexpr unsigned kLookEvery = 64;                 // moves, for new connections beside a single one
+constexpr std::int64_t kHelloNs = 10'000'000'000;   // who connects says by then who it is, if others come after it
 constexpr std::uint64_t kListener = ~std::uint64_t{0};
 constexpr std::uint64_t kVisitor = std::uint64_t{1} << 32;  // and its descriptor; else a member
 
@@ -479,8 +479,8 @@ void Links::watch(int fd, std::uint64_t whose, std::uint32_t events) {
   (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
-/// About links that are open: several, or who dozes. A single one is read without asking, and then every message costs its
-/// sender, on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a doze.)
+/// About links that are open: several, or who dozes. A single one is read without asking, and then every message costs
+/// its sender, on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a doze.)
 void Links::ask_epoll() {
   const bool dozes = bell_.anybody_dozes();
   for (Link* link : open_) {

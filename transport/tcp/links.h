@@ -92,9 +92,7 @@ class Links final : public transport::Wire {
 
   Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
   const std::string& name_of(int member) const { return job_.names[static_cast<std::size_t>(member)]; }
-  const bootstrap::Endpoint& endpoint_of(int member) const {
-    return peers_[static_cast<std::size_t>(member)].endpoint;
-  }
+  const bootstrap::Endpoint& endpoint_of(int member) const { return peers_[static_cast<std::size_t>(member)].endpoint; }
   Status connect(Link& link);
   bool go_on_connecting(Link& link);
   void greet(Link& link);

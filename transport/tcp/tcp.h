@@ -23,8 +23,8 @@
 // unless something is on its way there: that TCP sends again for many minutes, and the deadline of a call comes first.
 // (TCP_USER_TIMEOUT would also break the link to a peer that computes and takes nothing meanwhile.)
 //
-// A process that waits reads its connection, if it has a single one (half a microsecond less than to ask first, and epoll
-// need not hear of each message); of several, epoll tells which have something. doze() sleeps.
+// A process that waits reads its connection, if it has a single one (half a microsecond less than to ask first, and
+// epoll need not hear of each message); of several, epoll tells which have something. doze() sleeps.
 //
 // Threads: any; one mutex. progress() of one thread leaves that of another to it; doze() sleeps outside of it.
 #pragma once

@@ -12,9 +12,9 @@
 //
 // Far ranks. A rank on another host sees this rank's record of a call only when it is a neighbour in that call's plan,
 // or was one in the call before: the record goes to it with the first data, in an express call as a part of the signal
-// (far_record.h). That is enough for the gate. A neighbour of now tells that it has entered this call, or the one before.
-// A neighbour of the last call in this half tells that it has entered the next one, and so is done with it; what came in
-// between does not matter.
+// (far_record.h). That is enough for the gate. A neighbour of now tells that it has entered this call, or the one
+// before. A neighbour of the last call in this half tells that it has entered the next one, and so is done with it;
+// what came in between does not matter.
 //
 // Threads: one at a time.
 #pragma once

@@ -331,9 +331,8 @@ void Waiter::part(std::uint64_t sequence) {
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& mine = *record_of(rank_, sequence);
   const CallRecord& theirs = *record_of(peer, sequence);
-  for (const std::int64_t since = now_ns(); far(peer) && !has_told(peer, sequence) &&
-                                            now_ns() - since < timeout_ns() && far_->broken(peer).ok() &&
-                                            transport_.alive(peer) && !health_.failed();) {
+  for (const std::int64_t since = now_ns(); far(peer) && !has_told(peer, sequence) && now_ns() - since < timeout_ns() &&
+                                            far_->broken(peer).ok() && transport_.alive(peer) && !health_.failed();) {
     serve_far(now_ns(), kFarDoze);
   }
   if (far(peer) && !has_told(peer, sequence)) {
@@ -505,9 +504,8 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
 }
 
 Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
-  return health_.fail(Code::timeout,
-                      fmt::format("{} {}; {} waited {:.1f} s in {}{}", who, what, name_(rank_),
-                                  static_cast<double>(timeout_ns()) * 1e-9, activity, obstacle()));
+  return health_.fail(Code::timeout, fmt::format("{} {}; {} waited {:.1f} s in {}{}", who, what, name_(rank_),
+                                                 static_cast<double>(timeout_ns()) * 1e-9, activity, obstacle()));
 }
 
 std::string Waiter::obstacle() const {

@@ -237,8 +237,8 @@ class Waiter {
   int quick_spins_;
   bool holds_back_ = false;
   std::atomic<std::int64_t> last_beat_ns_{0};  // told to far ranks
-  std::uint64_t sequence_ = 0;             // of the collective in progress
-  PendingTransfers* transfers_ = nullptr;  // in progress
+  std::uint64_t sequence_ = 0;                 // of the collective in progress
+  PendingTransfers* transfers_ = nullptr;      // in progress
 };
 
 }  // namespace tutti::executor
