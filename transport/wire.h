@@ -15,11 +15,14 @@
 //
 // Order. What is put, signalled and noted to one member in one lane is seen there in that order: whoever sees a signal
 // sees all that was put before it. Lanes are not ordered among each other; they may go by different devices (rails).
+//
 // Holding back. put(), and signal() and note() with Push::later, may wait for more, so that what belongs together goes
-// as one message: a signal() or note() with Push::now to the member in that lane, or post(), sends it. Failure. A link
-// that has broken stays so: put(), signal(), note() and broken() tell, for that member alone; what was on its way
-// settles. Words of the status: which device or address, and what the network's library says. Threads: any; calls are
-// serialised inside.
+// as one message: a signal() or note() with Push::now to the member in that lane, or post(), sends it.
+//
+// Failure. A link that has broken stays so: put(), signal(), note() and broken() tell, for that member alone; what was
+// on its way settles. Words of the status: which device or address, and what the network's library says.
+//
+// Threads: any; calls are serialised inside.
 #pragma once
 
 #include <chrono>

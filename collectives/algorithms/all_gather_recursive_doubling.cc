@@ -1,7 +1,8 @@
 // Partners exchange all blocks that they have, and then do so with others twice as far: log2 n steps. Where n is no
 // power of two the ranks beyond are guests (fold.h). Bruck's needs no guests, but there nobody hears from whom it sends
-// to: over TCP each message then costs an acknowledgement of its own. Thakur, Rabenseifner, Gropp, "Optimization of
-// collective communication operations in MPICH", 2005.
+// to: over TCP each message then costs an acknowledgement of its own.
+//
+// Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/fold.h"
 #include "collectives/algorithms/phases.h"

@@ -113,14 +113,13 @@ std::optional<plan::SlotSenders> express_senders(const Prepared& p, std::size_t 
   return plan::express_senders(*p.plan);
 }
 
-/// Whether a step other than a message's copy to it touches the part of the output that is `range`; `in_place`: the
-/// input may be that part.
+/// Whether the step touches `range`, of this rank's output or scratch; `in_place`: the input may be that.
 bool touches(const Prepared& p, const PreparedStep& s, const Range& range, bool in_place) {
   for (std::uint32_t i = s.sources; i < s.destinations + s.destination_count; ++i) {
     const Range& other = p.ranges[i].range;
     if (other.rank != p.rank) continue;
     if (in_place && other.space == Space::input) return true;
-    if (other.space != Space::output) continue;
+    if (other.space != range.space) continue;
     if (other.first < range.first + range.count && range.first < other.first + other.count) return true;
   }
   return false;
@@ -140,6 +139,15 @@ std::uint32_t untouched_from(const Prepared& p, std::size_t lane, std::size_t at
   return from;
 }
 
+/// Whether no other step uses the slot that this one copies, and so misses what has not come there.
+bool is_only_use(const Prepared& p, const PreparedStep& copy) {
+  const Range& slot = p.ranges[copy.sources].range;
+  return std::all_of(p.lanes.begin(), p.lanes.end(), [&](const auto& steps) {
+    return std::all_of(steps.begin(), steps.end(),
+                       [&](const PreparedStep& s) { return &s == &copy || !touches(p, s, slot, false); });
+  });
+}
+
 void mark_landings(Prepared& p) {
   if (p.express || p.opens || p.shape.op == ReduceOp::premul_sum) return;
   for (std::size_t lane = 0; lane < p.lanes.size(); ++lane) {
@@ -152,7 +160,7 @@ void mark_landings(Prepared& p) {
       const Range& to = p.ranges[s.destinations].range;
       if (from.space != Space::scratch || from.rank != p.rank || to.space != Space::output || to.rank != p.rank)
         continue;
-      if (sender < 0) continue;
+      if (sender < 0 || !is_only_use(p, s)) continue;
       s.sender = sender;
       s.lands_from = untouched_from(p, lane, i, false);
       s.lands_from_in_place = untouched_from(p, lane, i, true);

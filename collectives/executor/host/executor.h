@@ -165,6 +165,7 @@ class HostExecutor {
   /// Tells those that must know: the neighbours of this call, some of which may be near, and the last one's.
   /// `signalled`: by rank, whom an express call's signals tell; else empty.
   Status announce_far(std::span<const int> neighbours, const std::vector<bool>& signalled);
+  /// run(), but for what it leaves landing after a failure.
   Status run_steps(const Prepared& prepared, const Buffers& buffers);
   /// Where this call's slots begin in its half.
   void place(const Prepared& prepared);
@@ -184,8 +185,9 @@ class HostExecutor {
   Status each_pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers, int round, Pass&& pass);
   /// Before a wait: what is still to come, and will be copied to the output, may come there at once.
   Status land_ahead(const Prepared& prepared, const Buffers& buffers, int lane, Cursor& cursor);
-  /// Whether that has happened to what was put to this slot. From now on nothing comes by itself.
+  /// Whether that has happened to what was put to this slot, whose signal has come.
   bool has_landed(const void* slot);
+  /// From now on nothing comes to the output by itself.
   void end_landings();
   static std::size_t elements_of(const Prepared& prepared, const PreparedStep& step, int i, const Buffers& buffers);
   Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
