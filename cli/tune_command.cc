@@ -153,14 +153,11 @@ Status run_rank(const Settings& settings) {
     return unsupported("there is one rank, or the backend is not Tutti; expected at least 2 ranks of Tutti's own");
   }
   TUTTI_ASSIGN(const Place place, tuning::place_of(*communicator));
-  std::vector<Case> cases = settings.compare ? tuning::cases_to_compare() : tuning::cases_to_tune();
+  const std::vector<Case> to_tune = tuning::cases_to_tune(place);
+  std::vector<Case> cases = settings.compare ? tuning::cases_to_compare() : to_tune;
   const auto compared = static_cast<std::ptrdiff_t>(cases.size());
-  if (settings.fresh) {
-    const std::vector<Case> more = tuning::cases_to_tune();
-    cases.insert(cases.end(), more.begin(), more.end());
-  }
-  const double seconds =
-      kMostSeconds * static_cast<double>(cases.size()) / static_cast<double>(tuning::cases_to_tune().size());
+  if (settings.fresh) cases.insert(cases.end(), to_tune.begin(), to_tune.end());
+  const double seconds = kMostSeconds * static_cast<double>(cases.size()) / static_cast<double>(to_tune.size());
   TUTTI_ASSIGN(const int turns, tuning::measure_all(*communicator, cases, show_progress, after(seconds)));
   if (communicator->rank() == 0 && turns < tuning::kTurns) {
     fmt::print("measured {} time(s) in place of {}: {:.0f} s had passed\n", turns, tuning::kTurns, seconds);

@@ -49,6 +49,8 @@ Status name_plan(const TuttiCommunicator& communicator, Case& one) {
   if (one.plan != nullptr) return {};
   one.algorithm = communicator.explain_last_call().algorithm;
   const planner::Planner& planner = communicator.planner();
+  const algorithms::Algorithm* algorithm = algorithms::find(one.collective, one.algorithm);
+  if (algorithm == nullptr) return unsupported("no plan is called '" + one.algorithm + "'");
   if (planner.graph() != nullptr) {
     planner::Demand demand;
     demand.collective = one.collective;
@@ -56,16 +58,15 @@ Status name_plan(const TuttiCommunicator& communicator, Case& one) {
     demand.bytes = one.bytes;
     demand.load_store = demand.buffers_open = false;
     demand.lanes = kLanes;
-    const planner::Candidate found = planner::cheapest(demand, *planner.graph(), 0, planner.cost());
-    if (found.algorithm != nullptr && found.algorithm->name == one.algorithm) {
+    const planner::Candidate found =
+        planner::cheapest(demand, *planner.graph(), 0, planner.cost(), one.asked.empty() ? nullptr : algorithm);
+    if (found.algorithm == algorithm) {
       one.plan = found.plan;
       one.options = found.options;
       return {};
     }
   }
   one.options = planner.cost();
-  const algorithms::Algorithm* algorithm = algorithms::find(one.collective, one.algorithm);
-  if (algorithm == nullptr) return unsupported("no plan is called '" + one.algorithm + "'");
   one.plan =
       std::make_shared<const plan::Plan>(algorithm->build({one.collective, communicator.size(), 0, planner.hosts()}));
   return {};
@@ -97,6 +98,7 @@ Status measure(TuttiCommunicator& communicator, Case& one) {
   Call call{.collective = one.collective, .send = send.get(), .recv = recv.get(), .count = count};
   call.type = DataType::f32;
   call.op = ReduceOp::sum;
+  call.algorithm = one.asked;
   // Every rank counts the same: what one of them has measured all have.
   TUTTI_ASSIGN(double us, batch(communicator, call, 2));
   const bool may_be_limited = communicator.planner().spans_hosts() && one.bytes > kBytesAtOnce;

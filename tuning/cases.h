@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -14,7 +15,8 @@ namespace tutti::tuning {
 
 struct Case {
   Collective collective = Collective::all_reduce;
-  std::size_t bytes = 0;  // of the largest buffer
+  std::size_t bytes = 0;   // of the largest buffer
+  std::string_view asked;  // a row of the algorithm table (static memory), or empty: the planner chooses
   double measured_us = 0;
   std::string algorithm;                   // that ran
   std::shared_ptr<const plan::Plan> plan;  // of that

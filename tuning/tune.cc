@@ -20,6 +20,8 @@ constexpr double kCopyingBytes[] = {8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 <<
 
 constexpr double kCrowdBytes = 32 << 20;
 
+constexpr std::size_t kShortBytes = 32 << 10;
+
 /// A cost of the table that is sought, and between which bounds.
 struct Sought {
   double* value;
@@ -103,8 +105,14 @@ Result<int> measure_all(TuttiCommunicator& communicator, std::vector<Case>& case
   return kTurns;
 }
 
-std::vector<Case> cases_to_tune() {
-  return cases_of({Collective::all_reduce, Collective::all_gather, Collective::broadcast});
+std::vector<Case> cases_to_tune(const Place& place) {
+  std::vector<Case> cases = cases_of({Collective::all_reduce, Collective::all_gather, Collective::broadcast});
+  if (place.topology.hosts.size() == 1 || place.topology.ranks.size() == 2) return cases;
+  for (Case one : cases_of({Collective::all_gather})) {
+    one.asked = "staged_direct";
+    if (one.bytes <= kShortBytes) cases.push_back(one);
+  }
+  return cases;
 }
 
 std::vector<Case> cases_to_compare() {

@@ -19,9 +19,11 @@ Result<int> measure_all(TuttiCommunicator& communicator, std::vector<Case>& case
                         const IsSpent& is_spent = {});
 inline constexpr int kTurns = 8;
 
-/// What the table of costs is sought from: all_reduce, all_gather and broadcast.
-std::vector<Case> cases_to_tune();
-/// What it is held against: those, and reduce_scatter and all_to_all.
+/// What the table of costs is sought from: all_reduce, all_gather and broadcast; and where several hosts have more than
+/// two ranks, short all_gathers by staged_direct, in which each rank sends to all others at once: nothing that is
+/// chosen for the three may do so.
+std::vector<Case> cases_to_tune(const Place& place);
+/// What it is held against: all_reduce, all_gather, broadcast, reduce_scatter and all_to_all, as they are chosen.
 std::vector<Case> cases_to_compare();
 
 struct Costs {

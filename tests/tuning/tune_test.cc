@@ -27,11 +27,10 @@ topology::Topology two_cores(int hosts, int ranks) {
 /// The cases as a machine with these costs would have taken them, give or take `noise`.
 std::vector<Case> made_up(const Place& place, const planner::Table& truth, const char* const (&algorithms)[3],
                           double noise, std::mt19937& random) {
-  std::vector<Case> cases = cases_to_tune();
+  std::vector<Case> cases = cases_to_tune(place);
   for (Case& one : cases) {
-    one.algorithm = algorithms[one.collective == Collective::all_reduce   ? 0
-                               : one.collective == Collective::all_gather ? 1
-                                                                          : 2];
+    const int chosen = one.collective == Collective::all_reduce ? 0 : one.collective == Collective::all_gather ? 1 : 2;
+    one.algorithm = one.asked.empty() ? algorithms[chosen] : one.asked;
     one.plan =
         std::make_shared<const plan::Plan>(algorithms::find(one.collective, one.algorithm)
                                                ->build({one.collective, static_cast<int>(place.topology.ranks.size()),
