@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/job_table.h"
+#include "topology/cpu_list.h"
 #include "topology/discover.h"
 #include "topology/job.h"
 #include "topology/text.h"
@@ -25,9 +26,12 @@ std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
   return bootstrap::name_of(static_cast<int>(rank), bootstrap.roster()[rank]);
 }
 
-/// What the first rank of a host says: a line with the figures of its links to other hosts and words that name its
-/// NICs (the wire's, or else the interface by which it met the others), one with the machine that it is a part of, and
-/// its topology; or why it has none.
+/// The CPUs that this process may run on.
+std::string own_line() { return topology::print_cpus(topology::own_cpus()) + '\n'; }
+
+/// What the first rank of a host says: its CPUs, as all others do, a line with the figures of its links to other hosts
+/// and words that name its NICs (the wire's, or else the interface by which it met the others), one with the machine
+/// that it is a part of, and its topology; or why it has none.
 std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
   if (!found.ok()) return kFailed + found.status().message();
@@ -35,32 +39,41 @@ std::string own_part(const transport::WireInfo& wire, const std::string& interfa
   const bool names_nics = !topology::nics_named(found.value().hosts.front(), wire.devices).empty();
   std::string words = fmt::format("{} {} {}", wire.gb_per_s, way_us, names_nics ? wire.devices : interface);
   std::replace(words.begin(), words.end(), '\n', ' ');
-  return kFound + words + '\n' + boot_id() + '\n' + topology::print(found.value());
+  return kFound + own_line() + words + '\n' + boot_id() + '\n' + topology::print(found.value());
+}
+
+/// The next line, which is taken from `text`.
+std::string take_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string line(text.substr(0, end));
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line;
 }
 
 Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts,
                                   const std::vector<int>& hosts) {
   std::vector<topology::HostOfJob> found;
+  std::vector<topology::CpuList> cpus_of_rank;
   for (std::size_t r = 0; r < parts.size(); ++r) {
-    const std::string& part = parts[r];
+    std::string_view part = parts[r];
+    part.remove_prefix(std::min<std::size_t>(part.size(), 1));
+    TUTTI_ASSIGN(cpus_of_rank.emplace_back(), topology::parse_cpus(take_line(part)));
     if (part.empty()) continue;
-    const std::size_t end = std::min(part.find('\n'), part.size() - 1);
-    const std::size_t machine_end = std::min(part.find('\n', end + 1), part.size() - 1);
-    Result<topology::Topology> one = topology::parse(std::string_view(part).substr(machine_end + 1));
+    topology::HostOfJob& host = found.emplace_back();
+    host.goes_by = take_line(part);
+    host.machine = take_line(part);
+    Result<topology::Topology> one = topology::parse(part);
     if (!one.ok()) {
       return Status(one.status().code(),
                     fmt::format("the topology of {}: {}", name_of(bootstrap, r), one.status().message()));
     }
-    topology::HostOfJob& host = found.emplace_back();
     host.found = one.take();
-    host.goes_by = part.substr(1, end - 1);
-    host.machine = part.substr(end + 1, machine_end - end - 1);
     // Not by a stream, which reads as the program's locale has it: 2.5 as 2 where a comma is what begins a fraction.
     const char* last = host.goes_by.data() + host.goes_by.size();
     const auto figure = std::from_chars(host.goes_by.data(), last, host.gb_per_s);
     (void)std::from_chars(std::min(figure.ptr + 1, last), last, host.latency_us);
   }
-  return topology::of_job(found, hosts);
+  return topology::of_job(found, hosts, cpus_of_rank);
 }
 
 /// Nobody has failed, and a file that says where ranks are has been given to all of them or to none.
@@ -121,6 +134,8 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
     part = kPlaced;
   } else if (tells) {
     part = own_part(wire, bootstrap.roster()[own].interface);
+  } else {
+    part = kFound + own_line();
   }
   TUTTI_ASSIGN(const std::vector<std::string> parts, bootstrap.all_gather(part));
   const Status all_well = check_all(bootstrap, parts);

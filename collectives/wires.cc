@@ -40,14 +40,23 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
   if (const WireOpener open = for_tests.load()) return open(job);
   const std::string& wish = options::text(Option::network);
   std::string reasons;
+  bool is_damaged = false;  // a network is there, and cannot be used
   for (const Row& row : kTable) {
     if (wish != "auto" && wish != row.name) continue;
     Result<std::unique_ptr<Wire>> wire = row.open(job);
     if (wire.ok()) {
-      if (!reasons.empty()) log::info("the network is {}; passed over: {}", row.name, reasons);
+      if (is_damaged) {
+        log::error("the network is {}; passed over: {}", row.name, reasons);
+      } else if (!reasons.empty()) {
+        log::info("the network is {}; passed over: {}", row.name, reasons);
+      }
       return wire;
     }
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", row.name, wire.status().message());
+    const Status& why = wire.status();
+    // A setting that cannot be met is the user's to mend, whatever else there is.
+    if (why.code() == Code::invalid_argument) return why;
+    is_damaged = is_damaged || why.code() != Code::unsupported;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", row.name, why.message());
   }
   return unsupported(
       fmt::format("no network to the other hosts: {}",

@@ -10,8 +10,10 @@
 
 namespace tutti {
 
-/// The one that TUTTI_NETWORK names; for "auto" the first of those below that can be had on this host. Errors:
-/// unsupported, saying for each why it cannot be had.
+/// The one that TUTTI_NETWORK names; for "auto" the first of those below that can be had on this host. One that is
+/// there and cannot be used (no memory may be locked) is passed over with a line on standard error. Errors:
+/// invalid_argument where a setting of one that is tried (TUTTI_VERBS_DEVICES) cannot be met; unsupported, saying for
+/// each why it cannot be had.
 ///   verbs   libibverbs: InfiniBand and RoCE, directly
 ///   tcp     sockets, which there are everywhere
 ///   ucx     libucx: TCP, InfiniBand, whatever it finds; so only where it is asked for

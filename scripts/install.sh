@@ -3,7 +3,7 @@
 needed_packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-dev python3-venv
   libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev)
 optional_packages=(libbenchmark-dev libhwloc-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev graphviz iproute2
-  libucx-dev libibverbs-dev ibverbs-providers)
+  libucx-dev libibverbs-dev ibverbs-providers python3-yaml)
 lint_packages=(clang-format clang-tidy)
 fuzz_packages=(clang libclang-rt-14-dev)
 

@@ -262,6 +262,11 @@ Result<Topology> topology_of_process() {
   return Status(topology.status().code(), "TUTTI_TOPOLOGY: " + topology.status().message());
 }
 
+CpuList own_cpus() {
+  const std::set<int> cpus = affinity_of(0);
+  return {cpus.begin(), cpus.end()};
+}
+
 int numa_node_of_pci(const std::string& bus_id, const std::string& root) {
   std::string name = bus_id;  // the driver writes capitals, the kernel small letters
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

@@ -1,6 +1,6 @@
 // The one part that asks the operating system about the machine: sysfs for CPUs, caches and NUMA nodes, hwloc for the
-// PCI tree (discover_devices.cc; without hwloc a host has the NICs of sysfs alone), the scheduler and the control groups for what
-// this process may use of them.
+// PCI tree (discover_devices.cc; without hwloc a host has the NICs of sysfs alone), the scheduler and the control
+// groups for what this process may use of them.
 //
 // CPUs, caches and NUMA nodes are read from sysfs itself: hwloc reads the same files, and every communicator wants them
 // in a moment. A test compares the two where hwloc is installed.
@@ -40,6 +40,9 @@ Result<Topology> topology_of_process();
 /// All of them together, because launchers often bind each rank to a core of its own: then each sees one CPU, and yet
 /// there is one for each.
 int usable_cpus(std::span<const pid_t> processes, const std::string& root = "");
+
+/// The CPUs that this process may run on, which its launcher may have bound it to. Empty: the system does not tell.
+CpuList own_cpus();
 
 /// The NUMA node of a PCI device ("0000:10:00.0"); -1: the system does not tell.
 int numa_node_of_pci(const std::string& bus_id, const std::string& root = "");

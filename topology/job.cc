@@ -24,6 +24,18 @@ std::size_t place_of(const std::string& name, const std::string& text) {
   return std::string::npos;
 }
 
+/// Indices of the cores that have one of these CPUs; of all of them where none has.
+std::vector<int> cores_with(const CpuList& cpus, const Host& host) {
+  std::vector<int> some;
+  std::vector<int> all;
+  for (int c = 0; c < static_cast<int>(host.cores.size()); ++c) {
+    const CpuList& own = host.cores[at(c)].cpus;
+    all.push_back(c);
+    if (std::find_first_of(own.begin(), own.end(), cpus.begin(), cpus.end()) != own.end()) some.push_back(c);
+  }
+  return some.empty() ? all : some;
+}
+
 }  // namespace
 
 std::vector<int> nics_named(const Host& host, const std::string& words) {
@@ -39,7 +51,8 @@ std::vector<int> nics_named(const Host& host, const std::string& words) {
   return nics;
 }
 
-Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank) {
+Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank,
+                        const std::vector<CpuList>& cpus_of_rank) {
   std::map<std::string, int> parts;  // of each machine
   for (const HostOfJob& host : hosts) ++parts[host.machine];
   Topology job;
@@ -76,15 +89,15 @@ Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<i
     for (const Link& link : job.links) gb_per_s += link.b == Place{0, PlaceKind::network, k} ? link.gb_per_s : 0;
     job.links.push_back({{0, PlaceKind::network, 0}, {0, PlaceKind::network, k}, gb_per_s, 0});
   }
-  std::vector<int> ranks(hosts.size(), 0);  // by machine
+  std::map<std::pair<int, std::vector<int>>, std::size_t> ranks;  // by machine and cores
   for (std::size_t r = 0; r < host_of_rank.size(); ++r) {
     const int h = host_of_rank[r];
     if (h < 0 || h >= static_cast<int>(hosts.size())) {
       return invalid_argument(fmt::format("rank {} is on host {}; the job has {}", r, h, hosts.size()));
     }
-    const int cores = static_cast<int>(job.hosts[at(h)].cores.size());
-    int& before = ranks[at(on_machine(job, {h, PlaceKind::host, 0}).host)];
-    job.ranks.push_back({h, PlaceKind::core, before++ % std::max(cores, 1)});
+    const std::vector<int> cores = cores_with(r < cpus_of_rank.size() ? cpus_of_rank[r] : CpuList(), job.hosts[at(h)]);
+    std::size_t& before = ranks[{on_machine(job, {h, PlaceKind::host, 0}).host, cores}];
+    job.ranks.push_back({h, PlaceKind::core, cores.empty() ? 0 : cores[before++ % cores.size()]});
   }
   TUTTI_TRY(check(job));
   return job;

@@ -1,5 +1,7 @@
 // Ranks that get their place from the environment of whoever launched them: Tutti's own variables, and the launchers
 // that this machine has.
+#include <gmock/gmock.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -101,6 +103,14 @@ TEST(Environment, RanksStartedWithOtherSettingsAreNamed) {
       EXPECT_NE(outcome.error.find("rank 1 was started with another"), std::string::npos)
           << outcome.said << outcome.error;
     }
+  }
+}
+
+// There is TCP, by which the job would run a hundredth as fast, without a word.
+TEST(Environment, ADeviceThatIsNotThereIsNamedWhateverOtherNetworkThereIs) {
+  const Environment environment = {{"TUTTI_NETWORK", "auto"}, {"TUTTI_VERBS_DEVICES", "nosuch0"}};
+  for (const Outcome& outcome : run_processes(2, work, environment, {}, {"a", "b"})) {
+    EXPECT_THAT(outcome.error, ::testing::ContainsRegex("TUTTI_VERBS_DEVICES.*'nosuch0'")) << outcome.said;
   }
 }
 

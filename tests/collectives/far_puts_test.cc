@@ -157,6 +157,15 @@ TEST_F(FarPutsTest, ABrokenLinkIsNoDeath) {
   EXPECT_EQ(waiter_->lost(1, wire_->of_one).code(), Code::system);
 }
 
+/// What this side lacks is nobody's death, whoever could tell of one.
+TEST_F(FarPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
+  meeting_ = false;
+  wire_->of_one = Status(Code::memory_limit, "the link to member 1 has broken: Out of memory");
+  const Status status = waiter_->lost(1, wire_->of_one);
+  EXPECT_EQ(status.code(), Code::memory_limit);
+  EXPECT_THAT(status.message(), ::testing::EndsWith("rank 1: the link to member 1 has broken: Out of memory"));
+}
+
 TEST_F(FarPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
   meeting_ = false;
   waiter_->set_timeout(30s);  // else that would come first

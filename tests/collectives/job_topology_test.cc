@@ -2,10 +2,12 @@
 #include "collectives/job_topology.h"
 
 #include <gmock/gmock.h>
+#include <sched.h>
 
 #include <locale>
 
 #include "tests/transport/bootstrap_support.h"
+#include "topology/discover.h"
 #include "topology/graph.h"
 #include "topology/text.h"
 
@@ -16,7 +18,9 @@ constexpr double kSignalUs = 12;          // what the wire says of a signal
 constexpr double kWayUs = kSignalUs / 3;  // the ends take the rest (job_table.h); what is nearer takes less than 1 us
 
 /// Ranks that are threads of this process, and count as on `hosts`; rank r's wire says figures[r] GB/s.
-std::vector<Result<topology::Topology>> exchange(const std::vector<int>& hosts, const std::vector<double>& figures) {
+/// `bound`: the CPU that each is bound to.
+std::vector<Result<topology::Topology>> exchange(const std::vector<int>& hosts, const std::vector<double>& figures,
+                                                 const std::vector<int>& bound = {}) {
   const int n = static_cast<int>(hosts.size());
   const auto ranks = bootstrap::meet(n);
   std::vector<Result<topology::Topology>> all(hosts.size(), Status(Code::unsupported, "none"));
@@ -26,6 +30,12 @@ std::vector<Result<topology::Topology>> exchange(const std::vector<int>& hosts, 
     wire.devices = "tcp/nothing0\nat all";
     wire.gb_per_s = figures[r];
     wire.alpha_us = kSignalUs;
+    if (!bound.empty()) {
+      cpu_set_t cpus;
+      CPU_ZERO(&cpus);
+      CPU_SET(bound[r], &cpus);
+      EXPECT_EQ(::sched_setaffinity(0, sizeof cpus, &cpus), 0);
+    }
     all[r] = exchange_topology(*ranks[r], hosts, wire);
   });
   for (const auto& rank : ranks) (void)rank->leave();
@@ -48,6 +58,18 @@ TEST(ExchangeTopology, AllRanksHaveTheSame) {
   EXPECT_EQ(graph.route(0, 1).gb_per_s, 2);
   EXPECT_EQ(graph.route(1, 4).gb_per_s, 1);
   EXPECT_NEAR(graph.route(0, 1).latency_us, kWayUs, 1);
+}
+
+TEST(ExchangeTopology, RanksAreOnTheCoresThatTheyAreBoundTo) {
+  const std::vector<int> usable = topology::own_cpus();
+  ASSERT_FALSE(usable.empty());
+  const std::vector<int> bound = {usable.back(), usable.front(), usable.back()};
+  const topology::Topology job = exchange({0, 0, 1}, {1, 1, 1}, bound)[0].take();
+  for (std::size_t r = 0; r < bound.size(); ++r) {
+    const topology::Place& place = job.ranks[r];
+    const topology::Host& host = job.hosts[static_cast<std::size_t>(place.host)];
+    EXPECT_THAT(host.cores[static_cast<std::size_t>(place.index)].cpus, testing::Contains(bound[r]));
+  }
 }
 
 /// As in Germany: 1234.5 is 1.234,5.

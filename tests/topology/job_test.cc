@@ -59,6 +59,19 @@ TEST(Job, WhatTheNetworkSaysOfItselfComesFirst) {
   EXPECT_EQ(job.ranks[2], (Place{0, PlaceKind::core, 1}));
 }
 
+TEST(Job, RanksAreWhereTheyAreBoundTo) {
+  // Two sockets; launchers bind ranks to sockets (0 to 3), to cores (4, 5), or not at all (6, 7).
+  const std::vector<HostOfJob> hosts = {{host("a", 4, {})}, {host("b", 4, {})}};
+  const std::vector<CpuList> cpus = {{2, 3}, {0, 1}, {2, 3}, {2, 3}, {3}, {1}, {}, {0, 1, 2, 3}};
+  const Topology job = of_job(hosts, {0, 0, 0, 0, 1, 1, 1, 1}, cpus).take();
+  std::vector<int> cores;
+  for (const Place& place : job.ranks) cores.push_back(place.index);
+  EXPECT_THAT(cores, ElementsAre(2, 0, 3, 2, 3, 1, 0, 1));
+  EXPECT_TRUE(ranks_share_cores(job));
+  // CPUs of another machine than the one that a file tells of.
+  EXPECT_EQ(of_job(hosts, {0, 1}, {{64, 65}, {65}}).take().ranks[1], (Place{1, PlaceKind::core, 0}));
+}
+
 TEST(Job, UnevenRailsMeetAllTheSame) {
   const std::vector<HostOfJob> hosts = {{host("a", 4, {{"ib0", 25}, {"ib1", 25}}), "ib0, ib1"},
                                         {host("b", 4, {{"ib0", 25}}), "ib0"},

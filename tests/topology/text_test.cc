@@ -7,6 +7,7 @@
 
 #include "tests/topology/machines.h"
 #include "topology/cpu_list.h"
+#include "topology/machines.h"
 
 namespace tutti::topology {
 namespace {
@@ -80,6 +81,18 @@ TEST(TopologyText, WhatIsPrintedParsesAsTheSame) {
     const Result<Topology> again = parse(print(t));
     ASSERT_TRUE(again.ok()) << name << ": " << again.status().message();
     EXPECT_EQ(again.value(), t) << name;
+  }
+}
+
+TEST(TopologyText, KnownMachinesSurviveTheRoundTrip) {
+  for (const std::string& name : machine_names()) {
+    for (const int hosts : {1, 2, 64}) {
+      const bool has_gpus = name == "nvswitch" || name == "pcie";
+      const Topology t = topology::machine(name, {.hosts = hosts, .rails = has_gpus ? 8 : 1}).take();
+      const Result<Topology> again = parse(print(t));
+      ASSERT_TRUE(again.ok()) << name << ": " << again.status().message();
+      EXPECT_EQ(again.value(), t) << name << " x " << hosts;
+    }
   }
 }
 

@@ -189,6 +189,26 @@ TEST(UcxSpoilt, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
   EXPECT_THAT(outcome.said, ::testing::MatchesRegex("the link to member 1 by UCX over lo has broken: .*; "));
 }
 
+/// Nobody has died: the two have nothing in common to go by.
+TEST(UcxSpoilt, WhoCannotBeReachedByAnyDeviceIsNotTakenForDead) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    ::setenv("UCX_TLS", "posix,self", 1);
+    const std::unique_ptr<ucx::Context> peer = ucx::Context::open(job_of(1)).take();
+    if (const Status met = wire->meet({"", peer->address()}); !met.ok()) return met.message();
+    const Region there = wire->attach(1, "0 4096", 4096).take();
+    (void)wire->signal(1, 0, there, 0, 1, 0, Push::now);
+    const Status broken = wire->broken(1);
+    return (broken.code() == Code::unsupported ? "unsupported: " : "another code: ") + broken.message();
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_THAT(outcome.said,
+              ::testing::MatchesRegex(
+                  "unsupported: the link to member 1 by UCX over lo has broken: Destination is unreachable"));
+}
+
 /// An endpoint that is half made when its worker ends lets UCX abort the process.
 TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();

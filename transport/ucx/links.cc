@@ -279,8 +279,8 @@ void Links::let_go(Ticket ticket) {
   if (source == nullptr) return;
   const std::string& who = job_.names[static_cast<std::size_t>(source->member)];
   const std::string why = fmt::format(
-      "the link to {} by UCX over {} has been closed: a call has failed here, and not all that it had put was taken", who,
-      context_->devices());
+      "the link to {} by UCX over {} has been closed: a call has failed here, and not all that it had put was taken",
+      who, context_->devices());
   fail(link_of(source->member), Status(Code::system, why));
   const std::int64_t end = now_ns() + kFarewellNs;
   do {
@@ -315,9 +315,12 @@ void Links::on_error(void* user, ucp_ep_h, ucs_status_t status) {
 }
 
 void Links::fail(Link& link, ucs_status_t status) {
-  fail(link, Status(Code::peer_died, fmt::format("the link to {} by UCX over {} has broken: {}",
-                                                 job_.names[static_cast<std::size_t>(link.member)], context_->devices(),
-                                                 words_of(status))));
+  // What says nothing of this side says that the other one does not answer.
+  const Code code = check(status, "").code();
+  fail(link,
+       Status(code == Code::system ? Code::peer_died : code,
+              fmt::format("the link to {} by UCX over {} has broken: {}",
+                          job_.names[static_cast<std::size_t>(link.member)], context_->devices(), words_of(status))));
 }
 
 void Links::fail(Link& link, Status why) {

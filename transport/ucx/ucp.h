@@ -39,7 +39,6 @@ namespace tutti::ucx {
   X(worker_set_am_recv_handler) \
   X(ep_create)                  \
   X(ep_close_nbx)               \
-  X(ep_flush_nbx)               \
   X(am_send_nbx)                \
   X(am_recv_data_nbx)           \
   X(request_free)               \

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/options.h"
+#include "base/parse.h"
 
 #ifdef TUTTI_HAS_VERBS
 #include "transport/verbs/rc_wire.h"
@@ -11,7 +12,11 @@
 namespace tutti::transport {
 
 Result<std::unique_ptr<Wire>> VerbsWire::open(const WireJob& job) {
-  return open(job, options::text(Option::verbs_devices));
+  const std::string& devices = options::text(Option::verbs_devices);
+  Result<std::unique_ptr<Wire>> wire = open(job, devices);
+  if (devices.empty() || wire.status().code() != Code::unsupported) return wire;
+  // Who names ports wants them, whatever other network there is.
+  return invalid_argument(fmt::format("TUTTI_VERBS_DEVICES is {}; {}", quote(devices), wire.status().message()));
 }
 
 #ifdef TUTTI_HAS_VERBS

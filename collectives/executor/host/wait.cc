@@ -277,12 +277,13 @@ Status Waiter::hear_far() {
 }
 
 Status Waiter::unreachable(int peer, const Status& why) {
-  if (why.code() == Code::peer_died && !far(peer)) return health_.fail(Code::peer_died, death_text(peer));
-  if (far(peer) && !far_->hears_of_deaths()) {
+  const bool is_silent = why.code() == Code::peer_died;
+  if (is_silent && !far(peer)) return health_.fail(Code::peer_died, death_text(peer));
+  if (is_silent && !far_->hears_of_deaths()) {
     return health_.fail(Code::peer_died, fmt::format("{}, or is cut off: {}", death_text(peer), why.message()));
   }
   // A far process whose link is broken may well live; if not, the meeting place would have told.
-  return health_.fail(far(peer) ? Code::system : why.code(),
+  return health_.fail(is_silent ? Code::system : why.code(),
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity(peer), name_(peer), why.message()));
 }
 
