@@ -36,7 +36,10 @@ class FullWire final : public Wire {
     if (beat) beat();
     return false;
   }
-  void doze(std::chrono::nanoseconds) override { progress(); }
+  void doze(std::chrono::nanoseconds) override {
+    ++dozes;
+    progress();
+  }
   Status broken(int member) override { return member == 1 ? of_one : Status(); }
   std::string obstacle(int member) override { return member == 1 ? on_the_way : ""; }
 
@@ -45,22 +48,25 @@ class FullWire final : public Wire {
   std::string on_the_way;  // to it
   Ticket next_ticket = 0;
   std::vector<Ticket> let_go_of;
+  int dozes = 0;
 
  private:
   const WireInfo info_{"full", "eth7", 4096, 1, 1};
 };
 
-/// Rank 0 of three on three hosts, whose two peers are this test.
+/// Rank 0 of three on three hosts, whose two peers are this test; with `neighbour` rank 1 is on the host of rank 0.
 class FarPutsTest : public ::testing::Test {
  protected:
-  FarPutsTest() {
+  explicit FarPutsTest(bool neighbour = false) {
     WindowSizes sizes{3, 2, 4096, kCacheLine, 16 << 10};
     own_ = make_shared_window({1, 1, exposed_bytes(sizes), 0, 0});
     HostsTransport::Setup setup;
     setup.sizes = sizes;
     // A window that counts for nobody but this rank.
-    setup.near =
-        std::make_unique<InprocTransport>(0, sizes, std::vector<SharedWindow>{make_shared_window(sizes), {}, {}});
+    setup.near = std::make_unique<InprocTransport>(
+        0, sizes,
+        std::vector<SharedWindow>{
+            make_shared_window(sizes), neighbour ? make_shared_window(sizes) : SharedWindow(), {}});
     setup.wire = wire_;
     setup.members = {0, 1, 2};
     setup.own = own_.get();
@@ -76,6 +82,7 @@ class FarPutsTest : public ::testing::Test {
     transport_ = HostsTransport::connect(std::move(setup)).take();
     WaitOptions options;
     options.timeout = 50ms;
+    if (neighbour) options.spin = 0ns;
     health_.emplace(*transport_->window(0).board);
     waiter_.emplace(
         *transport_, *health_, 0, [](int rank) { return "rank " + std::to_string(rank); }, options);
@@ -93,6 +100,20 @@ class FarPutsTest : public ::testing::Test {
   std::optional<Health> health_;
   std::optional<Waiter> waiter_;
 };
+
+class FarPutsAndANeighbourTest : public FarPutsTest {
+ protected:
+  FarPutsAndANeighbourTest() : FarPutsTest(true) {}
+};
+
+/// Its signal would not end that: two ranks on each of two hosts were half as fast where they slept so by turns.
+TEST_F(FarPutsAndANeighbourTest, WhoWaitsForANeighbourDoesNotDozeOnTheNetworkAtOnce) {
+  for (const int peer : {1, 2}) {
+    int looks = 0;
+    EXPECT_TRUE(waiter_->until([&] { return ++looks > 21; }, peer).ok());  // 20 quick ones, and a pause
+    EXPECT_EQ(wire_->dozes, peer == 1 ? 0 : 1) << "rank " << peer;
+  }
+}
 
 TEST_F(FarPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
   wire_->beat = [this] {

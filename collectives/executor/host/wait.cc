@@ -104,7 +104,9 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
       patience.has_posted = true;
       (void)far_->post();
     }
-    serve_far(now, waited < spin ? std::chrono::nanoseconds(0) : kFarDoze);
+    // What a rank of this host does ends no doze on the network: then that comes later.
+    const bool is_near = transfers_ == nullptr && peer != rank_ && !far(peer);
+    serve_far(now, waited < spin + (is_near ? kYieldForNs : 0) ? std::chrono::nanoseconds(0) : kFarDoze);
   } else if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
   } else if (waited < spin + kYieldForNs) {
