@@ -26,8 +26,8 @@ std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
   return bootstrap::name_of(static_cast<int>(rank), bootstrap.roster()[rank]);
 }
 
-/// The CPUs that this process may run on.
-std::string own_line() { return topology::print_cpus(topology::own_cpus()) + '\n'; }
+/// The CPUs that this rank is bound to.
+std::string own_line() { return topology::print_cpus(topology::bound_cpus()) + '\n'; }
 
 /// What the first rank of a host says: its CPUs, as all others do, a line with the figures of its links to other hosts
 /// and words that name its NICs (the wire's, or else the interface by which it met the others), one with the machine

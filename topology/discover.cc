@@ -262,8 +262,9 @@ Result<Topology> topology_of_process() {
   return Status(topology.status().code(), "TUTTI_TOPOLOGY: " + topology.status().message());
 }
 
-CpuList own_cpus() {
+CpuList bound_cpus() {
   const std::set<int> cpus = affinity_of(0);
+  if (static_cast<long>(cpus.size()) >= sysconf(_SC_NPROCESSORS_ONLN)) return {};
   return {cpus.begin(), cpus.end()};
 }
 

@@ -41,8 +41,9 @@ Result<Topology> topology_of_process();
 /// there is one for each.
 int usable_cpus(std::span<const pid_t> processes, const std::string& root = "");
 
-/// The CPUs that this process may run on, which its launcher may have bound it to. Empty: the system does not tell.
-CpuList own_cpus();
+/// The CPUs that this thread is bound to, by its launcher perhaps. Empty: it may run on all that are online, or the
+/// system does not tell.
+CpuList bound_cpus();
 
 /// The NUMA node of a PCI device ("0000:10:00.0"); -1: the system does not tell.
 int numa_node_of_pci(const std::string& bus_id, const std::string& root = "");

@@ -25,13 +25,12 @@ struct HostOfJob {
 /// Indices of the NICs that `words` name, in their order there.
 std::vector<int> nics_named(const Host& host, const std::string& words);
 
-/// Host h is hosts[h]; rank r is on one of the cores of host `host_of_rank[r]` that its CPUs are of, the CPUs that it
-/// may run on, which its launcher may have bound it to; of those on the one that its place among the ranks of that
-/// machine says which may run on the same. Where `cpus_of_rank` has none for a rank, or none of the host's, on any. The
-/// NICs that a host names are linked, the k-th of each to switch k, so a host's k-th NIC is on rail k; a host that
-/// names none is linked as a whole. A link has the bandwidth that is known of the network (measured, or said by the
-/// library that serves it), else that of the port, else kNetworkGbPerS. Errors: invalid_argument, naming the host that
-/// is not one, or the rank that is on none.
+/// Host h is hosts[h]; rank r is on one of the cores of host `host_of_rank[r]` that the CPUs are of which it is bound
+/// to; of those on the one that its place among the ranks of that machine says which are bound to the same. Where
+/// `cpus_of_rank` has none for a rank, or none of the host's, it is not bound. The NICs that a host names are linked,
+/// the k-th of each to switch k, so a host's k-th NIC is on rail k; a host that names none is linked as a whole. A link
+/// has the bandwidth that is known of the network (measured, or said by the library that serves it), else that of the
+/// port, else kNetworkGbPerS. Errors: invalid_argument, naming the host that is not one, or the rank that is on none.
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank,
                         const std::vector<CpuList>& cpus_of_rank = {});
 

@@ -20,7 +20,7 @@ constexpr double kCopyingBytes[] = {8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 <<
 
 constexpr double kCrowdBytes = 32 << 20;
 
-constexpr std::size_t kShortBytes = 32 << 10;
+constexpr std::size_t kShortBytes = 32 << 10;  // in which the messages count, and not their bytes
 
 /// A cost of the table that is sought, and between which bounds.
 struct Sought {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/topology/machines.h"
 #include "topology/discover_devices.h"
@@ -150,6 +151,27 @@ TEST_F(FakeMachine, QuotaOfTheFirstVersionOfControlGroups) {
   put("/sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1");  // not the controller of CPU time
   put("/sys/fs/cgroup/cpuset/a/cpu.cfs_period_us", "100000");
   EXPECT_EQ(cpu_quota(root_), 3);
+}
+
+// A file may tell of another machine: there a rank that no launcher has bound is on any core, not on this machine's
+// few.
+TEST(BoundCpus, WhoMayRunOnAllCpusIsBoundToNone) {
+  cpu_set_t mine;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  EXPECT_EQ(bound_cpus().empty(), CPU_COUNT(&mine) >= online);
+  if (online == 1) GTEST_SKIP() << "one CPU: nobody is bound to a part";
+  int first = 0;
+  while (!CPU_ISSET(first, &mine)) ++first;
+  CpuList bound;
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    bound = bound_cpus();
+  }).join();
+  EXPECT_EQ(bound, CpuList{first});
 }
 
 // What mpirun does with --bind-to core: each rank may use one CPU, and together they have two.

@@ -316,7 +316,7 @@ void Links::on_error(void* user, ucp_ep_h, ucs_status_t status) {
 
 void Links::fail(Link& link, ucs_status_t status) {
   // What says nothing of this side says that the other one does not answer.
-  const Code code = check(status, "").code();
+  const Code code = code_of(status);
   fail(link,
        Status(code == Code::system ? Code::peer_died : code,
               fmt::format("the link to {} by UCX over {} has broken: {}",

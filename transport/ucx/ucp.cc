@@ -90,17 +90,20 @@ std::string words_of(ucs_status_t status) {
                                                  : fmt::format("error {}", static_cast<int>(status));
 }
 
-Status check(ucs_status_t status, const std::string& call) {
-  if (status == UCS_OK) return {};
-  std::string message = fmt::format("{} failed: {}", call, words_of(status));
+Code code_of(ucs_status_t status) {
   switch (status) {
     case UCS_ERR_NO_MEMORY:
-    case UCS_ERR_EXCEEDS_LIMIT: return {Code::memory_limit, std::move(message)};
+    case UCS_ERR_EXCEEDS_LIMIT: return Code::memory_limit;
     case UCS_ERR_UNSUPPORTED:
     case UCS_ERR_NO_DEVICE:
-    case UCS_ERR_UNREACHABLE: return unsupported(std::move(message));
-    default: return {Code::system, std::move(message)};
+    case UCS_ERR_UNREACHABLE: return Code::unsupported;
+    default: return Code::system;
   }
+}
+
+Status check(ucs_status_t status, const std::string& call) {
+  if (status == UCS_OK) return {};
+  return {code_of(status), fmt::format("{} failed: {}", call, words_of(status))};
 }
 
 }  // namespace tutti::ucx

@@ -57,8 +57,9 @@ struct Ucp {
 /// unsupported, one sentence (no UCX, too old a UCX).
 Result<const Ucp*> ucp();
 
-/// "<call> failed: <UCX's words>". Codes: memory_limit when memory is short, unsupported when nothing serves, else
-/// system.
+/// memory_limit when memory is short, unsupported when nothing serves, else system.
+Code code_of(ucs_status_t status);
+/// "<call> failed: <UCX's words>", with that code.
 Status check(ucs_status_t status, const std::string& call);
 /// UCX's words.
 std::string words_of(ucs_status_t status);
