@@ -52,6 +52,7 @@ class FarLinks {
   virtual Status post() = 0;
   virtual bool idle() = 0;
   virtual bool progress() = 0;
+  virtual bool progress_for(int rank) = 0;
   virtual void doze(std::chrono::nanoseconds most) = 0;
 };
 

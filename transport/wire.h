@@ -150,6 +150,8 @@ class Wire {
   virtual bool idle(std::span<const int> /*members*/) { return true; }
   /// Moves what can be moved, both ways. True: something has.
   virtual bool progress() = 0;
+  /// The same for who waits for what comes from `member`: others may have their turn only now and then.
+  virtual bool progress_for(int /*member*/) { return progress(); }
   /// Sleeps until something may have come or has settled, or `most` has passed. May return early.
   virtual void doze(std::chrono::nanoseconds most) = 0;
 

@@ -55,7 +55,7 @@ inline unsigned wire_seed() {
 /// Memory that all members of a job share, to meet in. Made before they start.
 class Board {
  public:
-  static constexpr int kMostMembers = 4;
+  static constexpr int kMostMembers = 7;
   static constexpr std::size_t kMostText = Wire::kMostAddressBytes;
 
   Board() {
@@ -188,11 +188,13 @@ class Party {
   }
   void barrier() { gather(""); }
 
-  /// Moves the wire until `come`. False (and a failure): it did not, or the job has been stopped.
-  bool until(const std::string& what, const std::function<bool()>& come) {
+  /// Moves the wire until `come`, as one who waits for `awaited` alone where that is a member. False (and a failure):
+  /// it did not, or the job has been stopped.
+  bool until(const std::string& what, const std::function<bool()>& come, int awaited = -1) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!come()) {
-      if (wire_ == nullptr || !wire_->progress()) std::this_thread::yield();
+      const bool moved = wire_ != nullptr && (awaited < 0 ? wire_->progress() : wire_->progress_for(awaited));
+      if (!moved) std::this_thread::yield();
       if (board_.stopped() || std::chrono::steady_clock::now() > end) {
         ADD_FAILURE() << "member " << own() << " waits in vain for: " << what;
         board_.stop();

@@ -392,6 +392,23 @@ TEST_P(WireSuite, PeersAndLanesDoNotMixUp) {
   });
 }
 
+/// Among few and among many: a wire may look at those in another way.
+TEST_P(WireSuite, WhoIsNotWaitedForIsHeardAllTheSame) {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 2}, std::vector<int>{0, 1, 2, 0, 1, 2, 0}}) {
+    run(hosts, [](Party& party) {
+      const std::vector<int> peers = party.linked();
+      for (std::uint64_t round = 1; round <= 50; ++round) {
+        for (const int peer : peers) party.signal(peer, 0, round);
+        for (const int peer : peers) {
+          const int another = peer == peers.back() ? peers.front() : peers.back();
+          const auto come = [&] { return party.cell(peer, 0).count.load(std::memory_order_acquire) >= round; };
+          if (!party.until("a signal of member " + std::to_string(peer), come, another)) return;
+        }
+      }
+    });
+  }
+}
+
 TEST_P(WireSuite, AnyThreadMayCall) {
   run({0, 1}, [](Party& party) {
     const int peer = 1 - party.own();

@@ -118,6 +118,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Status post() override { return wire_->post(); }
   bool idle() override { return wire_->idle(far_members_); }
   bool progress() override { return wire_->progress(); }
+  bool progress_for(int rank) override { return wire_->progress_for(member(rank)); }
   void doze(std::chrono::nanoseconds most) override { wire_->doze(most); }
 
  private:

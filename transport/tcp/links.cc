@@ -43,7 +43,9 @@ constexpr int kNearBuffer = 128 << 10;
 // for, long ways that lose, does not begin below a millisecond.
 constexpr std::uint32_t kSameSiteUs = 1000;
 constexpr std::string_view kInPlaceOfBbr = "reno";  // which every kernel lets everybody choose
-constexpr unsigned kLookEvery = 64;                 // moves, for new connections beside a single one
+constexpr std::size_t kFew = 4;                     // links that are read without asking
+constexpr unsigned kOthersEvery = 8;                // moves, for links beside the one that is waited for
+constexpr unsigned kLookEvery = 64;                 // moves, for new connections beside few links
 constexpr std::int64_t kHelloNs = 10'000'000'000;   // who connects says by then who it is, if others come after it
 constexpr std::uint64_t kListener = ~std::uint64_t{0};
 constexpr std::uint64_t kVisitor = std::uint64_t{1} << 32;  // and its descriptor; else a member
@@ -479,13 +481,13 @@ void Links::watch(int fd, std::uint64_t whose, std::uint32_t events) {
   (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
-/// About links that are open: several, or who dozes. A single one is read without asking, and then every message costs
-/// its sender, on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a doze.)
+/// About links that are open: many, or who dozes. Few are read without asking, and then every message costs its sender,
+/// on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a doze.)
 void Links::ask_epoll() {
   const bool dozes = bell_.anybody_dozes();
   for (Link* link : open_) {
     std::uint32_t events = 0;
-    if (dozes || open_.size() > 1) events = EPOLLIN;
+    if (dozes || open_.size() > kFew) events = EPOLLIN;
     if (dozes && link->pushed) events |= EPOLLOUT;
     if (events == link->watched) continue;
     link->watched = events;
@@ -527,31 +529,43 @@ bool Links::look() {
   return moved;
 }
 
-/// `thorough`: epoll is asked, too, which else has its turn now and then.
-bool Links::move(bool thorough) {
+/// `awaited`, where there is one, is read first, and the others now and then. `thorough`: all are, and epoll is asked,
+/// which else has its turn now and then where links are few.
+bool Links::move(Link* awaited, bool thorough) {
   bool moved = false;
   // From behind, since one that breaks leaves the list.
   for (std::size_t i = open_.size(); i-- > 0;) {
     if (open_[i]->pushed) moved |= send(*open_[i]);
   }
   ask_epoll();
-  const bool single = open_.size() == 1;
-  if (single) moved |= receive(*open_[0]);
-  if (thorough || !single || unfinished_ > 0 || ++moves_ % kLookEvery == 0) moved |= look();
+  if (awaited != nullptr && awaited->state != State::open) awaited = nullptr;
+  if (awaited != nullptr) moved |= receive(*awaited);
+  ++moves_;
+  const bool all = thorough || awaited == nullptr || moves_ % kOthersEvery == 0;
+  const bool few = open_.size() <= kFew;
+  for (std::size_t i = open_.size(); all && few && i-- > 0;) {
+    if (open_[i] != awaited) moved |= receive(*open_[i]);
+  }
+  if (thorough || (all && !few) || unfinished_ > 0 || moves_ % kLookEvery == 0) moved |= look();
   bell_.moved(moved);
   return moved;
 }
 
 bool Links::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && move(false);  // else another thread is at it
+  return lock.owns_lock() && move(nullptr, false);  // else another thread is at it
+}
+
+bool Links::progress_for(int member) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && move(&link_of(member), false);
 }
 
 void Links::doze(std::chrono::nanoseconds most) {
   if (most <= std::chrono::nanoseconds(0)) return;
   {
     const std::lock_guard lock(mutex_);
-    if (bell_.missed() || move(true)) return;
+    if (bell_.missed() || move(nullptr, true)) return;
     bell_.lie_down();
     ask_epoll();
   }

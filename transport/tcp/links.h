@@ -50,6 +50,7 @@ class Links final : public transport::Wire {
   Status post() override;
   bool idle(std::span<const int> members) override;
   bool progress() override;
+  bool progress_for(int member) override;
   void doze(std::chrono::nanoseconds most) override;
   Status broken(int member) override;
   std::string obstacle(int member) override;
@@ -107,7 +108,7 @@ class Links final : public transport::Wire {
   void fail(Link& link, const std::string& why);
   void settle();
   bool look();
-  bool move(bool thorough);
+  bool move(Link* awaited, bool thorough);
   void watch(int fd, std::uint64_t whose, std::uint32_t events);
   void ask_epoll();
 

@@ -280,7 +280,7 @@ Status HostExecutor::run_steps(const Prepared& prepared, const Buffers& buffers)
     // or with the word of some later call, before the peer has used up the cells. In another call it goes with what is
     // sent to that peer, where the call is like the last one: then nobody waits at the gate for it.
     owed_ = prepared.express ? owed_ + 1 : 0;
-    const bool owes = prepared.express && owed_ % (express_bases_.size() / 4) != 0;
+    const bool owes = prepared.express && owed_ % (express_bases_.size() / 2) != 0;
     waiter_.hold_back(owes || (again && !prepared.express));
     TUTTI_TRY(walk_lanes(prepared, buffers));
     waiter_.hold_back(false);

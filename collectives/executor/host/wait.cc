@@ -106,7 +106,7 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
     }
     // What a rank of this host does ends no doze on the network: then that comes later.
     const bool is_near = transfers_ == nullptr && peer != rank_ && !far(peer);
-    serve_far(now, waited < spin + (is_near ? kYieldForNs : 0) ? std::chrono::nanoseconds(0) : kFarDoze);
+    serve_far(now, peer, waited < spin + (is_near ? kYieldForNs : 0) ? std::chrono::nanoseconds(0) : kFarDoze);
   } else if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
   } else if (waited < spin + kYieldForNs) {
@@ -118,7 +118,7 @@ Status Waiter::pause(Patience& patience, int peer, Word* word) {
   return {};
 }
 
-void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
+void Waiter::serve_far(std::int64_t now, int peer, std::chrono::nanoseconds most) {
   if (now - last_beat_ns_.load(std::memory_order_relaxed) > kBeatEveryNs) {
     last_beat_ns_.store(now, std::memory_order_relaxed);
     const std::uint64_t beats = transport_.window(rank_).board->pulse.beats.load(std::memory_order_relaxed);
@@ -129,7 +129,7 @@ void Waiter::serve_far(std::int64_t now, std::chrono::nanoseconds most) {
       }
     }
   }
-  if (far_->progress()) return;
+  if (move_far(peer)) return;
   if (most.count() > 0) {
     far_->doze(most);
   } else {
@@ -205,9 +205,16 @@ CallRecord* Waiter::record_of(int rank, std::uint64_t call) const {
   return &record;
 }
 
-bool Waiter::has_told(int rank, std::uint64_t call) const {
-  const CallRecord& record = *record_of(rank, call);
-  return record.sequence.load(std::memory_order_acquire) >= call && is_whole(record);
+std::uint64_t Waiter::latest_told(int rank, std::uint64_t newest, std::uint64_t oldest) const {
+  const transport::WindowSizes& sizes = transport_.sizes();
+  std::byte* const cells = transport_.window(rank_).express;
+  Board& board = *transport_.window(rank).board;
+  for (std::uint64_t call = newest; call > 0 && call >= oldest; --call) {
+    CallRecord& record = board.calls[call % kCallRing];
+    take_in(sizes.express_cell(cells, rank, call), call, record);
+    if (record.sequence.load(std::memory_order_acquire) >= call && is_whole(record)) return call;
+  }
+  return 0;
 }
 
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
@@ -336,7 +343,7 @@ Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& theirs = *record_of(peer, sequence);
   for (const std::int64_t since = now_ns(); far(peer) && !has_told(peer, sequence) && now_ns() - since < timeout_ns() &&
                                             far_->broken(peer).ok() && transport_.alive(peer) && !health_.failed();) {
-    serve_far(now_ns(), kFarDoze);
+    serve_far(now_ns(), rank_, kFarDoze);
   }
   if (far(peer) && !has_told(peer, sequence)) {
     if (health_.failed()) return health_.status();
@@ -433,7 +440,7 @@ std::vector<Waiter::Pace> Waiter::paces() {
   while (watches() && !health_.failed()) {
     own.pulse.beats.fetch_add(1, std::memory_order_relaxed);
     if (far_ != nullptr) {
-      serve_far(now_ns(), kFarDoze);
+      serve_far(now_ns(), rank_, kFarDoze);
     } else {
       breathe();
     }

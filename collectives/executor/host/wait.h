@@ -101,7 +101,7 @@ class Waiter {
         cpu_relax();
       } else {
         if (i == 0 && !holds_back_) (void)far_->post();  // a link that has broken is found out below
-        far_->progress();
+        move_far(peer);
       }
     }
     Patience patience;
@@ -132,7 +132,10 @@ class Waiter {
   std::string death_text(int rank) const;
 
   /// Whether a far rank is known to have entered `call`, so that its record of it can be compared, or a later one.
-  bool has_told(int rank, std::uint64_t call) const;
+  bool has_told(int rank, std::uint64_t call) const { return latest_told(rank, call, call) != 0; }
+  /// The latest call, from `newest` down to `oldest`, of which that can be said; 0: none.
+  /// REQUIRES: `rank` is far.
+  std::uint64_t latest_told(int rank, std::uint64_t newest, std::uint64_t oldest) const;
   /// Where this rank stands, for a far one that asks, as a word that its answered() reads: its latest call, whether it
   /// is in it, and whether it polls. Any thread.
   std::uint64_t standing() const;
@@ -189,7 +192,11 @@ class Waiter {
   void add_name(std::string& list, int rank) const;
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
   /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
-  void serve_far(std::int64_t now, std::chrono::nanoseconds most);
+  void serve_far(std::int64_t now, int peer, std::chrono::nanoseconds most);
+  /// Moves what can be moved now, first of all what comes from `peer`.
+  bool move_far(int peer) {
+    return transfers_ == nullptr && far_->far(peer) ? far_->progress_for(peer) : far_->progress();
+  }
   /// Lets others have the core, and learns whether there are any.
   void give_way();
   bool has_answered(int rank) const {
