@@ -94,15 +94,16 @@ class Waiter {
   /// wake_from_doze().
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
-    const int looks = shares_core_ ? 1 : quick_spins_;  // another has work for it
+    if (holds()) return {};
+    if (far_ != nullptr && !holds_back_) (void)far_->post();  // a link that has broken is found out below
+    const int looks = shares_core_ ? 0 : quick_spins_;        // another has work for it
     for (int i = 0; i < looks; ++i) {
-      if (holds()) return {};
       if (far_ == nullptr) {
         cpu_relax();
       } else {
-        if (i == 0 && !holds_back_) (void)far_->post();  // a link that has broken is found out below
         move_far(peer);
       }
+      if (holds()) return {};
     }
     Patience patience;
     Status status;
