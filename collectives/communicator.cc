@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
 
 #include "base/clock.h"
 #include "base/forks.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/call_copy.h"
@@ -406,7 +406,7 @@ executor::CallIdentity TuttiCommunicator::identity_of(const Call& call, bool det
   identity.words.root = call.root;
   identity.count = call.count;
   const std::string_view request = call.algorithm.empty() ? std::string_view(options_.algorithm) : call.algorithm;
-  identity.algorithm_request = request.empty() ? 0 : std::hash<std::string_view>{}(request);
+  identity.algorithm_request = request.empty() ? 0 : stable_hash(request);
   return identity;
 }
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
 
 #include "base/boot_id.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/job_table.h"
@@ -150,7 +150,7 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
                              options::text(Option::topology), job.value().ranks.size(), hosts.size()));
   }
   const std::string text = job.ok() ? topology::print(job.value()) : std::string();
-  const std::string mine = job.ok() ? fmt::format("{:016x}", std::hash<std::string>{}(text)) : std::string();
+  const std::string mine = job.ok() ? fmt::format("{:016x}", stable_hash(text)) : std::string();
   TUTTI_ASSIGN(const std::vector<std::string> hashes, bootstrap.all_gather(mine));
   const auto other =
       std::find_if(hashes.begin(), hashes.end(), [&](const std::string& one) { return one != hashes[0]; });

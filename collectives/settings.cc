@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "base/options.h"
 #include "topology/discover.h"
 #include "topology/text.h"
@@ -18,7 +19,7 @@ std::uint64_t hash_of(const std::vector<Setting>& settings, std::size_t count) {
   for (std::size_t i = 0; i < std::min(count, settings.size()); ++i) {
     text += settings[i].option + ' ' + settings[i].value + '\n';
   }
-  return std::uint64_t{std::hash<std::string>{}(text)};
+  return stable_hash(text);
 }
 
 }  // namespace
