@@ -6,10 +6,10 @@
 #include <charconv>
 
 #include "base/boot_id.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collectives/job_table.h"
+#include "collectives/stable_hash.h"
 #include "topology/cpu_list.h"
 #include "topology/discover.h"
 #include "topology/job.h"

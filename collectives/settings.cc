@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/hash.h"
 #include "base/options.h"
+#include "collectives/stable_hash.h"
 #include "topology/discover.h"
 #include "topology/text.h"
 

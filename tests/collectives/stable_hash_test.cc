@@ -1,4 +1,4 @@
-#include "base/hash.h"
+#include "collectives/stable_hash.h"
 
 #include <gtest/gtest.h>
 

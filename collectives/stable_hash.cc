@@ -1,4 +1,4 @@
-#include "base/hash.h"
+#include "collectives/stable_hash.h"
 
 #include <sodium.h>
 
@@ -14,9 +14,8 @@ std::uint64_t stable_hash(std::string_view text) {
   constexpr std::array<unsigned char, crypto_shorthash_KEYBYTES> kKey{};
   std::array<unsigned char, crypto_shorthash_BYTES> bytes{};
   crypto_shorthash(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size(), kKey.data());
-  std::uint64_t number = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;)
-    number = number << 8 | bytes[i];  // as SipHash is written, on any machine
+  std::uint64_t number = 0;  // as SipHash is written, on any machine
+  for (std::size_t i = bytes.size(); i-- > 0;) number = number << 8 | bytes[i];
   return number;
 }
 
