@@ -47,12 +47,14 @@ class FarLinks {
   /// Once; any thread. Stays until it has left, for a tenth of a second at most.
   virtual void tell(Code code, const std::string& sentence) = 0;
 
+  /// progress(), for who waits for what comes from `rank`.
+  virtual bool progress_for(int rank) = 0;
+
   // Of all far ranks.
   virtual bool settled(Ticket ticket) = 0;
   virtual Status post() = 0;
   virtual bool idle() = 0;
   virtual bool progress() = 0;
-  virtual bool progress_for(int rank) = 0;
   virtual void doze(std::chrono::nanoseconds most) = 0;
 };
 

@@ -65,8 +65,10 @@ void HostExecutor::speak_up() {
 
 std::uint64_t HostExecutor::told_by_far(int peer, std::uint64_t needed) const {
   const std::uint64_t oldest = sequence_ > kLookBack ? sequence_ - kLookBack : 0;
-  const std::uint64_t call = waiter_.latest_told(peer, sequence_, std::max(needed, oldest + 1));
-  return call == 0 && needed <= oldest ? waiter_.latest_told(peer, needed, needed) : call;
+  for (std::uint64_t call = sequence_; call > 0 && call >= needed && call > oldest; --call) {
+    if (waiter_.has_told(peer, call)) return call;
+  }
+  return needed > 0 && waiter_.has_told(peer, needed) ? needed : 0;
 }
 
 Status HostExecutor::see_entered_far(int peer, std::uint64_t needed) {

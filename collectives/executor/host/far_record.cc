@@ -87,8 +87,6 @@ void seal_far(const CallRecord& record, std::size_t along, CallRecord& to) {
 bool is_whole(const CallRecord& record) { return is_whole(Line(record), behind(record)); }
 
 void take_in(transport::ExpressCell& cell, std::uint64_t call, CallRecord& mirror) {
-  // Asked of many calls in a row, most of which have told nothing in their cells.
-  if (far_record(cell).sequence.load(std::memory_order_relaxed) != call) return;
   if (mirror.sequence.load(std::memory_order_acquire) >= call) return;
   Line come(far_record(cell));
   if (come.sequence != call || !is_whole(come, far_payload(cell))) return;

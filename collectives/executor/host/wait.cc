@@ -205,16 +205,9 @@ CallRecord* Waiter::record_of(int rank, std::uint64_t call) const {
   return &record;
 }
 
-std::uint64_t Waiter::latest_told(int rank, std::uint64_t newest, std::uint64_t oldest) const {
-  const transport::WindowSizes& sizes = transport_.sizes();
-  std::byte* const cells = transport_.window(rank_).express;
-  Board& board = *transport_.window(rank).board;
-  for (std::uint64_t call = newest; call > 0 && call >= oldest; --call) {
-    CallRecord& record = board.calls[call % kCallRing];
-    take_in(sizes.express_cell(cells, rank, call), call, record);
-    if (record.sequence.load(std::memory_order_acquire) >= call && is_whole(record)) return call;
-  }
-  return 0;
+bool Waiter::has_told(int rank, std::uint64_t call) const {
+  const CallRecord& record = *record_of(rank, call);
+  return record.sequence.load(std::memory_order_acquire) >= call && is_whole(record);
 }
 
 bool Waiter::has_entered(int rank, std::uint64_t sequence) const {
@@ -343,7 +336,7 @@ Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& theirs = *record_of(peer, sequence);
   for (const std::int64_t since = now_ns(); far(peer) && !has_told(peer, sequence) && now_ns() - since < timeout_ns() &&
                                             far_->broken(peer).ok() && transport_.alive(peer) && !health_.failed();) {
-    serve_far(now_ns(), rank_, kFarDoze);
+    serve_far(now_ns(), peer, kFarDoze);
   }
   if (far(peer) && !has_told(peer, sequence)) {
     if (health_.failed()) return health_.status();

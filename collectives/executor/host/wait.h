@@ -133,10 +133,7 @@ class Waiter {
   std::string death_text(int rank) const;
 
   /// Whether a far rank is known to have entered `call`, so that its record of it can be compared, or a later one.
-  bool has_told(int rank, std::uint64_t call) const { return latest_told(rank, call, call) != 0; }
-  /// The latest call, from `newest` down to `oldest`, of which that can be said; 0: none.
-  /// REQUIRES: `rank` is far.
-  std::uint64_t latest_told(int rank, std::uint64_t newest, std::uint64_t oldest) const;
+  bool has_told(int rank, std::uint64_t call) const;
   /// Where this rank stands, for a far one that asks, as a word that its answered() reads: its latest call, whether it
   /// is in it, and whether it polls. Any thread.
   std::uint64_t standing() const;
@@ -193,6 +190,7 @@ class Waiter {
   void add_name(std::string& list, int rank) const;
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
   /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
+  /// `peer`: as of until().
   void serve_far(std::int64_t now, int peer, std::chrono::nanoseconds most);
   /// Moves what can be moved now, first of all what comes from `peer`.
   bool move_far(int peer) {
