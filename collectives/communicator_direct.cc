@@ -24,15 +24,13 @@ namespace {
 
 // A turn waits for its peers to enter it, one way through the network more than a call on pinned memory, which copies
 // over PCIe instead: as much as 64 KiB at 25 GB/s. A guess until somebody measures it.
-constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
-
-constexpr std::size_t kKeyWords = transport::Wire::kMostKeyBytes / sizeof(std::uint64_t);
+constexpr std::size_t kLeastDirectBytes = std::size_t{64} << 10;
 
 }  // namespace
 
 bool TuttiCommunicator::wants_direct(const Call& call, int ranks) const {
   return direct_open_ != Opened::refused && is_direct(call, ranks) && call.algorithm.empty() &&
-         options_.algorithm.empty() && elements_of(call, size()) * size_of(call.type) >= kLeastBytes;
+         options_.algorithm.empty() && elements_of(call, size()) * size_of(call.type) >= kLeastDirectBytes;
 }
 
 bool TuttiCommunicator::each_on_its_host() const {
@@ -58,7 +56,7 @@ Result<bool> TuttiCommunicator::open_direct(const executor::CallIdentity& identi
   waiter_.set_background(false);
   const Result<std::string> key = expose_direct();
   // The length of the key, 0 where there is none, and the key.
-  Words mine(1 + kKeyWords);
+  Words mine(1 + transport::Wire::kMostKeyWords);
   if (key.ok()) {
     mine[0] = key.value().size();
     std::memcpy(&mine[1], key.value().data(), key.value().size());

@@ -21,14 +21,14 @@ namespace {
 
 // Two kernels for each turn, each of which meets the host's other ranks, against what crosses PCIe less: about 20 us,
 // in which that carries 512 KiB. A guess until somebody measures it.
-constexpr std::size_t kLeastBytes = std::size_t{512} << 10;
+constexpr std::size_t kLeastGridBytes = std::size_t{512} << 10;
 
 }  // namespace
 
 bool TuttiCommunicator::wants_grid(const Call& call) const {
   return grid_open_ != Opened::refused && GridCall::serves(call.collective) && !call.deterministic &&
          !options_.deterministic && call.algorithm.empty() && options_.algorithm.empty() &&
-         elements_of(call, size()) * size_of(call.type) >= kLeastBytes;
+         elements_of(call, size()) * size_of(call.type) >= kLeastGridBytes;
 }
 
 Result<std::unique_ptr<DeviceHalf>> TuttiCommunicator::make_row(int device, const executor::CallIdentity& identity,

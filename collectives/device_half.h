@@ -29,6 +29,7 @@ class DeviceHalf {
   using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
 
   static constexpr int kGathers = 6;
+  static constexpr int kMostBlocks = 64;          // of a kernel
   static constexpr std::size_t kGatherWords = 8;  // at most, each time
 
   struct Config {

@@ -32,7 +32,6 @@ constexpr std::size_t kExpressBytes = std::size_t{64} << 10;  // of what a rank 
 constexpr std::size_t kMailBytes = std::size_t{32} << 10;     // of a message in one slot
 constexpr std::size_t kLeastMailBytes = std::size_t{4} << 10;
 constexpr std::size_t kLeastPoolBytes = std::size_t{256} << 10;
-constexpr int kMostBlocks = 64;
 
 std::uint64_t token_of_process() {
   static const std::uint64_t token = [] {
@@ -90,7 +89,7 @@ Status DeviceMeeting::hold() {
   TUTTI_ASSIGN(const std::vector<Greeting> all, greet(mine));
   mine = plan_blocks(all);
   TUTTI_TRY(agree(mine, &blocks_));
-  blocks_ = std::min(blocks_, kMostBlocks);
+  blocks_ = std::min(blocks_, DeviceHalf::kMostBlocks);
   budget_.keep(blocks_);
   TUTTI_TRY(plan_memory(all));
   number_ = all[0].notes ^ all[0].process;

@@ -17,7 +17,6 @@ namespace tutti {
 
 namespace {
 
-constexpr int kMostBlocks = 64;
 // A block of 512 threads moves 8 KiB with one load each; with four in flight, 32 KiB.
 constexpr std::size_t kExpressBytesOfBlock = std::size_t{8} << 10;
 constexpr std::size_t kBytesOfBlock = std::size_t{32} << 10;
@@ -162,7 +161,7 @@ int DevicePrograms::strips_for(const plan::Plan& plan, std::size_t bytes) const 
   const std::size_t wanted =
       largest_share(std::max<std::size_t>(bytes, 1), small ? kExpressBytesOfBlock : kBytesOfBlock);
   const int lanes = static_cast<int>(plan.of_rank.front().lanes.size());
-  return std::clamp(static_cast<int>(std::min<std::size_t>(wanted, kMostBlocks)), 1,
+  return std::clamp(static_cast<int>(std::min<std::size_t>(wanted, DeviceHalf::kMostBlocks)), 1,
                     std::max(1, meeting_.blocks() / lanes));
 }
 

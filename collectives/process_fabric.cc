@@ -24,8 +24,7 @@ namespace {
 
 // What connect() exchanges between hosts: where the window lies in its arena, and the key of its memory with its
 // length.
-constexpr std::size_t kKeyWords = Wire::kMostKeyBytes / sizeof(std::uint64_t);
-constexpr std::size_t kFarWords = 2 + kKeyWords;
+constexpr std::size_t kFarWords = 2 + Wire::kMostKeyWords;
 
 std::uint64_t* key_length(std::uint64_t* words) { return words + 1; }
 

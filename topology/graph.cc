@@ -9,14 +9,13 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/index.h"
 
 namespace tutti::topology {
 
 namespace {
 
 double or_else(double known, double assumed) { return known > 0 ? known : assumed; }
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 VertexKind kind_of(DeviceKind kind) {
   switch (kind) {

@@ -6,11 +6,11 @@
 #include <cctype>
 #include <map>
 
+#include "base/index.h"
+
 namespace tutti::topology {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Where `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10". npos: nowhere.
 std::size_t place_of(const std::string& name, const std::string& text) {

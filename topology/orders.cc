@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/index.h"
 
 namespace tutti::topology {
 
@@ -19,8 +20,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kAlike = 1.0005;  // costs that differ by less are the same level; nodes of two sockets by 0.0009
 constexpr int kPasses = 4;
 constexpr double kTaken = 1e6;  // us: more than any way within a host
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 double length(const std::vector<int>& way, const CostOfStop& first, const CostOfHop& cost, const CostOfStop& last) {
   double sum = first(way.front()) + last(way.back());

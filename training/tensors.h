@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct NamedTensor {
 /// In order of registration. A tensor registered under two names (tied weights) comes once, under its first name.
 std::vector<NamedTensor> parameters_of(const torch::nn::Module& module);
 std::vector<NamedTensor> buffers_of(const torch::nn::Module& module);
+
+/// The number of elements, as the library's calls take it.
+inline std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
 /// What the library can add up: f32, f64, f16, bf16. Nothing for other types.
 std::optional<DataType> floating_type_of(const torch::Tensor& tensor);

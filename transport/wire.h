@@ -85,6 +85,7 @@ class Wire {
  public:
   /// What a key or an address may take at most.
   static constexpr std::size_t kMostKeyBytes = 256;
+  static constexpr std::size_t kMostKeyWords = kMostKeyBytes / sizeof(std::uint64_t);
   static constexpr std::size_t kMostAddressBytes = 64 << 10;
   static constexpr std::size_t kMostNoteBytes = 512;
 

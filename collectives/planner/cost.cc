@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "base/check.h"
+#include "base/index.h"
 
 namespace tutti::planner {
 
@@ -24,11 +25,9 @@ constexpr double kTurnBytes = 8192;  // larger slots lie elsewhere in each call 
 constexpr std::uint64_t kShareOfOutputs = 4;  // of a rank's cache: larger ones go past it (communicator.cc)
 constexpr double kNotYet = -1;
 constexpr double kLateOfSwitch = 0.25;  // by which each rank begins later than the one before
-constexpr int kFewCalls = 4;  // of those in a row
+constexpr int kFewCalls = 4;            // of those in a row
 constexpr int kManyCalls = 16;
 constexpr double kUsPerByteAtOneGb = 1e-3;  // 1 byte at 1 GB/s takes 1 ns
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// How fast a core copies when it works on `bytes`, beside the last figure of the table, which the graph has.
 double speed_up_of(const std::vector<Copying>& copying, double bytes) {
@@ -85,11 +84,11 @@ class Machine {
            static_cast<double>(ranks_on_core.size() + alone);
   }
 
-  double speed_up = 1;              // by caches
-  bool sums_show = true;            // they are not hidden behind memory
-  std::vector<int> core_of;         // by rank; -1: it is on none
-  std::vector<bool> on_device;      // by rank
-  std::vector<int> ranks_on_core;   // by core
+  double speed_up = 1;             // by caches
+  bool sums_show = true;           // they are not hidden behind memory
+  std::vector<int> core_of;        // by rank; -1: it is on none
+  std::vector<bool> on_device;     // by rank
+  std::vector<int> ranks_on_core;  // by core
   int most_on_core = 1;
   std::vector<double> us_per_byte;  // by resource
 };
@@ -174,8 +173,8 @@ class Simulation {
     Arrival sent;    // since the last signal
     int first = -1;  // signals that nobody has waited for yet, in arrivals_
     int last = -1;
-    int waiting = -1;     // a row; -1: none
-    double since_us = 0;  // when it came to wait
+    int waiting = -1;          // a row; -1: none
+    double since_us = 0;       // when it came to wait
     double read_us = kNotYet;  // of another host: what has come by then has been read
   };
   struct Signal {
@@ -467,10 +466,10 @@ class Simulation {
   std::vector<Link> links_;
   std::vector<double> begun_;                   // by rank and call: when
   std::vector<std::vector<Watcher>> watchers_;  // by rank that they wait for
-  std::vector<Signal> arrivals_;         // of all links
-  int free_arrival_ = -1;                // a list of those that may be used again
-  int parked_ = 0;                       // who wait for a signal that nobody has sent yet
-  using Ready = std::pair<double, int>;  // time, row
+  std::vector<Signal> arrivals_;                // of all links
+  int free_arrival_ = -1;                       // a list of those that may be used again
+  int parked_ = 0;                              // who wait for a signal that nobody has sent yet
+  using Ready = std::pair<double, int>;         // time, row
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   Estimate result_;
 };

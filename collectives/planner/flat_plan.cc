@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "collectives/plan/express.h"
 #include "collectives/plan/layout.h"
 
@@ -19,8 +20,6 @@ using plan::StepKind;
 using topology::Route;
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Lays the steps of all lanes out, one after the other.
 class Layer {
@@ -204,9 +203,7 @@ class Layer {
     return graph_.topology().ranks[at(rank)] == graph_.topology().ranks[at(other)];
   }
 
-  bool on_device(int rank) const {
-    return graph_.topology().ranks[at(rank)].kind == topology::PlaceKind::device;
-  }
+  bool on_device(int rank) const { return graph_.topology().ranks[at(rank)].kind == topology::PlaceKind::device; }
 
   const Way& home(int rank) {
     Way& known = homes_[at(rank)];
@@ -244,14 +241,14 @@ class Layer {
   FlatPlan& flat_;
   const plan::Plan& plan_;
   const topology::Graph& graph_;
-  std::vector<int> order_;           // the rank at each place of the plan
-  const bool cuts_;                  // pieces belong to ranks, whose order has changed
-  std::vector<std::int32_t> links_;  // by pair, lane and channel; -1: not used yet
-  std::vector<Way> routes_;          // by pair and lane
-  std::vector<Way> homes_;           // by rank
+  std::vector<int> order_;                             // the rank at each place of the plan
+  const bool cuts_;                                    // pieces belong to ranks, whose order has changed
+  std::vector<std::int32_t> links_;                    // by pair, lane and channel; -1: not used yet
+  std::vector<Way> routes_;                            // by pair and lane
+  std::vector<Way> homes_;                             // by rank
   std::map<std::tuple<int, int, bool>, Way> by_core_;  // rank, whose memory, whether it reads
-  std::vector<char> touched_;        // by buffer, rank and piece: whether that is read, or only written
-  std::vector<bool> says_;           // by pair, of those on different hosts
+  std::vector<char> touched_;  // by buffer, rank and piece: whether that is read, or only written
+  std::vector<bool> says_;     // by pair, of those on different hosts
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "perf/driver/add_kernel.h"
+#include "perf/driver/throwing.h"
 #if TUTTI_HAS_CUDA
 #include "device/driver.h"
 #endif
@@ -26,11 +27,6 @@ namespace {
 constexpr unsigned kThreads = 512;
 constexpr unsigned kBlocksPerMultiprocessor = 4;
 constexpr std::size_t kVector = 16;  // bytes that a thread adds at a time
-
-void check(const Status& status) {
-  if (!status.ok()) throw Error(status.code(), status.message());
-}
-void check(CUresult result, const char* call) { check(device::check(result, call)); }
 
 std::size_t share_of(std::size_t bytes, int ranks) {
   return bytes / static_cast<std::size_t>(ranks) / kVector * kVector;

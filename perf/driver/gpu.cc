@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "device/driver.h"
+#include "perf/driver/throwing.h"
 #endif
 
 namespace tutti::perf {
@@ -15,18 +16,6 @@ namespace tutti::perf {
 using device::Driver;
 
 namespace {
-
-void check(const Status& status) {
-  if (!status.ok()) throw Error(status.code(), status.message());
-}
-
-template <class T>
-T check(Result<T> result) {
-  check(result.status());
-  return result.take();
-}
-
-void check(CUresult result, const char* call) { check(device::check(result, call)); }
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 

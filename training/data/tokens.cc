@@ -18,12 +18,12 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 constexpr std::size_t kHeaderInts = 256;
 constexpr std::size_t kHeaderBytes = kHeaderInts * sizeof(std::int32_t);
 
-struct Kind {
+struct TokenFileKind {
   std::int32_t magic;
   std::int32_t version;
   int width;  // bytes per token
 };
-constexpr Kind kKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+constexpr TokenFileKind kKinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 template <class T>
 void copy_tokens(const std::uint8_t* from, std::span<std::int64_t> out) {
@@ -35,7 +35,7 @@ void copy_tokens(const std::uint8_t* from, std::span<std::int64_t> out) {
 }
 
 template <class T>
-void write_as(const Kind& kind, const std::string& path, std::span<const T> tokens) {
+void write_as(const TokenFileKind& kind, const std::string& path, std::span<const T> tokens) {
   if (tokens.empty() || tokens.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
     throw Error(Code::invalid_argument,
                 fmt::format("tokens: '{}': a file holds 1 to 2^31 - 1 tokens, not {}", path, tokens.size()));
@@ -56,8 +56,8 @@ TokenFiles::TokenFiles(const std::vector<std::string>& paths) {
     }
     std::int32_t header[3];
     std::memcpy(header, bytes.data(), sizeof header);
-    const auto* kind =
-        std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.magic == header[0]; });
+    const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                    [&](const TokenFileKind& k) { return k.magic == header[0]; });
     if (kind == std::end(kKinds)) {
       mapping.fail(
           fmt::format("begins with {}; a file of tokens begins with 20240520 (u16) or 20240801 (u32)", header[0]));

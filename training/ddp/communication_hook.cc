@@ -15,7 +15,7 @@ class Compress : public CommunicationHook {
   explicit Compress(torch::ScalarType type) : type_(type) {}
 
   Work start(Communicator& communicator, GradientBucket& bucket) override {
-    const auto elements = static_cast<std::size_t>(bucket.gradients.numel());
+    const auto elements = count_of(bucket.gradients);
     if (bucket.gradients.scalar_type() == type_) {
       void* own = bucket.gradients.data_ptr();
       return communicator.all_reduce_async(own, own, elements, *floating_type_of(bucket.gradients), ReduceOp::avg,

@@ -21,9 +21,8 @@ class Mean : public CommunicationHook {
   explicit Mean(bool deterministic) { call_.deterministic = deterministic; }
   Work start(Communicator& communicator, GradientBucket& bucket) override {
     void* own = bucket.gradients.data_ptr();
-    return communicator.all_reduce_async(own, own, static_cast<std::size_t>(bucket.gradients.numel()),
-                                         *floating_type_of(bucket.gradients), ReduceOp::avg,
-                                         in_stream_of(bucket.gradients, call_));
+    return communicator.all_reduce_async(own, own, count_of(bucket.gradients), *floating_type_of(bucket.gradients),
+                                         ReduceOp::avg, in_stream_of(bucket.gradients, call_));
   }
 
  private:
@@ -85,7 +84,7 @@ void Reducer::make_buckets(const DdpOptions& options) {
       fail(fmt::format("parameter '{}' is of type {}; gradients can be f32, f64, f16 or bf16", parameter.item.name,
                        c10::toString(tensor.scalar_type())));
     }
-    plan.push_back({static_cast<std::size_t>(tensor.numel()), *type});
+    plan.push_back({count_of(tensor), *type});
   }
   layout_ = plan_buckets(plan, options.first_bucket_bytes, options.bucket_bytes);
   for (std::size_t b = 0; b < layout_.size(); ++b) {

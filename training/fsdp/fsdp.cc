@@ -224,8 +224,7 @@ torch::Tensor FullyShardedDataParallel::State::whole(std::size_t index, bool gra
   torch::Tensor own = torch::zeros({parameter.layout().piece()}, rows.options());
   own.narrow(0, 0, rows.numel()).copy_(rows.view({-1}));
   torch::Tensor all = torch::empty({own.numel() * comm.size()}, own.options());
-  comm.all_gather(own.data_ptr(), all.data_ptr(), static_cast<std::size_t>(own.numel()), *floating_type_of(own),
-                  in_stream_of(own));
+  comm.all_gather(own.data_ptr(), all.data_ptr(), count_of(own), *floating_type_of(own), in_stream_of(own));
   return all.narrow(0, 0, parameter.whole().numel()).view(parameter.whole().sizes());
 }
 

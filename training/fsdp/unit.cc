@@ -10,8 +10,6 @@ namespace {
 // Of the whole parameter. Below this two copies are cheap, and a call is mostly its fixed cost; chosen, not measured.
 constexpr std::size_t kPackedBytes = 64 * 1024;
 
-std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
-
 /// [ranks, piece] of `whole` into `target`, whose padding becomes zero.
 void copy_rows(const torch::Tensor& whole, const RowLayout& layout, const torch::Tensor& target) {
   const torch::Tensor flat = whole.reshape({-1});

@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "training/abort.h"
+#include "training/fsdp/units.h"
 
 namespace tutti::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kRoot = 0;
 
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
@@ -59,7 +58,7 @@ void UnitTurns::use(const std::vector<std::size_t>& used) {
   for (const std::size_t unit : used) {
     if (units_[unit]->is_whole()) {
       // As the last unit of forward is in backward. The root's use at the end of forward is no start.
-      if (unit != kRoot && ahead_of_ != std::pair(unit, in_backward())) prefetch(unit);
+      if (unit != kRootUnit && ahead_of_ != std::pair(unit, in_backward())) prefetch(unit);
       continue;
     }
     start_gather(unit);
@@ -72,7 +71,7 @@ void UnitTurns::use(const std::vector<std::size_t>& used) {
 void UnitTurns::take_turn(const std::vector<std::size_t>& used) {
   bool changes = false;
   for (const std::size_t unit : used) {
-    if (unit != kRoot && !has(order_, unit)) order_.push_back(unit);
+    if (unit != kRootUnit && !has(order_, unit)) order_.push_back(unit);
     changes = changes || (takes_turns(unit) && !has(turn_, unit));
   }
   if (!changes) return;
@@ -103,7 +102,7 @@ void UnitTurns::finish_gather(std::size_t unit) {
 void UnitTurns::prefetch(std::size_t unit) {
   ahead_of_ = {unit, in_backward()};
   const std::ptrdiff_t step = in_backward() ? -1 : 1;
-  std::ptrdiff_t at = unit == kRoot ? -1 : std::find(order_.begin(), order_.end(), unit) - order_.begin();
+  std::ptrdiff_t at = unit == kRootUnit ? -1 : std::find(order_.begin(), order_.end(), unit) - order_.begin();
   for (int ahead = 0; ahead < options_.prefetch; ++ahead) {
     at += step;
     if (at < 0 || at >= static_cast<std::ptrdiff_t>(order_.size())) return;

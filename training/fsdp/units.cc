@@ -52,8 +52,6 @@ std::int64_t find_large(const torch::nn::Module& module, const std::string& pref
   return 0;
 }
 
-constexpr std::size_t kRoot = 0;
-
 class Planner {
  public:
   explicit Planner(const Names& names) : left_(names.begin(), names.end()) { units_.push_back({"", {}}); }
@@ -66,7 +64,7 @@ class Planner {
     }
     for (const torch::Tensor& parameter : module.parameters(/*recurse=*/false)) {
       const auto [place, is_new] = owner_.emplace(parameter.unsafeGetTensorImpl(), unit);
-      if (!is_new && place->second != unit) place->second = kRoot;
+      if (!is_new && place->second != unit) place->second = kRootUnit;
     }
     for (const auto& child : module.named_children()) visit(*child.value(), joined(name, child.key()), unit);
   }
@@ -126,7 +124,7 @@ UnitPolicy by_predicate(std::function<bool(const torch::nn::Module&)> is_unit) {
 
 std::vector<UnitParameters> plan_units(const torch::nn::Module& model, const UnitPolicy& policy) {
   Planner planner(policy(model));
-  planner.visit(model, "", kRoot);
+  planner.visit(model, "", kRootUnit);
   return planner.finish(model);
 }
 

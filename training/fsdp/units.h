@@ -13,6 +13,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -21,6 +22,9 @@
 #include "training/tensors.h"
 
 namespace tutti::training {
+
+/// The number of the unit that has what no other unit has.
+inline constexpr std::size_t kRootUnit = 0;
 
 /// From the model to dotted names of modules in it, as in named_modules().
 using UnitPolicy = std::function<std::vector<std::string>(const torch::nn::Module&)>;

@@ -9,7 +9,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr double kInitialDeviation = 0.02;
+constexpr double kGptInitialDeviation = 0.02;
 
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, double dropout) {
   return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, dropout, /*is_causal=*/true);
@@ -40,7 +40,7 @@ GptBlockImpl::GptBlockImpl(const GptConfig& config) : heads_(config.heads), drop
   for (nn::Linear layer : {query_key_value_, attention_out_, mlp_in_, mlp_out_}) {
     // Two of them add to the residual stream in each layer: scaled so that its variance does not grow with depth.
     const bool adds = layer.get() == attention_out_.get() || layer.get() == mlp_out_.get();
-    layer->weight.normal_(0, adds ? kInitialDeviation / std::sqrt(2.0 * config.layers) : kInitialDeviation);
+    layer->weight.normal_(0, adds ? kGptInitialDeviation / std::sqrt(2.0 * config.layers) : kGptInitialDeviation);
     if (config.bias) layer->bias.zero_();
   }
 }
@@ -71,8 +71,8 @@ GptImpl::GptImpl(const GptConfig& config) : config_(config) {
   norm_ = register_module("norm", layer_norm(config));
 
   torch::NoGradGuard no_grad;
-  token_->weight.normal_(0, kInitialDeviation);
-  position_->weight.normal_(0, kInitialDeviation);
+  token_->weight.normal_(0, kGptInitialDeviation);
+  position_->weight.normal_(0, kGptInitialDeviation);
 }
 
 torch::Tensor GptParts::embed(const torch::Tensor& tokens) {

@@ -7,7 +7,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr double kInitialDeviation = 0.02;
+constexpr double kVitInitialDeviation = 0.02;
 
 nn::LayerNorm layer_norm(const VitConfig& config) { return nn::LayerNorm(nn::LayerNormOptions({config.width})); }
 
@@ -26,7 +26,7 @@ VitEmbeddingImpl::VitEmbeddingImpl(const VitConfig& config) {
   const int across = config.side / config.patch;
   patches_ = register_module(
       "patches", nn::Conv2d(nn::Conv2dOptions(config.channels, config.width, config.patch).stride(config.patch)));
-  position_ = register_parameter("position", torch::randn({1, across * across, config.width}) * kInitialDeviation);
+  position_ = register_parameter("position", torch::randn({1, across * across, config.width}) * kVitInitialDeviation);
 }
 
 torch::Tensor VitEmbeddingImpl::forward(const torch::Tensor& images) {

@@ -257,8 +257,8 @@ struct Pipeline::State {
       torch::Tensor& gradient = tied.parameter.mutable_grad();
       if (!gradient.defined()) gradient = torch::zeros_like(tied.parameter);
       torch::Tensor sum = gradient.contiguous();
-      tied.comm.all_reduce(sum.data_ptr(), sum.data_ptr(), static_cast<std::size_t>(sum.numel()),
-                           *floating_type_of(sum), ReduceOp::sum, in_stream_of(sum, in_rank_order));
+      tied.comm.all_reduce(sum.data_ptr(), sum.data_ptr(), count_of(sum), *floating_type_of(sum), ReduceOp::sum,
+                           in_stream_of(sum, in_rank_order));
       if (!sum.is_same(gradient)) gradient.copy_(sum);
       if (tied.before.defined()) gradient.add_(tied.before);
       tied.before.reset();

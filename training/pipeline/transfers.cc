@@ -97,7 +97,7 @@ void Transfers::begin(Transfer& transfer) {
     const TensorShape& agreed = shapes_.at(transfer.edge);
     transfer.tensor = RegisteredPool::process()->empty(agreed.sizes, agreed.type);
   }
-  const auto count = static_cast<std::size_t>(transfer.tensor.numel());
+  const auto count = count_of(transfer.tensor);
   if (count == 0) return;  // both sides know
   const DataType type = *floating_type_of(transfer.tensor);
   void* data = transfer.tensor.data_ptr();

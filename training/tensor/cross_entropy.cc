@@ -10,6 +10,7 @@
 #include "training/abort.h"
 #include "training/streams.h"
 #include "training/tensor/regions.h"
+#include "training/tensors.h"
 
 namespace tutti::training {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kName = "vocabulary_parallel_cross_entropy";
+constexpr const char* kCrossEntropy = "vocabulary_parallel_cross_entropy";
 
 /// Sum over tokens of -log softmax(logits)[target]. `mine`: the target is one of this rank's entries; `local`: which (0
 /// where it is not); `counts`: it is not ignored; `valid`: how many of this rank's entries are no padding.
@@ -42,7 +43,7 @@ struct CrossEntropySum : torch::autograd::Function<CrossEntropySum> {
     torch::Tensor all = own.unsqueeze(0);
     if (comm.size() > 1) {
       all = torch::empty({comm.size(), 3, logits.size(0)}, own.options());
-      comm.all_gather(own.data_ptr(), all.data_ptr(), static_cast<std::size_t>(own.numel()),
+      comm.all_gather(own.data_ptr(), all.data_ptr(), count_of(own),
                       wide == torch::kFloat64 ? DataType::f64 : DataType::f32, in_stream_of(own));
     }
     const torch::Tensor top = all.select(1, 0).amax(0);
@@ -68,27 +69,28 @@ struct CrossEntropySum : torch::autograd::Function<CrossEntropySum> {
 
 torch::Tensor vocabulary_parallel_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
                                                 const Communicator& comm, const CrossEntropyOptions& options) {
-  (void)data_type_of(logits, comm, kName);
+  (void)data_type_of(logits, comm, kCrossEntropy);
   if (targets.scalar_type() != torch::kInt64 || logits.dim() != targets.dim() + 1 || logits.size(-1) == 0 ||
       logits.sizes().slice(0, static_cast<std::size_t>(targets.dim())) != targets.sizes()) {
     fail_on_all(comm, fmt::format("{}: logits of sizes [{}] and targets of sizes [{}] and type {} do not fit; expected "
                                   "[..., vocabulary / ranks] and [...] of type Long",
-                                  kName, fmt::join(logits.sizes(), ", "), fmt::join(targets.sizes(), ", "),
+                                  kCrossEntropy, fmt::join(logits.sizes(), ", "), fmt::join(targets.sizes(), ", "),
                                   c10::toString(targets.scalar_type())));
   }
   const std::int64_t part = logits.size(-1);
   const std::int64_t vocabulary = options.vocabulary > 0 ? options.vocabulary : part * comm.size();
   if (vocabulary > part * comm.size()) {
-    fail_on_all(comm, fmt::format("{}: {} entries on each of {} ranks are fewer than the vocabulary of {}", kName, part,
-                                  comm.size(), vocabulary));
+    fail_on_all(comm, fmt::format("{}: {} entries on each of {} ranks are fewer than the vocabulary of {}",
+                                  kCrossEntropy, part, comm.size(), vocabulary));
   }
   const torch::Tensor flat = targets.reshape(-1);
   const torch::Tensor counts = flat != options.ignore_index;
   const torch::Tensor bad = counts & ((flat < 0) | (flat >= vocabulary));
   if (bad.any().item<bool>()) {
     const auto index = bad.to(torch::kInt64).argmax().item<std::int64_t>();
-    fail_on_all(comm, fmt::format("{}: target {} of token {} is neither in a vocabulary of {} nor ignore_index {}",
-                                  kName, flat[index].item<std::int64_t>(), index, vocabulary, options.ignore_index));
+    fail_on_all(comm,
+                fmt::format("{}: target {} of token {} is neither in a vocabulary of {} nor ignore_index {}",
+                            kCrossEntropy, flat[index].item<std::int64_t>(), index, vocabulary, options.ignore_index));
   }
   const torch::Tensor shifted = flat - comm.rank() * part;
   const torch::Tensor mine = counts & (shifted >= 0) & (shifted < part);

@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kName = "gathered_linear";
+constexpr const char* kGatheredLinear = "gathered_linear";
 
 struct GatheredLinear : torch::autograd::Function<GatheredLinear> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, const torch::Tensor& weight,
@@ -23,7 +23,8 @@ struct GatheredLinear : torch::autograd::Function<GatheredLinear> {
     context->saved_data["group"] = c10::IValue::make_capsule(group);
     context->saved_data["has_bias"] = bias.has_value();
     context->save_for_backward({weight.requires_grad() ? x : torch::Tensor(), weight});
-    return torch::linear(group->all_gather(x, kName)->wait().flatten(0, 1), weight, bias.value_or(torch::Tensor()));
+    return torch::linear(group->all_gather(x, kGatheredLinear)->wait().flatten(0, 1), weight,
+                         bias.value_or(torch::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -34,12 +35,12 @@ struct GatheredLinear : torch::autograd::Function<GatheredLinear> {
     variable_list result(4);
     // The same calls in the same order on every rank, for what is trained is the same on all.
     std::unique_ptr<InFlight> gathered, scattered;
-    if (for_weight) gathered = group->all_gather(x, kName);
+    if (for_weight) gathered = group->all_gather(x, kGatheredLinear);
     torch::Tensor of_whole;
     if (for_x) of_whole = gradient.matmul(weight);
     torch::Tensor whole;
     if (for_weight) whole = gathered->wait();
-    if (for_x) scattered = group->reduce_scatter(of_whole, kName);
+    if (for_x) scattered = group->reduce_scatter(of_whole, kGatheredLinear);
     const torch::Tensor rows = gradient.reshape({-1, gradient.size(-1)});
     if (for_weight) result[1] = rows.t().mm(whole.reshape({-1, whole.size(-1)}));
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) result[2] = rows.sum(0);

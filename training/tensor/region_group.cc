@@ -4,6 +4,7 @@
 
 #include "training/streams.h"
 #include "training/tensor/regions.h"
+#include "training/tensors.h"
 
 namespace tutti::training {
 namespace {
@@ -13,8 +14,6 @@ torch::Tensor registered(at::IntArrayRef sizes, const torch::Tensor& like) {
 }
 
 torch::Tensor registered_copy(const torch::Tensor& x) { return registered(x.sizes(), x).copy_(x); }
-
-std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
 }  // namespace
 

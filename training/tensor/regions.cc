@@ -16,79 +16,79 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-enum class Kind : std::uint8_t { copy, reduce, scatter, gather, gather_sequence, scatter_sequence };
+enum class RegionKind : std::uint8_t { copy, reduce, scatter, gather, gather_sequence, scatter_sequence };
 
-constexpr Kind transpose(Kind kind) {
+constexpr RegionKind transpose(RegionKind kind) {
   switch (kind) {
-    case Kind::copy: return Kind::reduce;
-    case Kind::reduce: return Kind::copy;
-    case Kind::scatter: return Kind::gather;
-    case Kind::gather: return Kind::scatter;
-    case Kind::gather_sequence: return Kind::scatter_sequence;
-    case Kind::scatter_sequence: return Kind::gather_sequence;
+    case RegionKind::copy: return RegionKind::reduce;
+    case RegionKind::reduce: return RegionKind::copy;
+    case RegionKind::scatter: return RegionKind::gather;
+    case RegionKind::gather: return RegionKind::scatter;
+    case RegionKind::gather_sequence: return RegionKind::scatter_sequence;
+    case RegionKind::scatter_sequence: return RegionKind::gather_sequence;
   }
   return kind;
 }
 
-constexpr const char* name_of(Kind kind) {
+constexpr const char* name_of(RegionKind kind) {
   switch (kind) {
-    case Kind::copy: return "copy_to_region";
-    case Kind::reduce: return "reduce_from_region";
-    case Kind::scatter: return "scatter_to_region";
-    case Kind::gather: return "gather_from_region";
-    case Kind::gather_sequence: return "gather_sequence";
-    case Kind::scatter_sequence: return "scatter_sequence";
+    case RegionKind::copy: return "copy_to_region";
+    case RegionKind::reduce: return "reduce_from_region";
+    case RegionKind::scatter: return "scatter_to_region";
+    case RegionKind::gather: return "gather_from_region";
+    case RegionKind::gather_sequence: return "gather_sequence";
+    case RegionKind::scatter_sequence: return "scatter_sequence";
   }
   return "?";
 }
 
-void check_divisible(const torch::Tensor& x, std::int64_t dim, Kind kind, RegionGroup& group) {
+void check_divisible(const torch::Tensor& x, std::int64_t dim, RegionKind kind, RegionGroup& group) {
   if (x.size(dim) % group.comm.size() == 0) return;
   fail_on_all(group.comm, fmt::format("{}: dimension {} of the input of sizes [{}] cannot be divided by {} ranks",
                                       group.named(name_of(kind)), dim, fmt::join(x.sizes(), ", "), group.comm.size()));
 }
 
-torch::Tensor run(Kind kind, const torch::Tensor& x, RegionGroup& group) {
+torch::Tensor run(RegionKind kind, const torch::Tensor& x, RegionGroup& group) {
   const std::int64_t size = group.comm.size();
   const char* const name = name_of(kind);
   (void)data_type_of(x, group.comm, group.named(name));
-  const bool whole = kind == Kind::copy || kind == Kind::reduce;
+  const bool whole = kind == RegionKind::copy || kind == RegionKind::reduce;
   if (!whole && x.dim() == 0) {
     fail_on_all(group.comm, fmt::format("{}: the input has no dimensions", group.named(name)));
   }
   switch (kind) {
-    case Kind::copy: return x;
-    case Kind::reduce: return group.all_reduce(x, name);
-    case Kind::scatter: {
+    case RegionKind::copy: return x;
+    case RegionKind::reduce: return group.all_reduce(x, name);
+    case RegionKind::scatter: {
       check_divisible(x, x.dim() - 1, kind, group);
       const std::int64_t part = x.size(-1) / size;
       return x.narrow(-1, group.comm.rank() * part, part).clone(at::MemoryFormat::Contiguous);
     }
-    case Kind::gather: {
+    case RegionKind::gather: {
       std::vector<std::int64_t> sizes = x.sizes().vec();
       sizes.back() *= size;
       return group.all_gather(x, name)->wait().movedim(0, -2).reshape(sizes);
     }
-    case Kind::gather_sequence: return group.all_gather(x, name)->wait().flatten(0, 1);
-    case Kind::scatter_sequence: check_divisible(x, 0, kind, group); return group.reduce_scatter(x, name)->wait();
+    case RegionKind::gather_sequence: return group.all_gather(x, name)->wait().flatten(0, 1);
+    case RegionKind::scatter_sequence: check_divisible(x, 0, kind, group); return group.reduce_scatter(x, name)->wait();
   }
   return x;
 }
 
 struct Region : torch::autograd::Function<Region> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, const RegionGroupPointer& group,
-                               Kind kind) {
+                               RegionKind kind) {
     context->saved_data["group"] = c10::IValue::make_capsule(group);
     context->saved_data["kind"] = static_cast<std::int64_t>(kind);
     return run(kind, x, *group);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto kind = static_cast<Kind>(context->saved_data["kind"].toInt());
+    const auto kind = static_cast<RegionKind>(context->saved_data["kind"].toInt());
     return {Region::apply(gradients[0], region_group_of(context), transpose(kind)), {}, {}};
   }
 };
 
-torch::Tensor cross(Kind kind, const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
+torch::Tensor cross(RegionKind kind, const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
   if (comm.size() == 1) return x;
   return Region::apply(x, c10::make_intrusive<RegionGroup>(comm, layer), kind);
 }
@@ -129,22 +129,22 @@ DataType data_type_of(const torch::Tensor& tensor, const Communicator& comm, con
 }
 
 torch::Tensor copy_to_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
-  return cross(Kind::copy, x, comm, layer);
+  return cross(RegionKind::copy, x, comm, layer);
 }
 torch::Tensor reduce_from_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
-  return cross(Kind::reduce, x, comm, layer);
+  return cross(RegionKind::reduce, x, comm, layer);
 }
 torch::Tensor scatter_to_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
-  return cross(Kind::scatter, x, comm, layer);
+  return cross(RegionKind::scatter, x, comm, layer);
 }
 torch::Tensor gather_from_region(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
-  return cross(Kind::gather, x, comm, layer);
+  return cross(RegionKind::gather, x, comm, layer);
 }
 torch::Tensor gather_sequence(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
-  return cross(Kind::gather_sequence, x, comm, layer);
+  return cross(RegionKind::gather_sequence, x, comm, layer);
 }
 torch::Tensor scatter_sequence(const torch::Tensor& x, const Communicator& comm, const std::string& layer) {
-  return cross(Kind::scatter_sequence, x, comm, layer);
+  return cross(RegionKind::scatter_sequence, x, comm, layer);
 }
 
 std::vector<torch::Tensor> sum_gradients(const std::vector<torch::Tensor>& parameters, const Communicator& comm,

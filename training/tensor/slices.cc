@@ -8,6 +8,7 @@
 #include "training/abort.h"
 #include "training/streams.h"
 #include "training/tensor/regions.h"
+#include "training/tensors.h"
 
 namespace tutti::training {
 namespace {
@@ -29,8 +30,6 @@ std::vector<std::int64_t> sizes_with(at::IntArrayRef sizes, std::int64_t dim, st
   result[static_cast<std::size_t>(dim)] = extent;
   return result;
 }
-
-std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
 }  // namespace
 

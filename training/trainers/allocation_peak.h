@@ -13,6 +13,7 @@
 //   older than this object).
 #pragma once
 
+#include <c10/core/DeviceType.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 
 #include "training/abort.h"
 #include "training/trainers/allocation_peak.h"
+#include "training/trainers/progress.h"
 #include "training/trainers/recipe.h"
 #include "training/trainers/report.h"
 #include "training/trainers/strategy.h"
@@ -19,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kReportEvery = 10;  // steps between two exchanges of losses
 constexpr int kValidationBatches = 16;
 constexpr int kMemoryStep = 2;  // whose activations are measured: after the first ones, which make what stays
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 double optimizer_bytes(torch::optim::Optimizer& optimizer) {
   double bytes = 0;

@@ -10,6 +10,7 @@
 // Errors: tutti::Error naming the file that cannot be written. Threads: one.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -26,6 +27,10 @@ struct StepMetrics {
   double wait_seconds = 0;       // of rank 0, for communication alone
   std::uint64_t bytes_sent = 0;  // by rank 0, in forward and backward
 };
+
+inline double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 struct ProgressOptions {
   std::string program;  // who errors say it was

@@ -10,6 +10,7 @@
 #include "training/pipeline/pipeline.h"
 #include "training/pipeline/simulator.h"
 #include "training/pipeline/timeline.h"
+#include "training/trainers/progress.h"
 #include "training/trainers/theory.h"
 #include "training/trainers/vision_parts.h"
 
@@ -18,8 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Tensors = std::vector<torch::Tensor>;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 std::size_t bytes_of(const Tensors& tensors) {
   std::size_t bytes = 0;

@@ -15,8 +15,6 @@ namespace {
 using Clock = LocalRank::Clock;
 using namespace std::chrono_literals;
 
-/// How long a goodbye may take to be sent and answered.
-constexpr auto kFarewell = 1s;
 /// An attempt to join that the deadline ends sooner tells less than the one before: it may be nothing but late. TCP
 /// sends what is lost once more within it.
 constexpr auto kShortest = 2s;

@@ -25,8 +25,6 @@ using namespace std::chrono_literals;
 
 /// A connection that has not proven itself by then is closed. A rank that was merely slow tries again.
 constexpr auto kProofDeadline = 5s;
-/// How long goodbyes may take to be sent and answered.
-constexpr auto kFarewell = 1s;
 /// How long to wait before accepting again when the process has no descriptors left.
 constexpr auto kAcceptPause = 50ms;
 /// Unproven connections beyond the ranks still expected; the oldest goes first, since a rank proves itself at once.
@@ -554,7 +552,7 @@ class Hub {
   std::set<std::uint64_t> failed_scopes_;  // of which everybody has been told
   HubAddresses addresses_;
   PendingFarewells farewells_;
-  std::vector<int> departed_;              // who has said goodbye, which nobody has been told yet
+  std::vector<int> departed_;  // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};
   Clock::time_point farewell_ends_{};

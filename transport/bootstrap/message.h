@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@
 
 namespace tutti::bootstrap {
 
+/// How long goodbyes may take to be sent and answered.
+inline constexpr std::chrono::seconds kFarewell{1};
 inline constexpr std::size_t kHeaderBytes = 5;
 inline constexpr std::size_t kMaxPayload = 16 << 20;     // from a rank that has proven itself
 inline constexpr std::size_t kMaxUnprovenPayload = 512;  // from anybody

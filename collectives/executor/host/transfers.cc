@@ -12,8 +12,8 @@ using transport::Handle;
 
 namespace {
 
-constexpr std::uint64_t kLookEvery = 256;    // turns in which something has moved
-constexpr std::size_t kByPlaceBytes = 8192;  // from here on one copy by place beats two through slots
+constexpr std::uint64_t kTurnsPerLook = 256;  // turns in which something has moved
+constexpr std::size_t kByPlaceBytes = 8192;   // from here on one copy by place beats two through slots
 
 }  // namespace
 
@@ -371,7 +371,7 @@ Status Transfers::progress(const std::atomic<bool>* news) {
   const auto something_moves = [&] { return has_news() || advance(); };
   something_moves();
   while (failure_.ok() && finished_batches_ == finished && !idle() && !has_news()) {
-    if (++turns_ % kLookEvery == 0) TUTTI_TRY(look());
+    if (++turns_ % kTurnsPerLook == 0) TUTTI_TRY(look());
     // Whoever waits for one thing alone sleeps on the counter that the other side raises.
     Word* word = nullptr;
     if (news == nullptr && any_.first == kNone && sending_.size() + receiving_.size() == 1) {
