@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti {
+namespace tutti::launch_local_test {
 namespace {
 
 TEST(Launcher, MpiRanksComeFromTheLibrarysOwnMpirun) {
@@ -68,4 +68,4 @@ TEST(Launcher, RanksHaveTheirOwnCoresWhereThereAreEnough) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::launch_local_test

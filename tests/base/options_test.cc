@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 
-namespace tutti {
+namespace tutti::options_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -135,14 +135,14 @@ TEST(Log, OneLineWhateverIsInTheMessage) {
 
 TEST(Log, QuietByDefault) {
   if (options::text(Option::log) != "") GTEST_SKIP() << "TUTTI_LOG is set";
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log::info("not {}", "shown");
   log::debug("not {}", "shown");
   log::error("{} is {}", "this", "shown");
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(text.find("not shown"), std::string::npos);
   EXPECT_NE(text.find("this is shown\n"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::options_test

@@ -7,7 +7,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::async_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -244,4 +244,4 @@ TEST(Async, AbortEndsWhatIsPending) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::async_test

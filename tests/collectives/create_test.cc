@@ -1,7 +1,7 @@
 // What is asked for when a communicator or memory is made: refused where it cannot be had.
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::create_test {
 namespace {
 
 std::string refusal(int ranks, const Options& options) {
@@ -51,4 +51,4 @@ TEST(Create, ATimeoutMayBeForEver) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::create_test

@@ -6,7 +6,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::deadline_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -84,4 +84,4 @@ TEST(Deadline, StartedCallsAreNotInterrupted) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::deadline_test

@@ -11,7 +11,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::deterministic_test {
 namespace {
 
 constexpr Collective kSums[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce};
@@ -170,4 +170,4 @@ TEST(DeterministicMode, RefusesAlgorithmsThatAddInAnotherOrder) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::deterministic_test

@@ -11,7 +11,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::environment_test {
 namespace {
 
 std::string work(Communicator& comm) {
@@ -158,4 +158,4 @@ TEST(Environment, Torchrun) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::environment_test

@@ -8,7 +8,7 @@
 
 #include "tests/collectives/far.h"
 
-namespace tutti::testing {
+namespace tutti::testing::far_failures_test {
 namespace {
 
 /// Data and the word of the call are one message there.
@@ -247,4 +247,4 @@ TEST(FarFailures, AStoppedMeetingPlaceIsNamedAlone) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::far_failures_test

@@ -16,7 +16,7 @@
 #include "transport/shm/arena.h"
 #include "transport/ucx/ucx.h"
 
-namespace tutti::testing {
+namespace tutti::testing::far_processes_test {
 namespace {
 
 using Body = std::function<std::string(Communicator&)>;
@@ -266,7 +266,8 @@ TEST_P(Far, AMemoryLimitIsKept) {
   expect_no_errors(run(body, {{"TUTTI_MEMORY_LIMIT", "3000000"}}));
 }
 
-/// Who has had nothing to do with each other for many calls may both wait for a word of the other before they use a cell.
+/// Who has had nothing to do with each other for many calls may both wait for a word of the other before they use a
+/// cell.
 TEST(FarNeighbours, MeetAfterManyCallsApart) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
@@ -396,4 +397,4 @@ std::string name_of_placement(const ::testing::TestParamInfo<Hosts>& info) {
 INSTANTIATE_TEST_SUITE_P(Placement, Far, ::testing::ValuesIn(kPlacements), name_of_placement);
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::far_processes_test

@@ -7,7 +7,7 @@
 #include "transport/hosts/hosts.h"
 #include "transport/inproc/inproc.h"
 
-namespace tutti::executor {
+namespace tutti::executor::far_puts_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -210,4 +210,4 @@ TEST_F(FarPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
 }
 
 }  // namespace
-}  // namespace tutti::executor
+}  // namespace tutti::executor::far_puts_test

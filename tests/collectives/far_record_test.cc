@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-namespace tutti::executor {
+namespace tutti::executor::far_record_test {
 namespace {
 
 using transport::CallRecord;
@@ -109,4 +109,4 @@ TEST(FarRecord, DoesNotTakeTheMirrorBack) {
 }
 
 }  // namespace
-}  // namespace tutti::executor
+}  // namespace tutti::executor::far_record_test

@@ -2,7 +2,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::fork_test {
 namespace {
 
 // A fork's copies of communicators end with it, and nobody notices: neither the parent nor its peers.
@@ -65,4 +65,4 @@ TEST(Fork, AChildCannotUseItsParentsCommunicator) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::fork_test

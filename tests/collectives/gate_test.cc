@@ -11,7 +11,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::gate_test {
 namespace {
 
 constexpr std::size_t kMost = 3000;
@@ -170,4 +170,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Gate, ::testing::Values(2, 3, 4, 7),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::gate_test

@@ -11,7 +11,7 @@
 #include "collectives/plan/layout.h"
 #include "collectives/validate.h"
 
-namespace tutti {
+namespace tutti::grid_call_test {
 namespace {
 
 using Value = std::uint32_t;
@@ -229,4 +229,4 @@ TEST(GridCall, TurnsGiveTheResult) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::grid_call_test

@@ -2,7 +2,7 @@
 #include "tests/collectives/exchanges.h"
 #include "tests/collectives/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::group_processes_test {
 namespace {
 
 TEST(GroupOfProcesses, ExchangeEverything) {
@@ -48,4 +48,4 @@ TEST(GroupOfProcesses, TheFirstToFinishMayLeave) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::group_processes_test

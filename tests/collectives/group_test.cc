@@ -4,7 +4,7 @@
 #include "tests/collectives/exchanges.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::group_test {
 namespace {
 
 TEST(Group, AmongThreads) {
@@ -105,4 +105,4 @@ TEST(Group, AMessageOutlivesItsSendersCommunicator) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::group_test

@@ -3,7 +3,7 @@
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::inproc_test {
 namespace {
 
 std::vector<Case> cases(int ranks) {
@@ -61,4 +61,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Inproc, ::testing::Values(1, 2, 3, 4, 5, 8, 16),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::inproc_test

@@ -11,7 +11,7 @@
 #include "topology/graph.h"
 #include "topology/text.h"
 
-namespace tutti {
+namespace tutti::job_topology_test {
 namespace {
 
 constexpr double kSignalUs = 12;          // what the wire says of a signal
@@ -53,7 +53,7 @@ TEST(ExchangeTopology, AllRanksHaveTheSame) {
   EXPECT_EQ(job.hosts.size(), 3u);
   EXPECT_NE(job.hosts[0].machine, "");  // they are all this one
   EXPECT_EQ(job.hosts[2].machine, job.hosts[0].machine);
-  EXPECT_THAT(topology::host_of_rank(job), testing::ElementsAre(0, 1, 1, 0, 2));
+  EXPECT_THAT(topology::host_of_rank(job), ::testing::ElementsAre(0, 1, 1, 0, 2));
   const topology::Graph graph = topology::Graph::of(job).take();
   EXPECT_EQ(graph.route(0, 1).gb_per_s, 2);
   EXPECT_EQ(graph.route(1, 4).gb_per_s, 1);
@@ -72,7 +72,7 @@ TEST(ExchangeTopology, RanksAreOnTheCoresThatTheyAreBoundTo) {
   for (std::size_t r = 0; r < bound.size(); ++r) {
     const topology::Place& place = job.ranks[r];
     const topology::Host& host = job.hosts[static_cast<std::size_t>(place.host)];
-    EXPECT_THAT(host.cores[static_cast<std::size_t>(place.index)].cpus, testing::Contains(bound[r]));
+    EXPECT_THAT(host.cores[static_cast<std::size_t>(place.index)].cpus, ::testing::Contains(bound[r]));
   }
 }
 
@@ -100,9 +100,9 @@ TEST(ExchangeTopology, AFailureIsThatOfAllRanks) {
   const auto all = exchange({0, 2}, {1, 1});
   for (const auto& one : all) {
     ASSERT_FALSE(one.ok());
-    EXPECT_THAT(one.status().message(), testing::HasSubstr("rank 1 is on host 2; the job has 2"));
+    EXPECT_THAT(one.status().message(), ::testing::HasSubstr("rank 1 is on host 2; the job has 2"));
   }
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::job_topology_test

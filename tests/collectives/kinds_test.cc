@@ -5,7 +5,7 @@
 
 #include <memory>
 
-namespace tutti::executor {
+namespace tutti::executor::kinds_test {
 namespace {
 
 using transport::Board;
@@ -126,4 +126,4 @@ TEST(Kinds, TheSentenceBeginsWithTheLowerRank) {
 }
 
 }  // namespace
-}  // namespace tutti::executor
+}  // namespace tutti::executor::kinds_test

@@ -5,7 +5,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::large_slow_test {
 namespace {
 
 constexpr std::size_t kCount = (std::size_t{1} << 31) + 12'345;
@@ -109,4 +109,4 @@ TEST_F(Large, SendAndReceive) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::large_slow_test

@@ -4,7 +4,7 @@
 #include "tests/collectives/taken.h"
 #include "transport/shm/arena.h"
 
-namespace tutti::testing {
+namespace tutti::testing::memory_processes_test {
 namespace {
 
 std::size_t arena_bytes() { return transport::Arena::process().value()->allocated(); }
@@ -71,4 +71,4 @@ TEST(MemoryOfProcesses, ManyChildrenOfProcessesDoNotAddUp) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::memory_processes_test

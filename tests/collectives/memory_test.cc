@@ -3,7 +3,7 @@
 #include "tests/collectives/ranks.h"
 #include "tests/collectives/taken.h"
 
-namespace tutti::testing {
+namespace tutti::testing::memory_test {
 namespace {
 
 TEST(Memory, ASingleRankTakesNone) {
@@ -73,4 +73,4 @@ TEST(Memory, ManyCommunicatorsOneAfterTheOtherDoNotAddUp) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::memory_test

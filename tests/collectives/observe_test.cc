@@ -13,7 +13,7 @@
 #include "collectives/executor/host/trace.h"
 #include "tests/collectives/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::observe_test {
 namespace {
 
 using nlohmann::json;
@@ -228,4 +228,4 @@ TEST(TracePath, HasRankAndCommunicator) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::observe_test

@@ -7,7 +7,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::ops_test {
 namespace {
 
 class Ops : public ::testing::TestWithParam<int> {};
@@ -77,4 +77,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Ops, ::testing::Values(2, 3, 5, 8),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::ops_test

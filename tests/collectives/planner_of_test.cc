@@ -9,7 +9,7 @@
 #include "topology/job.h"
 #include "topology/machines.h"
 
-namespace tutti {
+namespace tutti::planner_of_test {
 namespace {
 
 const transport::WindowSizes kSizes{.ranks = 4, .lanes = 2, .scratch_half = 4 << 20, .far = true};
@@ -74,4 +74,4 @@ TEST(UsualWire, IsWhatWiresThatCanBeOpenedHereSay) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::planner_of_test

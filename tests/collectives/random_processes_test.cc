@@ -2,7 +2,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/collectives/random_programs.h"
 
-namespace tutti::testing {
+namespace tutti::testing::random_processes_test {
 namespace {
 
 TEST(RandomPrograms, OnProcesses) {
@@ -20,4 +20,4 @@ TEST(RandomPrograms, OnProcesses) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::random_processes_test

@@ -2,7 +2,7 @@
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::random_test {
 namespace {
 
 TEST(RandomPrograms, OnThreads) {
@@ -14,4 +14,4 @@ TEST(RandomPrograms, OnThreads) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::random_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-namespace tutti {
+namespace tutti::settings_test {
 namespace {
 
 using ::testing::AllOf;
@@ -76,4 +76,4 @@ TEST(Settings, AShorterListEndsEarlier) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::settings_test

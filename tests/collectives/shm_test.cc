@@ -3,7 +3,7 @@
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::shm_test {
 namespace {
 
 // How the ranks' buffers differ in one call.
@@ -134,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Shm,
                          });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::shm_test

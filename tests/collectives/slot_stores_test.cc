@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace tutti::executor {
+namespace tutti::executor::slot_stores_test {
 namespace {
 
 constexpr std::size_t kCopy = std::size_t{1} << 20;
@@ -88,4 +88,4 @@ TEST(SlotStores, CopiesAllBytesInTrialsToo) {
 }
 
 }  // namespace
-}  // namespace tutti::executor
+}  // namespace tutti::executor::slot_stores_test

@@ -5,7 +5,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::split_test {
 namespace {
 
 /// The parent's rank of each member, by rank of the child.
@@ -128,4 +128,4 @@ TEST(Split, AfterAsyncOperationsAndWithTheParentsOptions) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::split_test

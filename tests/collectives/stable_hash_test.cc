@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace tutti {
+namespace tutti::stable_hash_test {
 namespace {
 
 // What hosts tell each other must not depend on who built them: so the numbers themselves are held fast. The first is
@@ -16,4 +16,4 @@ TEST(StableHash, IsTheSameEverywhere) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::stable_hash_test

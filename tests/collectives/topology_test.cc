@@ -6,7 +6,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/topology/machines.h"
 
-namespace tutti::testing {
+namespace tutti::testing::topology_test {
 namespace {
 
 using ::testing::AllOf;
@@ -133,4 +133,4 @@ TEST(Topology, ADifferenceBetweenHostsSaysWhereAndWhat) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::topology_test

@@ -5,7 +5,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 
-namespace tutti::testing {
+namespace tutti::testing::traffic_test {
 namespace {
 
 using plan::Counts;
@@ -153,4 +153,4 @@ TEST(Traffic, SendsCountWhatIsSentOrFetched) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::traffic_test

@@ -3,7 +3,7 @@
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/transfer_programs.h"
 
-namespace tutti::testing {
+namespace tutti::testing::transfers_processes_test {
 namespace {
 
 TEST(TransfersOfProcesses, RandomPrograms) {
@@ -20,4 +20,4 @@ TEST(TransfersOfProcesses, RandomPrograms) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::transfers_processes_test

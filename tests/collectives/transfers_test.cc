@@ -9,7 +9,7 @@
 #include "tests/collectives/ranks.h"
 #include "tests/collectives/transfer_programs.h"
 
-namespace tutti::testing {
+namespace tutti::testing::transfers_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -296,4 +296,4 @@ TEST(Transfers, WrongArgumentsAreTold) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::transfers_test

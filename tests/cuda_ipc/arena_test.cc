@@ -12,7 +12,7 @@
 #include "tests/support/fake_driver.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::transport {
+namespace tutti::transport::arena_test {
 namespace {
 
 using testing::FakeDriver;
@@ -126,4 +126,4 @@ TEST(DeviceArena, NoSuchGpu) {
 }
 
 }  // namespace
-}  // namespace tutti::transport
+}  // namespace tutti::transport::arena_test

@@ -5,7 +5,7 @@
 
 #include "tests/cuda_ipc/job.h"
 
-namespace tutti::testing {
+namespace tutti::testing::processes_test {
 namespace {
 
 using ::testing::Each;
@@ -399,4 +399,4 @@ TEST(CudaIpcProcesses, APeerKilledWhileConnecting) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::processes_test

@@ -4,7 +4,7 @@
 
 #include "tests/cuda_ipc/job.h"
 
-namespace tutti::testing {
+namespace tutti::testing::threads_test {
 namespace {
 
 using ::testing::Each;
@@ -113,4 +113,4 @@ TEST(CudaIpcThreads, MemoryThatIsShortIsOneSentenceOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::threads_test

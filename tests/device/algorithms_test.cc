@@ -11,7 +11,7 @@
 #include "tests/support/device_job.h"
 #include "tests/support/plan_oracle.h"
 
-namespace tutti::testing {
+namespace tutti::testing::algorithms_test {
 namespace {
 
 using executor::Shape;
@@ -184,4 +184,4 @@ TEST_P(DeviceAlgorithms, CutAtTheWaits) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceAlgorithms, ::testing::Range(1, 9));
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::algorithms_test

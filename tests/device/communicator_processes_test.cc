@@ -13,7 +13,7 @@
 #include "tests/device/like_the_host.h"
 #include "tests/support/test_gpus.h"
 
-namespace tutti::testing {
+namespace tutti::testing::communicator_processes_test {
 namespace {
 
 using Value = std::uint32_t;
@@ -366,4 +366,4 @@ TEST_P(DeviceFailures, ARankThatAborts) {
 INSTANTIATE_TEST_SUITE_P(OnOneGpu, DeviceFailures, ::testing::Bool());
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::communicator_processes_test

@@ -13,7 +13,7 @@
 #include "tests/support/test_gpus.h"
 #include "tutti/tutti.h"
 
-namespace tutti::testing {
+namespace tutti::testing::communicator_test {
 namespace {
 
 class DeviceCommunicator : public ::testing::TestWithParam<int> {};
@@ -468,4 +468,4 @@ TEST(DeviceCalls, MessagesThroughTheHostStayWithinTheLimit) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::communicator_test

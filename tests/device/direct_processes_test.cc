@@ -19,7 +19,7 @@
 #include "tests/support/fake_walkers.h"
 #include "tests/support/verbs_card.h"
 
-namespace tutti::testing {
+namespace tutti::testing::direct_processes_test {
 namespace {
 
 using Hosts = std::vector<std::string>;
@@ -279,4 +279,4 @@ INSTANTIATE_TEST_SUITE_P(Placements, DirectGrid,
                          ::testing::Values(Hosts{"a", "a", "b", "b"}, Hosts{"a", "b", "a", "b"}));
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::direct_processes_test

@@ -9,7 +9,7 @@
 #include "device/memory_kind.h"
 #include "tests/support/fake_driver.h"
 
-namespace tutti::device {
+namespace tutti::device::driver_test {
 namespace {
 
 using testing::FakeDriver;
@@ -139,4 +139,4 @@ TEST(MemoryKind, EachKind) {
 }
 
 }  // namespace
-}  // namespace tutti::device
+}  // namespace tutti::device::driver_test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace tutti::testing {
+namespace tutti::testing::fake_driver_test {
 namespace {
 
 using device::Driver;
@@ -393,4 +393,4 @@ TEST_F(Fake, MappedMemory) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::fake_driver_test

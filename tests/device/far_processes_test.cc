@@ -13,7 +13,7 @@
 #include "tests/device/like_the_host.h"
 #include "tests/support/test_gpus.h"
 
-namespace tutti::testing {
+namespace tutti::testing::far_processes_test {
 namespace {
 
 using Hosts = std::vector<std::string>;
@@ -352,4 +352,4 @@ TEST_P(FarDevice, AGpuWhoseStreamsWaitForNoValuesIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Placements, FarDevice, ::testing::ValuesIn(kPlacements));
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::far_processes_test

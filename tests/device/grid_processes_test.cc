@@ -14,7 +14,7 @@
 #include "tests/device/like_the_host.h"
 #include "tests/support/fake_walkers.h"
 
-namespace tutti::testing {
+namespace tutti::testing::grid_processes_test {
 namespace {
 
 using Hosts = std::vector<std::string>;
@@ -338,4 +338,4 @@ TEST(GridFailures, ARankThatDiesOnTheNetwork) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::grid_processes_test

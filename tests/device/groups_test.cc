@@ -13,7 +13,7 @@
 #include "tests/device/device_buffers.h"
 #include "tests/support/test_gpus.h"
 
-namespace tutti::testing {
+namespace tutti::testing::groups_test {
 namespace {
 
 using Value = std::uint32_t;
@@ -316,4 +316,4 @@ TEST(DeviceGroups, ADriverThatRefusesALaunchFailsTheCommunicator) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::groups_test

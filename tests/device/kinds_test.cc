@@ -9,7 +9,7 @@
 #include "tests/device/device_buffers.h"
 #include "tests/support/fake_walkers.h"
 
-namespace tutti::testing {
+namespace tutti::testing::kinds_test {
 namespace {
 
 using Calls = std::function<void(Communicator&, DeviceBuffers&)>;
@@ -66,8 +66,8 @@ TEST(DeviceKinds, KindsOfTheFirstCallAreCompared) {
     EXPECT_NE(error.find(") called all_reduce(100 x f32, sum, device memory) as its call 1"), std::string::npos)
         << error;
   }
-  const auto opened = told_of_kinds(2, 1, nothing, sum_on_host,
-                                    [](Communicator& comm, DeviceBuffers&) { comm.open_device(0); });
+  const auto opened =
+      told_of_kinds(2, 1, nothing, sum_on_host, [](Communicator& comm, DeviceBuffers&) { comm.open_device(0); });
   for (const std::string& error : opened) {
     EXPECT_NE(error.find("called open_device() as its call 1"), std::string::npos) << error;
   }
@@ -168,4 +168,4 @@ TEST(DeviceKinds, ARankWithAGraphMeetsOneWithout) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::kinds_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/device_job.h"
 
-namespace tutti::testing {
+namespace tutti::testing::mail_test {
 namespace {
 
 using executor::cuda::make_mail;
@@ -93,4 +93,4 @@ TEST(DeviceMail, AbortEndsIt) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::mail_test

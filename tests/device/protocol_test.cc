@@ -10,7 +10,7 @@
 #include "collectives/algorithms/table.h"
 #include "tests/support/device_job.h"
 
-namespace tutti::testing {
+namespace tutti::testing::protocol_test {
 namespace {
 
 using executor::cuda::Failure;
@@ -422,4 +422,4 @@ TEST(DeviceProtocol, AHandleThatIsNotMappedHereIsAnError) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::protocol_test

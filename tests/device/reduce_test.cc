@@ -11,7 +11,7 @@
 #include "collectives/reduce/reference.h"
 #include "tests/support/host_block.h"
 
-namespace tutti::executor::cuda {
+namespace tutti::executor::cuda::reduce_test {
 namespace {
 
 class TestBlock : public HostBlock {
@@ -213,4 +213,4 @@ TEST(DeviceReduce, FlaggedLinesCarryTheSameBytes) {
 }
 
 }  // namespace
-}  // namespace tutti::executor::cuda
+}  // namespace tutti::executor::cuda::reduce_test

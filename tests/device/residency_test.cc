@@ -10,7 +10,7 @@
 #include "tests/device/device_buffers.h"
 #include "tests/support/test_gpus.h"
 
-namespace tutti::testing {
+namespace tutti::testing::residency_test {
 namespace {
 
 void sum(Communicator& comm, std::byte* data, std::size_t count, const DeviceBuffers& memory) {
@@ -92,4 +92,4 @@ TEST(DeviceResidency, ACommunicatorOfOneNeedsNone) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::residency_test

@@ -7,7 +7,7 @@
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::abort_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -193,4 +193,4 @@ TEST(Abort, OtherCommunicatorsGoOn) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::abort_test

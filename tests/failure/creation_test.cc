@@ -21,7 +21,7 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return sent;
 }
 
-namespace tutti::testing {
+namespace tutti::testing::creation_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -152,4 +152,4 @@ TEST(Creation, AStopBetweenTwoParcels) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::creation_test

@@ -8,7 +8,7 @@
 
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::flight_recorder_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -231,4 +231,4 @@ TEST(FlightRecorder, IsWrittenToAFile) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::flight_recorder_test

@@ -6,7 +6,7 @@
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::kill_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,9 +71,8 @@ TEST(Kill, MoreRanksThanCores) { kill_at_random(12, 3, tries(1)); }
 TEST(Kill, RankZero) {
   for (int i = 0; i < tries(3); ++i) {
     const auto seed = static_cast<std::uint32_t>(i);
-    Processes ranks(3, [&](const Place& place) {
-      call_until_failure(place, place.join(with_timeout(60s)), seed, kMost, true);
-    });
+    Processes ranks(
+        3, [&](const Place& place) { call_until_failure(place, place.join(with_timeout(60s)), seed, kMost, true); });
     ASSERT_TRUE(ranks.wait_progress(0, 20 + i));
     const std::int64_t killed_ns = ranks.signal(0, SIGKILL);
     ASSERT_TRUE(ranks.finish(30s, {0}));
@@ -163,4 +162,4 @@ TEST(Kill, AnOrderlyEndIsNone) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::kill_test

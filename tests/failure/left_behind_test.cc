@@ -12,7 +12,7 @@
 #include "transport/shm/arena.h"
 #include "transport/shm/shm.h"
 
-namespace tutti::testing {
+namespace tutti::testing::left_behind_test {
 namespace {
 
 std::set<std::string> entries(const std::string& path) {
@@ -171,4 +171,4 @@ TEST(LeftBehind, AfterADeath) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::left_behind_test

@@ -8,7 +8,7 @@
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::mismatch_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -267,4 +267,4 @@ TEST(Mismatch, AClosedCommunicator) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::mismatch_test

@@ -4,7 +4,7 @@
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::shrink_test {
 namespace {
 
 // Sums ones: the number of ranks that took part.
@@ -136,4 +136,4 @@ TEST(Shrink, WithoutWhoHasLeft) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::shrink_test

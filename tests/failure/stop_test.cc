@@ -5,7 +5,7 @@
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::stop_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -127,4 +127,4 @@ TEST(Stop, AShortStopDisturbsNobody) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::stop_test

@@ -11,7 +11,7 @@
 #include "tests/collectives/ranks.h"
 #include "tests/failure/processes.h"
 
-namespace tutti::testing {
+namespace tutti::testing::transfers_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -185,4 +185,4 @@ TEST(TransferFailures, TheFlightRecorderShowsTags) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::transfers_test

@@ -12,7 +12,7 @@
 #include "tests/cuda_ipc/job.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::testing {
+namespace tutti::testing::memory_test {
 namespace {
 
 using ::testing::Each;
@@ -243,4 +243,4 @@ TEST(GpuMemory, KindsOfPointers) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::memory_test

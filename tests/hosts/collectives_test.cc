@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include "collectives/algorithms/table.h"
+#include "tests/collectives/processes.h"
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/transfer_programs.h"
-#include "tests/collectives/processes.h"
 #include "tests/hosts/job.h"
 #include "transport/ucx/ucx.h"
 
-namespace tutti::testing {
+namespace tutti::testing::collectives_test {
 namespace {
 
 constexpr Collective kAll[] = {Collective::all_reduce,  Collective::reduce_scatter, Collective::all_gather,
@@ -125,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(Hosts, Collectives,
                          });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::collectives_test

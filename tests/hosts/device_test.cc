@@ -7,7 +7,7 @@
 #include "tests/hosts/traffic.h"
 #include "tests/support/fake_walkers.h"
 
-namespace tutti::testing {
+namespace tutti::testing::device_test {
 namespace {
 
 class Device : public ::testing::TestWithParam<int> {};  // ranks on each host
@@ -107,4 +107,4 @@ TEST(DeviceTraffic, OnlyTheHostsShare) {
 INSTANTIATE_TEST_SUITE_P(RanksOfEachHost, Device, ::testing::Values(1, 2));
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::device_test

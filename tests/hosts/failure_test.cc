@@ -13,7 +13,7 @@
 #include "tests/hosts/job.h"
 #include "transport/ucx/ucx.h"
 
-namespace tutti::testing {
+namespace tutti::testing::failure_test {
 namespace {
 
 using ::testing::AllOf;
@@ -159,8 +159,8 @@ long sent_again(const Job& job, int hosts) {
   return sum;
 }
 
-// Three times it stays down until something was lost. Where nothing is for three seconds it comes back all the same, and
-// the next cut counts: UCX took a longer silence for a death.
+// Three times it stays down until something was lost. Where nothing is for three seconds it comes back all the same,
+// and the next cut counts: UCX took a longer silence for a death.
 TEST_P(HostFailure, ALinkThatComesBackIsNoError) {
   const auto& [count, each, network] = GetParam();
   Hosts hosts(count);
@@ -282,4 +282,4 @@ INSTANTIATE_TEST_SUITE_P(Hosts, HostFailure,
                          });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::failure_test

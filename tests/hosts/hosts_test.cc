@@ -7,7 +7,7 @@
 
 #include "tests/hosts/job.h"
 
-namespace tutti::testing {
+namespace tutti::testing::hosts_test {
 namespace {
 
 /// Processes whose network is `space`.
@@ -82,4 +82,4 @@ TEST(Hosts, AreGoneAfterACrash) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::hosts_test

@@ -6,7 +6,7 @@
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/environment.h"
 
-namespace tutti::testing {
+namespace tutti::testing::meeting_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -166,4 +166,4 @@ TEST(Meeting, AHostThatIsStoppedIsATimeoutThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::meeting_test

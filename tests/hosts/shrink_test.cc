@@ -4,7 +4,7 @@
 #include "tests/failure/any_call.h"
 #include "tests/hosts/job.h"
 
-namespace tutti::testing {
+namespace tutti::testing::shrink_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -179,4 +179,4 @@ TEST(HostsShrink, ACommunicatorOfOneHost) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::shrink_test

@@ -3,7 +3,7 @@
 // theirs.
 #include "tests/hosts/traffic.h"
 
-namespace tutti::testing {
+namespace tutti::testing::traffic_test {
 namespace {
 
 constexpr std::size_t kCount = 4 << 20;
@@ -81,4 +81,4 @@ TEST(Traffic, BroadcastToTwoOtherHosts) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::traffic_test

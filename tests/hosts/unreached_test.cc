@@ -6,7 +6,7 @@
 #include "tests/hosts/job.h"
 #include "transport/ucx/ucx.h"
 
-namespace tutti::testing {
+namespace tutti::testing::unreached_test {
 namespace {
 
 class Unreached : public ::testing::TestWithParam<std::string> {
@@ -47,4 +47,4 @@ INSTANTIATE_TEST_SUITE_P(Networks, Unreached, ::testing::Values("tcp", "ucx"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::unreached_test

@@ -1,7 +1,7 @@
 // How communicators are made and how they end: configurations, non-blocking ones, split, shrink.
 #include "tests/nccl/ranks.h"
 
-namespace tutti::nccl::testing {
+namespace tutti::nccl::testing::communicators_test {
 namespace {
 
 /// Two ranks, made on a thread each with `config`.
@@ -239,4 +239,4 @@ TEST(Communicators, TeamsOfTheDeviceInterface) {
 }
 
 }  // namespace
-}  // namespace tutti::nccl::testing
+}  // namespace tutti::nccl::testing::communicators_test

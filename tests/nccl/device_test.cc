@@ -10,7 +10,7 @@ extern int fake_failure;
 void fake_set_device(int device);
 }
 
-namespace tutti::nccl::testing {
+namespace tutti::nccl::testing::device_test {
 namespace {
 
 TEST(Device, CommunicatorsBelongToTheCurrentOne) {
@@ -48,4 +48,4 @@ TEST(Device, AScalarInItsMemoryIsReadWhenTheCallRuns) {
 }
 
 }  // namespace
-}  // namespace tutti::nccl::testing
+}  // namespace tutti::nccl::testing::device_test

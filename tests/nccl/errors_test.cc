@@ -1,7 +1,7 @@
 // What goes wrong, as ncclResult_t and as the sentence of ncclGetLastError.
 #include "tests/nccl/ranks.h"
 
-namespace tutti::nccl::testing {
+namespace tutti::nccl::testing::errors_test {
 namespace {
 
 TEST(Errors, ArgumentsAreNamedAndHarmNothing) {
@@ -175,4 +175,4 @@ TEST(Errors, OperatorsBelongToTheirCommunicatorAndType) {
 }
 
 }  // namespace
-}  // namespace tutti::nccl::testing
+}  // namespace tutti::nccl::testing::errors_test

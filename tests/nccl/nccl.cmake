@@ -4,7 +4,7 @@ tutti_tests(nccl LINK tutti_nccl EXCLUDE abi on_device)
 add_library(nccl_fake_cuda SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_cuda.cc)  # libcuda.so.1, of this test alone
 set_target_properties(nccl_fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/nccl_fake_cuda)
-target_link_libraries(test_nccl_device PRIVATE nccl_fake_cuda)
+target_link_libraries(test_nccl PRIVATE nccl_fake_cuda)
 if(TUTTI_CUDA_FOUND)  # the library's objects in the test itself, which gives them a driver
   tutti_program(test_nccl_on_device ${CMAKE_CURRENT_LIST_DIR}/on_device_test.cc $<TARGET_OBJECTS:room_nccl>
     LINK tutti_test_support nccl_fake_cuda)

@@ -6,7 +6,7 @@
 
 #include "tests/nccl/ranks.h"
 
-namespace tutti::nccl::testing {
+namespace tutti::nccl::testing::processes_test {
 namespace {
 
 TEST(Processes, AKilledRankIsNamedAndTheOthersGoOn) {
@@ -154,4 +154,4 @@ TEST(Processes, DestroyingGivesEverythingBack) {
 }
 
 }  // namespace
-}  // namespace tutti::nccl::testing
+}  // namespace tutti::nccl::testing::processes_test

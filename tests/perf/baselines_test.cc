@@ -3,10 +3,10 @@
 
 #include "tests/perf/run_program.h"
 
-namespace tutti::perf {
+namespace tutti::perf::baselines_test {
 namespace {
 
-class Baseline : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+class Baseline : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
     const std::string file = std::string("libtutti_baseline_") + backend() + ".so";
@@ -26,11 +26,9 @@ TEST_P(Baseline, RightOnTwoRanks) {
                                                                                     << run.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Baseline,
-                         testing::Combine(testing::ValuesIn(kPrograms), testing::Values("openmpi", "mpich", "gloo")),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, Baseline, ::testing::Combine(::testing::ValuesIn(kPrograms), ::testing::Values("openmpi", "mpich", "gloo")),
+    [](const auto& info) { return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param); });
 
 TEST(Baselines, WhatTheyLackIsASentenceAndExitStatus5) {
   for (const char* backend : {"openmpi", "gloo"}) {
@@ -106,7 +104,7 @@ TEST(Baselines, NcclThatCannotServeIsASentence) {
 /// On so many GPUs that are none (nccl/fake_libcuda.cc), with an NCCL that refuses what NVIDIA's does
 /// (nccl/stand_in.cc). Tutti's own calls of device memory would be served by the fake GPUs too: `text` says which
 /// backend ran.
-class NcclOnGpus : public testing::Test {
+class NcclOnGpus : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(folder_)) GTEST_SKIP() << "there are no fake GPUs in this build";
@@ -167,4 +165,4 @@ TEST(Baselines, AMissingPlugInIsASentence) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::baselines_test

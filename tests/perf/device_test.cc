@@ -11,7 +11,7 @@
 #include "tests/support/fake_driver.h"
 #include "tests/support/fake_walkers.h"
 
-namespace tutti::perf {
+namespace tutti::perf::device_test {
 namespace {
 
 using testing::FakeDriver;
@@ -205,5 +205,5 @@ TEST(DeviceLimit, TheHostLoopIsAReduceScatter) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::device_test
 #endif

@@ -94,7 +94,7 @@ class Stages(unittest.TestCase):
         for each in stage.commands:
             self.assertEqual(each.environment, {"TUTTI_TEST_DRIVER": "machine"})
             self.assertLess(each.limit, stages.LIMIT / 3)
-            name = pathlib.Path(each.words[0]).name.removeprefix("test_device_")
+            name = each.words[1].removeprefix("--file=")
             self.assertIn("TestGpus", (SOURCE / "tests" / "device" / f"{name}_test.cc").read_text())
 
     def test_benches_have_all_numbers_of_ranks(self):

@@ -6,7 +6,7 @@
 #include "perf/driver/report.h"
 #include "tests/perf/one_rank.h"
 
-namespace tutti::perf {
+namespace tutti::perf::measure_test {
 namespace {
 
 struct Measured {
@@ -141,4 +141,4 @@ TEST(Report, TheSummaryAddsWrongElementsAndKnowsAFloor) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::measure_test

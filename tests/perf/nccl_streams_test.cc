@@ -13,7 +13,7 @@
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
 
-namespace tutti::testing {
+namespace tutti::testing::nccl_streams_test {
 namespace {
 
 using Value = std::uint32_t;
@@ -105,5 +105,5 @@ TEST_F(NcclStreams, StartedCallsOnHostMemoryComeBefore) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::nccl_streams_test
 #endif

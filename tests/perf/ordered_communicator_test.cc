@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace tutti {
+namespace tutti::ordered_communicator_test {
 namespace {
 
 class Recorder final : public OrderedCommunicator {
@@ -152,4 +152,4 @@ TEST(OrderedCommunicator, InPlaceIsByTheCollectivesRule) {
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::ordered_communicator_test

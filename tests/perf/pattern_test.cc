@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-namespace tutti::perf {
+namespace tutti::perf::pattern_test {
 namespace {
 
 /// Whether `value` survives a trip through `type`. encode() itself stops the program for narrow types if it does not.
@@ -23,7 +23,7 @@ bool is_value_of(double value, DataType type) {
   return decode(bits, type) == value;
 }
 
-class EveryTypeAndOp : public testing::TestWithParam<std::tuple<int, int>> {
+class EveryTypeAndOp : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
   void SetUp() override {
     if (!applies(op(), type())) GTEST_SKIP() << "bits are combined of integers only";
@@ -36,7 +36,7 @@ class EveryTypeAndOp : public testing::TestWithParam<std::tuple<int, int>> {
 // type.
 TEST_P(EveryTypeAndOp, AnyOrderOfReductionIsExact) {
   const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 64}) {
     const Pattern pattern(type(), op(), ranks);
@@ -92,12 +92,13 @@ TEST_P(EveryTypeAndOp, OneWrongElementIsCounted) {
   EXPECT_LE(wrong, 2u);
 }
 
-std::string name_of_case(const testing::TestParamInfo<std::tuple<int, int>>& info) {
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<int, int>>& info) {
   return std::string(name_of(static_cast<DataType>(std::get<0>(info.param)))) + "_" +
          name_of(static_cast<ReduceOp>(std::get<1>(info.param)));
 }
 INSTANTIATE_TEST_SUITE_P(All, EveryTypeAndOp,
-                         testing::Combine(testing::Range(0, kDataTypes), testing::Range(0, kReduceOps)), name_of_case);
+                         ::testing::Combine(::testing::Range(0, kDataTypes), ::testing::Range(0, kReduceOps)),
+                         name_of_case);
 
 TEST(Pattern, BitsAreThoseOfTwosComplement) {
   EXPECT_EQ(combine_bits(12, 10, ReduceOp::band), 8);
@@ -153,4 +154,4 @@ TEST(Encode, KnownBits) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::pattern_test

@@ -1,20 +1,17 @@
 # The driver's parts, and the programs as processes: on Tutti, and (label baseline) on what was found.
-tutti_tests(perf LINK tutti_perf_driver LABELS perf)
-target_sources(test_perf_ordered_communicator PRIVATE
-  ${CMAKE_SOURCE_DIR}/collectives/baseline/plugins/ordered_communicator.cc)
-target_link_libraries(test_perf_throttled_communicator PRIVATE tutti_perf_throttled)
-if(TARGET overlap_bench)
-  add_dependencies(test_perf_training_programs overlap_bench memory_bench)
-endif()
-foreach(test programs baselines)
-  foreach(collective all_reduce reduce_scatter all_gather broadcast reduce alltoall gather scatter sendrecv)
-    add_dependencies(test_perf_${test} ${collective}_perf)
-  endforeach()
+tutti_tests(perf LINK tutti_perf_driver tutti_perf_throttled LABELS perf)
+target_sources(test_perf PRIVATE ${CMAKE_SOURCE_DIR}/collectives/baseline/plugins/ordered_communicator.cc)
+set(perf_programs tutti_nccl)
+foreach(collective all_reduce reduce_scatter all_gather broadcast reduce alltoall gather scatter sendrecv)
+  list(APPEND perf_programs ${collective}_perf)
 endforeach()
 foreach(baseline ${TUTTI_BASELINES})
-  add_dependencies(test_perf_baselines tutti_baseline_${baseline})
+  list(APPEND perf_programs tutti_baseline_${baseline})
 endforeach()
-add_dependencies(test_perf_baselines tutti_nccl)
+if(TARGET overlap_bench)
+  list(APPEND perf_programs overlap_bench memory_bench)
+endif()
+add_dependencies(test_perf ${perf_programs})
 if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a process that a sanitizer watches
   # GPUs and an NCCL for programs that look for them: libcuda.so.1 and libnccl.so.2.
   add_library(perf_fake_libcuda SHARED ${CMAKE_CURRENT_LIST_DIR}/nccl/fake_libcuda.cc)
@@ -33,14 +30,13 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
     list(GET words 1 version)
     set_target_properties(${target} PROPERTIES SUFFIX .so.${version} NO_SONAME ON
       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/perf_stand_ins)
-    add_dependencies(test_perf_baselines ${target})
+    add_dependencies(test_perf ${target})
   endforeach()
   set(stand_ins ${CMAKE_BINARY_DIR}/tests/perf_stand_ins)
-  add_dependencies(test_perf_nccl_streams perf_fake_libcuda perf_nccl_stand_in tutti_baseline_nccl)
   set_tests_properties(perf.nccl_streams PROPERTIES TIMEOUT 120 ENVIRONMENT "LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=2")
   # What ./dev gpu does on a machine with one GPU, as far as one that is none goes: its tests of device memory,
   foreach(test communicator groups residency communicator_processes far_processes)
-    add_test(NAME device.machine.${test} COMMAND test_device_${test})
+    add_test(NAME device.machine.${test} COMMAND test_device --file=${test})
     set_tests_properties(device.machine.${test} PROPERTIES TIMEOUT 900
       ENVIRONMENT "TUTTI_TEST_DRIVER=machine;LD_LIBRARY_PATH=${stand_ins};FAKE_GPUS=1")
   endforeach()
@@ -56,7 +52,7 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
   endif()
 endif()
 get_filename_component(nccl_library_folder "${TUTTI_NCCL_INCLUDE}/../lib" ABSOLUTE)
-target_compile_definitions(test_perf_baselines PRIVATE TUTTI_NCCL_LIBRARY_FOLDER="${nccl_library_folder}")
+target_compile_definitions(test_perf PRIVATE TUTTI_NCCL_LIBRARY_FOLDER="${nccl_library_folder}")
 set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
 
 find_program(TUTTI_BASH bash)

@@ -8,12 +8,12 @@
 #include "perf/driver/gpu.h"
 #include "tests/perf/run_program.h"
 
-namespace tutti::perf {
+namespace tutti::perf::programs_test {
 namespace {
 
 using nlohmann::json;
 
-class Program : public testing::TestWithParam<const char*> {};
+class Program : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Program, RightOnProcesses) {
   for (const char* memory : {"registered", "plain"}) {
@@ -35,7 +35,7 @@ TEST_P(Program, RightOnOneRank) {
   EXPECT_EQ(run.status, 0) << run.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Program, testing::ValuesIn(kPrograms),
+INSTANTIATE_TEST_SUITE_P(All, Program, ::testing::ValuesIn(kPrograms),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Programs, EveryTypeAndOperation) {
@@ -66,7 +66,7 @@ TEST(Programs, ExitStatus) {
 
 TEST(Programs, JsonHasTheKeysOfNcclTestsAndNoEnvironment) {
   setenv("TUTTI_TEST_MARK", "do-not-tell-anybody", 1);
-  const std::string file = testing::TempDir() + "/tutti_perf_" + std::to_string(getpid()) + ".json";
+  const std::string file = ::testing::TempDir() + "/tutti_perf_" + std::to_string(getpid()) + ".json";
   const Outcome run =
       run_program("all_reduce_perf", "--ranks 2 -b 1K -e 2K -n 4 --percentiles -I 1 --algorithm ring -J " + file);
   ASSERT_EQ(run.status, 0) << run.text;
@@ -105,4 +105,4 @@ TEST(Programs, TableColumns) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::programs_test

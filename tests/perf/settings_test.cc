@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::perf {
+namespace tutti::perf::settings_test {
 namespace {
 
 Parsed parse(std::vector<const char*> words) {
@@ -123,4 +123,4 @@ TEST(Sizes, GrowByAFactorOrAStep) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::settings_test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace tutti::perf {
+namespace tutti::perf::throttled_communicator_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -138,4 +138,4 @@ TEST(ThrottledCommunicator, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::throttled_communicator_test

@@ -6,10 +6,10 @@
 
 #include "tests/perf/run_program.h"
 
-namespace tutti::perf {
+namespace tutti::perf::training_programs_test {
 namespace {
 
-class TrainingProgram : public testing::Test {
+class TrainingProgram : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* program : {"overlap_bench", "memory_bench"}) {
@@ -17,7 +17,7 @@ class TrainingProgram : public testing::Test {
     }
   }
   nlohmann::json report_of(const char* program, const std::string& arguments) {
-    const std::string path = testing::TempDir() + "tutti_" + program + std::to_string(::getpid()) + ".json";
+    const std::string path = ::testing::TempDir() + "tutti_" + program + std::to_string(::getpid()) + ".json";
     const Outcome run = run_program(program, arguments + " -J " + path);
     EXPECT_EQ(run.status, 0) << run.text;
     std::ifstream file(path);
@@ -74,4 +74,4 @@ TEST_F(TrainingProgram, WrongUsageIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::perf
+}  // namespace tutti::perf::training_programs_test

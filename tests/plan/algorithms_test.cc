@@ -8,7 +8,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/verify.h"
 
-namespace tutti::algorithms {
+namespace tutti::algorithms::algorithms_test {
 namespace {
 
 std::string describe(const Algorithm& algorithm, const PlanRequest& request) {
@@ -18,7 +18,7 @@ std::string describe(const Algorithm& algorithm, const PlanRequest& request) {
   return text;
 }
 
-class EveryAlgorithm : public testing::TestWithParam<const Algorithm*> {};
+class EveryAlgorithm : public ::testing::TestWithParam<const Algorithm*> {};
 
 std::vector<const Algorithm*> rows() {
   std::vector<const Algorithm*> rows;
@@ -26,7 +26,7 @@ std::vector<const Algorithm*> rows() {
   return rows;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EveryAlgorithm, testing::ValuesIn(rows()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Table, EveryAlgorithm, ::testing::ValuesIn(rows()), [](const auto& info) {
   return std::string(name_of(info.param->collective)) + "_" + info.param->name;
 });
 
@@ -119,4 +119,4 @@ TEST(Serves, RefusesWhatTheTableCannotBuild) {
 }
 
 }  // namespace
-}  // namespace tutti::algorithms
+}  // namespace tutti::algorithms::algorithms_test

@@ -4,7 +4,7 @@
 
 #include "collectives/plan/layout.h"
 
-namespace tutti::plan {
+namespace tutti::plan::builder_test {
 namespace {
 
 TEST(Builder, ASendIsCreditPutSignalAndARecvWaitCopyCredit) {
@@ -126,4 +126,4 @@ TEST(Layout, WhoHoldsWhat) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::builder_test

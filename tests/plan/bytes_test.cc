@@ -9,7 +9,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"
 
-namespace tutti::plan {
+namespace tutti::plan::bytes_test {
 namespace {
 
 std::vector<Counts> counts_of(Collective collective, const char* name, int n, int* pieces = nullptr) {
@@ -281,4 +281,4 @@ TEST(Bytes, BarrierIsLogNSignals) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::bytes_test

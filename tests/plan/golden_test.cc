@@ -10,12 +10,12 @@
 
 #include "collectives/algorithms/table.h"
 
-namespace tutti::plan {
+namespace tutti::plan::golden_test {
 namespace {
 
 std::filesystem::path golden_folder() { return TUTTI_GOLDEN_PLANS; }
 
-class Golden : public testing::TestWithParam<const algorithms::Algorithm*> {};
+class Golden : public ::testing::TestWithParam<const algorithms::Algorithm*> {};
 
 std::vector<const algorithms::Algorithm*> rows() {
   std::vector<const algorithms::Algorithm*> rows;
@@ -23,7 +23,7 @@ std::vector<const algorithms::Algorithm*> rows() {
   return rows;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Golden, testing::ValuesIn(rows()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Table, Golden, ::testing::ValuesIn(rows()), [](const auto& info) {
   return std::string(name_of(info.param->collective)) + "_" + info.param->name;
 });
 
@@ -49,4 +49,4 @@ TEST_P(Golden, ThePlanIsTheOneOnFile) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::golden_test

@@ -11,7 +11,7 @@
 #include "collectives/plan/verify.h"
 #include "tests/plan/simulate.h"
 
-namespace tutti::plan {
+namespace tutti::plan::mutation_test {
 namespace {
 
 constexpr int kRounds = 4;
@@ -115,4 +115,4 @@ TEST(Mutations, TheSimulatorFindsMostOfThemToo) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::mutation_test

@@ -12,7 +12,7 @@
 #include "collectives/plan/rename.h"
 #include "collectives/plan/verify.h"
 
-namespace tutti::plan {
+namespace tutti::plan::overlap_test {
 namespace {
 
 struct Moved {
@@ -116,7 +116,7 @@ const std::vector<std::vector<int>> kEven = {
     {0, 0, 1, 1}, {0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, {2, 0, 1, 0, 1, 2}};
 const std::vector<int> kUneven = {0, 0, 0, 1, 2, 2};
 
-class Overlap : public testing::TestWithParam<Collective> {
+class Overlap : public ::testing::TestWithParam<Collective> {
  protected:
   static Plan build(const std::vector<int>& hosts) {
     return algorithms::find(GetParam(), "hierarchical")->build({GetParam(), static_cast<int>(hosts.size()), 0, hosts});
@@ -126,8 +126,8 @@ class Overlap : public testing::TestWithParam<Collective> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Hierarchical, Overlap,
-                         testing::Values(Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                         Collective::broadcast, Collective::all_to_all),
+                         ::testing::Values(Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                           Collective::broadcast, Collective::all_to_all),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 // What a host does within has a part for each of the hosts, and all but one are done beside a message.
@@ -138,7 +138,7 @@ TEST_P(Overlap, OneOfAsManyPartsAsThereAreHostsIsSeen) {
       for (const int rounds : {1, 4}) {
         const Moved moved = Walk(plan, hosts, rounds, Network::all_that_is_under_way).run();
         EXPECT_GT(moved.within, 0);
-        EXPECT_GE(h * moved.hidden, (h - 1) * moved.within) << testing::PrintToString(hosts) << ", " << rounds;
+        EXPECT_GE(h * moved.hidden, (h - 1) * moved.within) << ::testing::PrintToString(hosts) << ", " << rounds;
       }
     }
   }
@@ -151,7 +151,7 @@ TEST_P(Overlap, OneOfAsManyPartsAsThereAreHostsIsSeen) {
 TEST_P(Overlap, LanesKeepTheNetworkAtWork) {
   for (const std::vector<int>& hosts : kEven) {
     const Moved moved = Walk(two_lanes(hosts), hosts, 4, Network::the_oldest).run();
-    EXPECT_GE(8 * moved.hidden, 7 * moved.within) << testing::PrintToString(hosts);
+    EXPECT_GE(8 * moved.hidden, 7 * moved.within) << ::testing::PrintToString(hosts);
   }
 }
 
@@ -163,11 +163,11 @@ TEST_P(Overlap, TwoLanesAreProven) {
     for (int rounds = 1; rounds <= 4; ++rounds) {
       for (const bool in_place : {false, true}) {
         const Status status = verify(plan, {.in_place = in_place, .rounds = rounds});
-        EXPECT_TRUE(status.ok()) << testing::PrintToString(hosts) << ": " << status.message();
+        EXPECT_TRUE(status.ok()) << ::testing::PrintToString(hosts) << ": " << status.message();
       }
     }
   }
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::overlap_test

@@ -12,7 +12,7 @@
 #include "collectives/plan/layout.h"
 #include "collectives/plan/verify.h"
 
-namespace tutti::plan {
+namespace tutti::plan::rename_test {
 namespace {
 
 std::vector<int> shuffled(int n, std::mt19937& random) {
@@ -36,7 +36,7 @@ TEST(Renamed, EveryAlgorithmIsProvenInAnyOrder) {
         if (in_place && !algorithm.in_place) continue;
         const Status status = verify(after, {.in_place = in_place});
         ASSERT_TRUE(status.ok()) << name_of(algorithm.collective) << " " << algorithm.name << " on " << ranks
-                                 << " ranks in order " << testing::PrintToString(order) << ": " << status.message();
+                                 << " ranks in order " << ::testing::PrintToString(order) << ": " << status.message();
       }
       const Counts was = total(count(before));
       const Counts is = total(count(after));
@@ -133,4 +133,4 @@ TEST(SideBySide, IsProvenForAllThatCanBeCut) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::rename_test

@@ -7,7 +7,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/verify.h"
 
-namespace tutti::algorithms {
+namespace tutti::algorithms::sequences_slow_test {
 namespace {
 
 // Scratch is used by alternate calls with no barrier between: all pairs and triples of algorithms for 2 and 3 ranks.
@@ -35,4 +35,4 @@ TEST(CallsInARow, AllTriplesShareScratchSafely) {
 }
 
 }  // namespace
-}  // namespace tutti::algorithms
+}  // namespace tutti::algorithms::sequences_slow_test

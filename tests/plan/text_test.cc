@@ -5,7 +5,7 @@
 #include "collectives/algorithms/samples.h"
 #include "collectives/plan/builder.h"
 
-namespace tutti::plan {
+namespace tutti::plan::text_test {
 namespace {
 
 TEST(Text, EveryPlanComesBackAsItWas) {
@@ -100,4 +100,4 @@ TEST(Text, GarbledPlansNeverCrashTheParser) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::text_test

@@ -6,7 +6,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/builder.h"
 
-namespace tutti::plan {
+namespace tutti::plan::verify_test {
 namespace {
 
 /// Two ranks, one line of steps for each, `header` as in "broadcast x ranks 2 ...".
@@ -166,4 +166,4 @@ TEST(VerifySequence, ScratchIsReusedUnderTheGateOnly) {
 }
 
 }  // namespace
-}  // namespace tutti::plan
+}  // namespace tutti::plan::verify_test

@@ -15,7 +15,7 @@
 #include "collectives/planner/candidates.h"
 #include "topology/machines.h"
 
-namespace tutti::planner {
+namespace tutti::planner::cost_test {
 namespace {
 
 using topology::Graph;
@@ -128,8 +128,8 @@ TEST(Cost, LanesOfARankTakeTurns) {
   EXPECT_NEAR(price(plan::side_by_side({one, one}), graph, options).us, 3 * 4 + latency, 1e-6);
 }
 
-// A root that broadcasts again and again is kept back by nothing but its slots, of which there are two for each lane; so
-// it may be one call ahead, or many where the bytes go in the signals. Then the link is what takes longest.
+// A root that broadcasts again and again is kept back by nothing but its slots, of which there are two for each lane;
+// so it may be one call ahead, or many where the bytes go in the signals. Then the link is what takes longest.
 TEST(Cost, InARowIsThatOfTheSlowestStage) {
   const Graph graph = graph_of("ethernet", {.hosts = 2});
   const plan::Plan plan =
@@ -545,4 +545,4 @@ TEST(Candidates, SmallMessagesTakeFewSteps) {
 }
 
 }  // namespace
-}  // namespace tutti::planner
+}  // namespace tutti::planner::cost_test

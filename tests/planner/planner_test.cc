@@ -8,10 +8,10 @@
 #include "collectives/planner/candidates.h"
 #include "topology/machines.h"
 
-namespace tutti::planner {
+namespace tutti::planner::planner_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// `hosts` hosts with `ranks` ranks each.
 Planner planner_of(int hosts, int ranks, const std::string& rules = "", const CostOptions& cost = {}) {
@@ -155,4 +155,4 @@ TEST(Cheapest, OnManyRanksIsAsGoodAsAnyPlanWouldBe) {
 }
 
 }  // namespace
-}  // namespace tutti::planner
+}  // namespace tutti::planner::planner_test

@@ -10,10 +10,10 @@
 
 #include "topology/machines.h"
 
-namespace tutti::planner {
+namespace tutti::planner::table_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Table some_table() {
   Table table;
@@ -89,7 +89,7 @@ TEST(Table, HasANameForEachKindOfHostAndNetwork) {
 }
 
 TEST(Table, IsFoundWhereItWasWritten) {
-  const std::string folder = testing::TempDir() + "tutti_table_test_" + std::to_string(getpid());
+  const std::string folder = ::testing::TempDir() + "tutti_table_test_" + std::to_string(getpid());
   setenv("XDG_CACHE_HOME", folder.c_str(), 1);
   EXPECT_EQ(table_folder(), folder + "/tutti");
   EXPECT_FALSE(find_table("here.json").value());
@@ -101,10 +101,10 @@ TEST(Table, IsFoundWhereItWasWritten) {
   EXPECT_EQ(found.value()->path, path);
   // One that is damaged is told of, and does without.
   std::ofstream(path) << "{";
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const auto damaged = find_table("here.json");
   EXPECT_TRUE(damaged.ok() && !damaged.value());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(path + ": not a JSON object; goes on without it"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(path + ": not a JSON object; goes on without it"));
   setenv("XDG_CACHE_HOME", "", 1);
   setenv("HOME", "/home/somebody", 1);
   EXPECT_EQ(table_folder(), "/home/somebody/.cache/tutti");
@@ -116,4 +116,4 @@ TEST(Table, IsFoundWhereItWasWritten) {
 }
 
 }  // namespace
-}  // namespace tutti::planner
+}  // namespace tutti::planner::table_test

@@ -64,7 +64,7 @@ suite "verbs, over a cable" $tests/test_transport_verbs_wire \
 for end in cable0 cable1; do tc qdisc add dev $end root netem loss 1% || failed=$((failed + 1)); done
 suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/test_transport_verbs_wire \
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes:Cable/*WhoSeesASignal*Processes'
-TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives_far_processes \
+TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/ab'
 for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
@@ -76,14 +76,14 @@ suite "verbs, over a slow cable" $tests/test_transport_verbs_wire \
   --gtest_filter='VerbsDevice.ABlockThatIsLetGo*:VerbsDevice.WhatFindsNoRoom*'
 for end in cable0 cable1; do tc qdisc del dev $end root; done
 suite "verbs, over a cable that is cut" $tests/test_transport_verbs_wire --gtest_filter='VerbsDevice.ACableThatIsCut*'
-TUTTI_NETWORK=verbs suite "collectives, by a port that goes down" $tests/test_collectives_far_failures \
+TUTTI_NETWORK=verbs suite "collectives, by a port that goes down" $tests/test_collectives --file=far_failures \
   --gtest_filter='FarFailures.APortThatGoesDown*'
 unset TUTTI_TEST_CABLE
-TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives_far_processes \
+TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives --file=far_processes \
   --gtest_filter='*/ab'
 before=($(for i in 0 1 2 3; do sent_by rxe$i; done))
 TUTTI_VERBS_DEVICES=rxe0,rxe1,rxe2,rxe3 TUTTI_NETWORK=verbs \
-  suite "collectives, two ranks of each host share four rails" $tests/test_collectives_far_processes \
+  suite "collectives, two ranks of each host share four rails" $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/aabb'
 for i in 0 1 2 3; do
   packets=$(($(sent_by rxe$i) - before[i]))
@@ -98,11 +98,11 @@ UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe0:1,dummy0 suite "UCX over rc_verb
 UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe2:1,cable0 suite "UCX over rc_verbs, frames of 1500 bytes" \
   $tests/test_transport_ucx_wire --gtest_filter='UcxOverRdma/*WholeNote*Processes'
 UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=rxe0:1,dummy0 TUTTI_NETWORK=ucx suite "collectives over UCX's rc_verbs" \
-  $tests/test_collectives_far_processes --gtest_filter='*RandomPrograms/ab'
+  $tests/test_collectives --file=far_processes --gtest_filter='*RandomPrograms/ab'
 packets=$(($(sent_by rxe0) - before))
 printf 'rxe0 sent %s packets for UCX\n' $packets
 [ $packets -gt 10000 ] || [ $ran = $ran_before ] || { printf 'UCX went by another way: the test shows nothing\n' && failed=$((failed + 1)); }
-TUTTI_NETWORK=verbs TUTTI_TEST_CARD=verbs suite "GPUDirect, with GPUs of the tests" $tests/test_device_direct_processes \
+TUTTI_NETWORK=verbs TUTTI_TEST_CARD=verbs suite "GPUDirect, with GPUs of the tests" $tests/test_device --file=direct_processes \
   --gtest_filter='*HasTheBits*:*AmongCalls*/0'
 
 if [ $benchmark = yes ]; then

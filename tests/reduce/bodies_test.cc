@@ -15,7 +15,7 @@
 #include "collectives/reduce/body.h"
 #include "collectives/reduce/reference.h"
 
-namespace tutti::reduce {
+namespace tutti::reduce::bodies_test {
 namespace {
 
 std::vector<const Body*> bodies() {
@@ -175,7 +175,7 @@ void check_once(Inputs& inputs, DataType type, ReduceOp op, std::size_t count) {
   }
 }
 
-class Bodies : public testing::TestWithParam<DataType> {};
+class Bodies : public ::testing::TestWithParam<DataType> {};
 
 TEST_P(Bodies, EqualTheReferenceInEveryBit) {
   const std::uint64_t seed = std::random_device{}();
@@ -196,10 +196,10 @@ TEST_P(Bodies, EqualTheReferenceInEveryBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Bodies,
-                         testing::Values(DataType::i8, DataType::u8, DataType::i32, DataType::u32, DataType::i64,
-                                         DataType::u64, DataType::f16, DataType::bf16, DataType::f32, DataType::f64,
-                                         DataType::f8e4m3, DataType::f8e5m2),
+                         ::testing::Values(DataType::i8, DataType::u8, DataType::i32, DataType::u32, DataType::i64,
+                                           DataType::u64, DataType::f16, DataType::bf16, DataType::f32, DataType::f64,
+                                           DataType::f8e4m3, DataType::f8e5m2),
                          [](const auto& type) { return name_of(type.param); });
 
 }  // namespace
-}  // namespace tutti::reduce
+}  // namespace tutti::reduce::bodies_test

@@ -11,7 +11,7 @@
 #include "collectives/reduce/body.h"
 #include "collectives/reduce/reference.h"
 
-namespace tutti::reduce {
+namespace tutti::reduce::conversions_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -35,7 +35,7 @@ const Facts kFacts[] = {
     {DataType::f8e5m2, 0x100, 0x3c, 0x7b, 57344.0f, 0x1p-16f, 0x7e, true},
 };
 
-class Conversions : public testing::TestWithParam<Facts> {};
+class Conversions : public ::testing::TestWithParam<Facts> {};
 
 TEST_P(Conversions, ReferenceKnowsTheFormat) {
   const Facts f = GetParam();
@@ -130,8 +130,8 @@ TEST_P(Conversions, BodiesEqualTheReferenceOnAllCodes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Conversions, testing::ValuesIn(kFacts),
+INSTANTIATE_TEST_SUITE_P(Types, Conversions, ::testing::ValuesIn(kFacts),
                          [](const auto& facts) { return name_of(facts.param.type); });
 
 }  // namespace
-}  // namespace tutti::reduce
+}  // namespace tutti::reduce::conversions_test

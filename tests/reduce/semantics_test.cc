@@ -13,7 +13,7 @@
 #include "collectives/reduce/body.h"
 #include "collectives/reduce/reference.h"
 
-namespace tutti::reduce {
+namespace tutti::reduce::semantics_test {
 namespace {
 
 /// One element per source, reduced to one; `times` copies side by side must agree.
@@ -184,4 +184,4 @@ TEST(Copy, ReachesEveryDestinationAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace tutti::reduce
+}  // namespace tutti::reduce::semantics_test

@@ -17,7 +17,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr int kGarbage = 0xA5;
 
-void* address(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
 CUdeviceptr pointer_to(void* address) { return reinterpret_cast<CUdeviceptr>(address); }
 
 }  // namespace

@@ -29,8 +29,6 @@ struct IpcHandle {  // what is in a CUipcMemHandle
 constexpr char kMagic[8] = "fakeipc";
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
 
-void* address(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
-
 std::uint64_t inode_of(int file) {
   struct stat info {};
   return fstat(file, &info) == 0 ? info.st_ino : 0;

@@ -186,6 +186,8 @@ void run_kernel(const std::function<void(const FakeBlock&, void* const*)>& body,
 
 /// Makes shared memory and maps it. REQUIRES: the lock is held.
 CUresult add_memory(Kind kind, std::size_t bytes, int device, CUdeviceptr* pointer);
+inline void* address(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
+
 /// The allocation that an address lies in, or memory.end().
 std::map<std::uintptr_t, Allocation>::iterator find_memory(CUdeviceptr pointer);
 

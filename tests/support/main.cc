@@ -1,13 +1,19 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <string>
 
+#include "tests/support/file_filter.h"
 #if TUTTI_HAS_CUDA
 #include "tests/support/machine_driver.h"
 #endif
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
+  if (const std::string wrong = tutti::testing::narrow_to_file(argc, argv); !wrong.empty()) {
+    std::fprintf(stderr, "%s\n", wrong.c_str());
+    return 2;
+  }
 #if TUTTI_HAS_CUDA
   if (tutti::testing::on_the_machine()) {
     std::printf("TUTTI_TEST_DRIVER is machine: %d GPU(s) were found here\n", tutti::testing::machine_gpus());

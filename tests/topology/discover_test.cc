@@ -17,7 +17,7 @@
 #include <hwloc.h>
 #endif
 
-namespace tutti::topology {
+namespace tutti::topology::discover_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -352,4 +352,4 @@ TEST(TopologyOption, AFileReplacesWhatIsFound) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::discover_test

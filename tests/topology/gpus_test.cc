@@ -15,7 +15,7 @@
 #include "tests/support/fake_driver.h"
 #endif
 
-namespace tutti::topology {
+namespace tutti::topology::gpus_test {
 namespace {
 
 TEST(Gpus, NumaNodeOfAPciDevice) {
@@ -170,4 +170,4 @@ TEST(Gpus, NoneIsOneSentence) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::gpus_test

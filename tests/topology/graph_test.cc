@@ -6,7 +6,7 @@
 
 #include "topology/machines.h"
 
-namespace tutti::topology {
+namespace tutti::topology::graph_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -130,4 +130,4 @@ TEST(Graph, HostsThatCannotReachEachOtherAreNamedWhicheverTheyAre) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::graph_test

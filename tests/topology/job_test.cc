@@ -8,11 +8,11 @@
 #include "topology/orders.h"
 #include "topology/text.h"
 
-namespace tutti::topology {
+namespace tutti::topology::job_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 /// `cores` cores and NICs of the given names and speeds (GB/s).
 Topology host(const std::string& name, int cores, const std::vector<std::pair<std::string, double>>& nics) {
@@ -194,4 +194,4 @@ TEST(Job, MembersTakeTheirHostsWithThem) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::job_test

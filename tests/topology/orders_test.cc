@@ -11,7 +11,7 @@
 #include "topology/job.h"
 #include "topology/machines.h"
 
-namespace tutti::topology {
+namespace tutti::topology::orders_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -410,4 +410,4 @@ TEST(Machines, AllSizesMakeGraphsAndRings) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::orders_test

@@ -12,7 +12,7 @@
 #include "topology/machines.h"
 #include "topology/orders.h"
 
-namespace tutti::topology {
+namespace tutti::topology::rails_test {
 namespace {
 
 /// How many ranks have each rail, of a host with so many of both.
@@ -93,4 +93,4 @@ TEST(RailShares, OfKnownMachinesAreNicsThatNoneIsNearerThan) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::rails_test

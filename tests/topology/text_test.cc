@@ -9,7 +9,7 @@
 #include "topology/cpu_list.h"
 #include "topology/machines.h"
 
-namespace tutti::topology {
+namespace tutti::topology::text_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -239,4 +239,4 @@ TEST(TopologyText, AShortTextCannotAskForMuchMemory) {
 }
 
 }  // namespace
-}  // namespace tutti::topology
+}  // namespace tutti::topology::text_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-namespace tutti::training {
+namespace tutti::training::allocation_peak_test {
 namespace {
 
 constexpr std::int64_t kElements = 4096;
@@ -37,4 +37,4 @@ TEST(AllocationPeak, SeesWhatIsKeptForBackwardAndItsGradients) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::allocation_peak_test

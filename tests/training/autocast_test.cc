@@ -12,10 +12,10 @@
 #include "training/models/gpt.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::training {
+namespace tutti::training::autocast_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// Enabled, type and use of the cache.
 std::tuple<bool, torch::ScalarType, bool> state_of(torch::DeviceType device) {
@@ -23,9 +23,9 @@ std::tuple<bool, torch::ScalarType, bool> state_of(torch::DeviceType device) {
           at::autocast::is_autocast_cache_enabled()};
 }
 
-class Types : public testing::TestWithParam<torch::ScalarType> {};
+class AutocastTypes : public ::testing::TestWithParam<torch::ScalarType> {};
 
-TEST_P(Types, ProductsRunInTheShortTypeAndGradientsAreF32) {
+TEST_P(AutocastTypes, ProductsRunInTheShortTypeAndGradientsAreF32) {
   const torch::ScalarType type = GetParam();
   torch::set_num_threads(1);
   torch::manual_seed(1);
@@ -47,7 +47,7 @@ TEST_P(Types, ProductsRunInTheShortTypeAndGradientsAreF32) {
   EXPECT_EQ(layer->forward(x).scalar_type(), torch::kFloat32);  // it is over
 }
 
-TEST_P(Types, NestedRegionsPutBackWhatWasBefore) {
+TEST_P(AutocastTypes, NestedRegionsPutBackWhatWasBefore) {
   const torch::ScalarType type = GetParam();
   const torch::ScalarType other = type == torch::kBFloat16 ? torch::kFloat16 : torch::kBFloat16;
   for (const torch::DeviceType device : {torch::kCPU, torch::kCUDA}) {
@@ -74,7 +74,7 @@ TEST_P(Types, NestedRegionsPutBackWhatWasBefore) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Autocast, Types, testing::Values(torch::kBFloat16, torch::kFloat16));
+INSTANTIATE_TEST_SUITE_P(Autocast, AutocastTypes, ::testing::Values(torch::kBFloat16, torch::kFloat16));
 
 TEST(Autocast, AnInnerRegionOfAnotherTypeDoesNotGetTheCastOfTheOuter) {
   const torch::Tensor weight = torch::ones({4, 4}, torch::requires_grad()), x = torch::ones({2, 4});
@@ -150,4 +150,4 @@ TEST(Autocast, AGptGetsNearlyTheSameGradients) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::autocast_test

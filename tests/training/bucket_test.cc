@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace tutti::training {
+namespace tutti::training::bucket_test {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -78,4 +78,4 @@ TEST(Bucket, EveryElementIsInExactlyOneBucketOfItsTypeAndOnlyCapsCloseBuckets) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::bucket_test

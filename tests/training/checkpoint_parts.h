@@ -26,8 +26,8 @@ inline void expect_same(const Tensors& a, const Tensors& b) {
 }
 
 /// Two layers with dropout between, from LibTorch's generator or one of its own.
-struct PartImpl : torch::nn::Module {
-  explicit PartImpl(std::uint64_t seed, bool own_generator = false) {
+struct CheckpointedPartImpl : torch::nn::Module {
+  explicit CheckpointedPartImpl(std::uint64_t seed, bool own_generator = false) {
     torch::manual_seed(seed);
     in = register_module("in", torch::nn::Linear(7, 31));
     out = register_module("out", torch::nn::Linear(31, 7));
@@ -51,15 +51,15 @@ struct PartImpl : torch::nn::Module {
   std::optional<at::Generator> generator;
   int runs = 0;
 };
-TORCH_MODULE(Part);
+TORCH_MODULE(CheckpointedPart);
 
-inline torch::Tensor run(Part part, const torch::Tensor& x, bool with_checkpoint) {
+inline torch::Tensor run(CheckpointedPart part, const torch::Tensor& x, bool with_checkpoint) {
   if (!with_checkpoint) return part->forward(x);
   return checkpoint(
       *part, [part](const torch::Tensor& input) mutable { return part->forward(input); }, x, part->options());
 }
 
-inline Tensors gradients_of(const torch::nn::Module& module) {
+inline Tensors all_gradients_of(const torch::nn::Module& module) {
   Tensors result;
   for (const torch::Tensor& parameter : module.parameters()) result.push_back(parameter.grad());
   return result;

@@ -10,24 +10,24 @@
 #include "tests/training/checkpoint_parts.h"
 #include "training/precision/autocast.h"
 
-namespace tutti::training {
+namespace tutti::training::checkpoint_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Checkpoint, Claim22GradientsHaveTheSameBitsDropoutIncluded) {
   expect_same_with_and_without([](bool with) {
-    std::vector<Part> parts{Part(1), Part(2), Part(3)};
+    std::vector<CheckpointedPart> parts{CheckpointedPart(1), CheckpointedPart(2), CheckpointedPart(3)};
     torch::manual_seed(4);
     torch::Tensor input = torch::randn({5, 7}, torch::requires_grad());
     torch::Tensor x = input;
-    for (Part& part : parts) x = run(part, x, with);
+    for (CheckpointedPart& part : parts) x = run(part, x, with);
     const torch::Tensor noise = torch::rand({5, 7});  // the generator goes on between forward and backward
     (x * noise).pow(2).sum().backward();
     Tensors result{x.detach(), input.grad()};
-    for (Part& part : parts) {
+    for (CheckpointedPart& part : parts) {
       EXPECT_EQ(part->runs, with ? 2 : 1);
-      for (torch::Tensor& gradient : gradients_of(*part)) result.push_back(gradient);
+      for (torch::Tensor& gradient : all_gradients_of(*part)) result.push_back(gradient);
     }
     return result;
   });
@@ -55,7 +55,7 @@ struct ListPart : torch::nn::Module {
 TEST(Checkpoint, ListsOfInputsAndOutputsOfAllKinds) {
   for (const bool masked : {false, true}) {
     for (const int use : {1, 2, 3, 4}) {  // which outputs the loss uses: exp, sin, both, the input that is handed on
-      SCOPED_TRACE(testing::Message() << "masked " << masked << ", use " << use);
+      SCOPED_TRACE(::testing::Message() << "masked " << masked << ", use " << use);
       expect_same_with_and_without([&](bool with) {
         ListPart part;
         const torch::Tensor tokens = torch::randint(11, {3, 5}, torch::kInt64);
@@ -72,7 +72,7 @@ TEST(Checkpoint, ListsOfInputsAndOutputsOfAllKinds) {
         loss.backward();
         EXPECT_FALSE(outputs[1].requires_grad());
         Tensors result{outputs[0].detach(), outputs[1], offset.grad()};
-        for (torch::Tensor& gradient : gradients_of(part)) result.push_back(gradient);
+        for (torch::Tensor& gradient : all_gradients_of(part)) result.push_back(gradient);
         return result;
       });
     }
@@ -83,10 +83,10 @@ TEST(Checkpoint, Nested) {
   expect_same_with_and_without([](bool with) {
     struct Pair : torch::nn::Module {
       Pair() {
-        first = register_module("first", Part(1));
-        second = register_module("second", Part(2));
+        first = register_module("first", CheckpointedPart(1));
+        second = register_module("second", CheckpointedPart(2));
       }
-      Part first = nullptr, second = nullptr;
+      CheckpointedPart first = nullptr, second = nullptr;
     };
     Pair pair;
     const torch::Tensor x = torch::ones({5, 7});  // needs no gradient: the parameters do
@@ -94,12 +94,12 @@ TEST(Checkpoint, Nested) {
     (with ? checkpoint(pair, both, x) : both(x)).pow(2).sum().backward();
     // Forward, the outer part's second run, its own second run.
     EXPECT_EQ(pair.first->runs, with ? 3 : 1);
-    return gradients_of(pair);
+    return all_gradients_of(pair);
   });
 }
 
 TEST(Checkpoint, WithoutGradientsItJustCalls) {
-  Part part(1);
+  CheckpointedPart part(1);
   const torch::Tensor x = torch::ones({2, 7});
   {
     torch::NoGradGuard no_grad;
@@ -124,12 +124,12 @@ TEST(Checkpoint, TiedParametersInsideAndOutside) {
     const torch::Tensor x = torch::rand({3});
     const torch::Tensor y = with ? checkpoint(tied, function, x) : function(x);
     (y * tied.weight).sum().backward();
-    return gradients_of(tied);
+    return all_gradients_of(tied);
   });
 }
 
 TEST(Checkpoint, HooksOfAParameterRunOncePerPass) {
-  Part part(1);
+  CheckpointedPart part(1);
   int calls = 0;
   part->in->weight.register_hook([&](const torch::Tensor& gradient) {
     ++calls;
@@ -149,7 +149,7 @@ TEST(Checkpoint, RunningStatisticsChangeOnce) {
       auto function = [norm](const torch::Tensor& input) mutable { return norm->forward(input); };
       (with ? checkpoint(*norm, function, x) : function(x)).pow(3).sum().backward();
     }
-    Tensors result = gradients_of(*norm);
+    Tensors result = all_gradients_of(*norm);
     for (const torch::Tensor& buffer : norm->buffers()) result.push_back(buffer);
     return result;
   });
@@ -157,7 +157,7 @@ TEST(Checkpoint, RunningStatisticsChangeOnce) {
 
 TEST(Checkpoint, RetainGraphAndGradientsOfSomeOnly) {
   expect_same_with_and_without([](bool with) {
-    Part part(1);
+    CheckpointedPart part(1);
     const torch::Tensor x = torch::randn({5, 7}, torch::requires_grad());
     const torch::Tensor loss = run(part, x, with).pow(2).sum();
     Tensors result = torch::autograd::grad({loss}, {part->in->weight}, {}, /*retain_graph=*/true);
@@ -165,13 +165,13 @@ TEST(Checkpoint, RetainGraphAndGradientsOfSomeOnly) {
     EXPECT_FALSE(part->in->weight.grad().defined());
     loss.backward({}, /*retain_graph=*/true);
     loss.backward();
-    for (torch::Tensor& gradient : gradients_of(*part)) result.push_back(gradient);
+    for (torch::Tensor& gradient : all_gradients_of(*part)) result.push_back(gradient);
     return result;
   });
 }
 
 TEST(Checkpoint, WhatWouldLoseAGradientIsRefused) {
-  Part part(1);
+  CheckpointedPart part(1);
   const torch::Tensor x = torch::ones({2, 7});
   const torch::Tensor stranger = torch::ones({7}, torch::requires_grad());
   EXPECT_EQ(
@@ -208,7 +208,7 @@ TEST(Checkpoint, WhatWouldLoseAGradientIsRefused) {
 }
 
 TEST(Checkpoint, ASecondRunThatDiffersIsRefused) {
-  Part part(1);
+  CheckpointedPart part(1);
   const torch::Tensor x = torch::ones({2, 7});
   int calls = 0;
   EXPECT_EQ(message_of([&] {
@@ -218,7 +218,7 @@ TEST(Checkpoint, ASecondRunThatDiffersIsRefused) {
                   .backward();
             }),
             "checkpoint: output 0 was Float [2, 7] in forward and Float [1, 7] when run again in backward");
-  Part drawing(1, /*own_generator=*/true);
+  CheckpointedPart drawing(1, /*own_generator=*/true);
   CheckpointOptions options;  // that do not name it
   options.check_outputs = true;
   EXPECT_THAT(message_of([&] {
@@ -242,7 +242,7 @@ TEST(Checkpoint, ASecondRunThatDiffersIsRefused) {
 TEST(Checkpoint, UnderAutocast) {
   for (const bool backward_inside : {false, true}) {
     expect_same_with_and_without([&](bool with) {
-      Part first(1), second(2);
+      CheckpointedPart first(1), second(2);
       torch::Tensor loss;
       {
         const Autocast autocast(torch::kBFloat16);
@@ -251,15 +251,15 @@ TEST(Checkpoint, UnderAutocast) {
         if (backward_inside) loss.backward();
       }
       if (!backward_inside) loss.backward();
-      Tensors result = gradients_of(*first);
-      for (torch::Tensor& gradient : gradients_of(*second)) result.push_back(gradient);
+      Tensors result = all_gradients_of(*first);
+      for (torch::Tensor& gradient : all_gradients_of(*second)) result.push_back(gradient);
       return result;
     });
   }
 }
 
 TEST(Checkpoint, ItsFirstRunLeavesNoCastWithoutGradientBehind) {
-  Part part(1);
+  CheckpointedPart part(1);
   const auto gradient = [&](bool also_outside) {
     part->zero_grad();
     torch::manual_seed(2);  // the same dropout
@@ -332,10 +332,10 @@ TEST(Checkpoint, Claim22TwiceTheSquareRootOfTheActivationsForOneMoreForward) {
   EXPECT_LE(parts.live.peak, 2 * kSide);
   EXPECT_EQ(parts.runs, 2 * kLayers);
   EXPECT_EQ(whole.runs, kLayers);
-  expect_same(gradients_of(parts), gradients_of(whole));
+  expect_same(all_gradients_of(parts), all_gradients_of(whole));
   x = torch::Tensor();
   EXPECT_EQ(parts.live.count(), 0);
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::checkpoint_test

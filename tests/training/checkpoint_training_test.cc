@@ -11,7 +11,7 @@
 #include "training/ddp/ddp.h"
 #include "training/models/gpt.h"
 
-namespace tutti::training {
+namespace tutti::training::checkpoint_training_test {
 namespace {
 
 // Dropout draws from each rank's own generator: the default one is shared by the threads that are the ranks here.
@@ -20,10 +20,11 @@ TEST(CheckpointTraining, UnderDistributedDataParallelWithOverlap) {
   struct Stack : torch::nn::Module {
     explicit Stack(std::uint64_t seed) {
       for (std::uint64_t i = 0; i < kParts; ++i) {
-        parts.push_back(register_module("part" + std::to_string(i), Part(10 * seed + i, /*own_generator=*/true)));
+        parts.push_back(
+            register_module("part" + std::to_string(i), CheckpointedPart(10 * seed + i, /*own_generator=*/true)));
       }
     }
-    std::vector<Part> parts;
+    std::vector<CheckpointedPart> parts;
   };
   DdpOptions options;
   options.first_bucket_bytes = 64;
@@ -45,7 +46,7 @@ TEST(CheckpointTraining, UnderDistributedDataParallelWithOverlap) {
         std::uint64_t started = 0;  // when the first part, the last in backward, ran again
         torch::Tensor x = rows[static_cast<std::size_t>(rank)];
         if (with) {
-          Part first = stack.parts[0];
+          CheckpointedPart first = stack.parts[0];
           x = checkpoint(
               *first,
               [&, first](const torch::Tensor& input) mutable {
@@ -65,7 +66,7 @@ TEST(CheckpointTraining, UnderDistributedDataParallelWithOverlap) {
       EXPECT_EQ(ddp.stats().reductions, 2 * ddp.buckets().size());
     });
     EXPECT_EQ(errors, nothing(kSize));
-    for (const auto& stack : stacks) results.push_back(gradients_of(*stack));
+    for (const auto& stack : stacks) results.push_back(all_gradients_of(*stack));
   }
   for (std::size_t i = 1; i < results.size(); ++i) expect_same(results[0], results[i]);
 }
@@ -79,7 +80,7 @@ GptConfig small_gpt(double dropout) {
   return config;
 }
 
-class Every : public testing::TestWithParam<int> {};
+class Every : public ::testing::TestWithParam<int> {};
 
 TEST_P(Every, BlockOfAGptTrainsToTheSameBits) {
   expect_same_with_and_without([&](bool with) {
@@ -100,7 +101,8 @@ TEST_P(Every, BlockOfAGptTrainsToTheSameBits) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(CheckpointTraining, Every, testing::Values(0, 1, 2, 3, 9), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(CheckpointTraining, Every, ::testing::Values(0, 1, 2, 3, 9),
+                         ::testing::PrintToStringParamName());
 
 TEST(CheckpointTraining, EachSecondBlockOfAGptRunsAgain) {
   Gpt model(small_gpt(0));
@@ -136,11 +138,11 @@ TEST(CheckpointTraining, AGptUnderDistributedDataParallel) {
       EXPECT_EQ(ddp.stats().passes, 1u);
     });
     EXPECT_EQ(errors, nothing(2));
-    for (const Gpt& model : models) results.push_back(gradients_of(*model));
+    for (const Gpt& model : models) results.push_back(all_gradients_of(*model));
   }
   ASSERT_EQ(results.size(), 4u);
   for (const Tensors& gradients : results) expect_same(gradients, results[0]);
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::checkpoint_training_test

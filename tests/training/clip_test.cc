@@ -9,7 +9,7 @@
 #include "tests/training/on_ranks.h"
 #include "training/mesh/mesh.h"
 
-namespace tutti::training {
+namespace tutti::training::clip_test {
 namespace {
 
 using Tensors = std::vector<torch::Tensor>;
@@ -35,7 +35,7 @@ torch::Tensor rows_of(const torch::Tensor& whole, int part, int parts) {
   return piece;
 }
 
-class ClipOnRanks : public testing::TestWithParam<MeshShape> {};
+class ClipOnRanks : public ::testing::TestWithParam<MeshShape> {};
 
 // Claim 15. f64: 29 squares are added in another order, so the norm is off by at most 29 * 2^-53 of itself, and what is
 // compared lies near 1.
@@ -69,10 +69,10 @@ TEST_P(ClipOnRanks, EqualsOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Clip, ClipOnRanks,
-                         testing::Values(MeshShape{}, MeshShape{1, 2, 1, 1}, MeshShape{1, 1, 2, 1},
-                                         MeshShape{1, 1, 1, 2}, MeshShape{2, 1, 1, 1}, MeshShape{1, 4, 1, 1},
-                                         MeshShape{1, 2, 2, 1}, MeshShape{1, 1, 2, 2}, MeshShape{2, 2, 1, 1},
-                                         MeshShape{1, 2, 2, 2}),
+                         ::testing::Values(MeshShape{}, MeshShape{1, 2, 1, 1}, MeshShape{1, 1, 2, 1},
+                                           MeshShape{1, 1, 1, 2}, MeshShape{2, 1, 1, 1}, MeshShape{1, 4, 1, 1},
+                                           MeshShape{1, 2, 2, 1}, MeshShape{1, 1, 2, 2}, MeshShape{2, 2, 1, 1},
+                                           MeshShape{1, 2, 2, 2}),
                          [](const auto& info) {
                            std::string name = to_text(info.param);
                            std::erase_if(name, [](char c) { return c == '=' || c == ','; });
@@ -102,4 +102,4 @@ TEST(Clip, AddsSquaresInF64) {
 TEST(Clip, RefusesANegativeNorm) { EXPECT_THROW(clip_grad_norm({}, {}, -1), Error); }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::clip_test

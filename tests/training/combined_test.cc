@@ -17,7 +17,7 @@
 #include "training/pipeline/partition.h"
 #include "training/tensor/gpt_tensor.h"
 
-namespace tutti::training {
+namespace tutti::training::combined_test {
 namespace {
 
 GptConfig config_of(double dropout = 0) {
@@ -40,7 +40,7 @@ Gpt make_gpt(const GptConfig& config, torch::ScalarType type = torch::kFloat32) 
   return gpt;
 }
 
-class PipelineOnRanks : public testing::TestWithParam<int> {};
+class PipelineOnRanks : public ::testing::TestWithParam<int> {};
 
 // Also with ZB-H1, whose backward goes through each stage twice.
 TEST_P(PipelineOnRanks, Claim22CheckpointingGivesTheSameBitsForOneMoreForward) {
@@ -109,7 +109,7 @@ TEST_P(PipelineOnRanks, CheckpointBlocksCountsInTheWholeModel) {
   EXPECT_EQ(errors, nothing(size));
 }
 
-INSTANTIATE_TEST_SUITE_P(Combined, PipelineOnRanks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Combined, PipelineOnRanks, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
 
 constexpr int kReplicas = 2, kStages = 2, kMicroBatches = 4, kSize = kReplicas * kStages;
 
@@ -224,7 +224,7 @@ struct TensorMode {
 void PrintTo(const TensorMode& mode, std::ostream* out) {
   *out << mode.size << (mode.sequence_parallel ? "Sequence" : "");
 }
-class TensorOnRanks : public testing::TestWithParam<TensorMode> {};
+class TensorOnRanks : public ::testing::TestWithParam<TensorMode> {};
 
 // Dropout inside and outside the regions: the second run of a block must draw the same numbers from both states.
 TEST_P(TensorOnRanks, Claim22CheckpointingGivesTheSameBitsDropoutIncluded) {
@@ -303,9 +303,9 @@ TEST_P(TensorOnRanks, UnderDistributedDataParallelTrainsAsOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Combined, TensorOnRanks,
-                         testing::Values(TensorMode{1, false}, TensorMode{2, false}, TensorMode{3, false},
-                                         TensorMode{2, true}, TensorMode{3, true}),
-                         testing::PrintToStringParamName());
+                         ::testing::Values(TensorMode{1, false}, TensorMode{2, false}, TensorMode{3, false},
+                                           TensorMode{2, true}, TensorMode{3, true}),
+                         ::testing::PrintToStringParamName());
 
 // Without any backward under communication: gradients that lie in buckets, beside them, and none.
 TEST(Combined, AverageGradientsTakesWhatTheGradientsHold) {
@@ -348,4 +348,4 @@ TEST(Combined, ARankThatThrowsBringsTheWholeMeshDown) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::combined_test

@@ -24,7 +24,7 @@ namespace tutti::training {
 class TempFolder {
  public:
   TempFolder() {
-    std::string name = testing::TempDir() + "tutti_data_XXXXXX";
+    std::string name = ::testing::TempDir() + "tutti_data_XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
     folder_ = name;
   }

@@ -5,18 +5,18 @@
 #include "tests/training/ddp_nets.h"
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::ddp_hook_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Types : public testing::TestWithParam<torch::ScalarType> {};
-INSTANTIATE_TEST_SUITE_P(DdpHook, Types, testing::Values(torch::kFloat16, torch::kBFloat16),
+class DdpHookTypes : public ::testing::TestWithParam<torch::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(DdpHook, DdpHookTypes, ::testing::Values(torch::kFloat16, torch::kBFloat16),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 // Two ranks: each gradient is divided and rounded, the sum of two is formed in f32 and rounded once. All of that can be
 // done here, to the bit.
-TEST_P(Types, CompressedGradientsAreTheRoundedMean) {
+TEST_P(DdpHookTypes, CompressedGradientsAreTheRoundedMean) {
   const torch::ScalarType type = GetParam();
   std::vector<Net> nets{make_net(1), make_net(1)};
   const std::vector<torch::Tensor> rows{rows_of(0), rows_of(1)};
@@ -50,7 +50,7 @@ TEST_P(Types, CompressedGradientsAreTheRoundedMean) {
 }
 
 // Half the bytes of f32 on the links.
-TEST_P(Types, CompressedGradientsAreHalfTheBytes) {
+TEST_P(DdpHookTypes, CompressedGradientsAreHalfTheBytes) {
   std::vector<std::uint64_t> bytes;
   for (const bool compress : {false, true}) {
     std::vector<torch::nn::Linear> nets{torch::nn::Linear(256, 256), torch::nn::Linear(256, 256)};
@@ -134,4 +134,4 @@ TEST(DdpHook, RefusesToCompressToAnotherType) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::ddp_hook_test

@@ -5,10 +5,10 @@
 #include "tests/training/ddp_nets.h"
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::ddp_join_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// f64, so that what is left of a difference is a mistake and not rounding: the two sums have other orders.
 constexpr double kTolerance = 1e-12;
@@ -122,4 +122,4 @@ TEST(DdpJoin, ACountOfZeroIsNamedOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::ddp_join_test

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <cstring>
 #include <vector>
 
+#include "tests/training/bits.h"
 #include "training/ddp/ddp.h"
 
 namespace tutti::training {
@@ -75,11 +75,6 @@ inline Tensors average(const std::vector<Tensors>& shards) {
     result.push_back(sum.div_(static_cast<double>(shards.size())).to(type));
   }
   return result;
-}
-
-inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
 }
 
 inline void expect_same_bits(const Tensors& a, const Tensors& b) {

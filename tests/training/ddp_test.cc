@@ -6,14 +6,14 @@
 #include "tests/training/ddp_nets.h"
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::ddp_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Ranks : public testing::TestWithParam<int> {};
+class DdpRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(Ranks, TrainAsOneProcessThatAddsTheirGradients) {
+TEST_P(DdpRanks, TrainAsOneProcessThatAddsTheirGradients) {
   const int size = GetParam();
   constexpr int kSteps = 5;
   std::vector<Net> nets;
@@ -61,7 +61,7 @@ TEST_P(Ranks, TrainAsOneProcessThatAddsTheirGradients) {
   }
 }
 
-TEST_P(Ranks, AccumulateWithoutCommunicationUnderNoSync) {
+TEST_P(DdpRanks, AccumulateWithoutCommunicationUnderNoSync) {
   const int size = GetParam();
   constexpr int kMicro = 3;
   std::vector<Net> nets;
@@ -101,7 +101,7 @@ TEST_P(Ranks, AccumulateWithoutCommunicationUnderNoSync) {
   for (Net& net : nets) expect_same_bits(gradients_of(*net), average(shards));
 }
 
-TEST_P(Ranks, AverageEveryFloatingType) {
+TEST_P(DdpRanks, AverageEveryFloatingType) {
   const int size = GetParam();
   for (const torch::ScalarType type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16}) {
     SCOPED_TRACE(c10::toString(type));
@@ -128,7 +128,7 @@ TEST_P(Ranks, AverageEveryFloatingType) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ddp, Ranks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ddp, DdpRanks, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
 
 // Two rounds of backward without zeroing add up: avg(avg(a) + b) = avg(a) + avg(b), exactly so for two equal ranks.
 TEST(Ddp, ASecondBackwardAddsToTheFirst) {
@@ -321,4 +321,4 @@ TEST(Ddp, ABackwardAfterOneThatThrewIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::ddp_test

@@ -5,12 +5,12 @@
 #include "tests/training/ddp_nets.h"
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::ddp_unused_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 DdpOptions with(UnusedParameters unused) {
   DdpOptions options = small_buckets();
@@ -67,8 +67,8 @@ void train_and_compare(int size, int steps, UnusedParameters unused, const std::
   for (Net& net : nets) expect_same_bits(net->parameters(), twin->parameters());
 }
 
-class Sizes : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(DdpUnused, Sizes, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+class Sizes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(DdpUnused, Sizes, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
 
 TEST_P(Sizes, FoundInEachPass) {
   train_and_compare(GetParam(), 6, UnusedParameters::find, [](int rank, int step) { return (rank + step) % 2 == 0; });
@@ -155,4 +155,4 @@ TEST(DdpUnused, FixedRefusesAnotherSetAndNamesTheParameter) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::ddp_unused_test

@@ -7,7 +7,7 @@
 #include "tests/training/fsdp_nets.h"
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::fsdp_cost_test {
 namespace {
 
 /// Blocks only, so that the root unit has nothing; all rows divide by 2, 4 and 8.
@@ -71,9 +71,9 @@ Cost cost_of(int size, const FsdpOptions& options) {
   return cost;
 }
 
-class Ranks : public testing::TestWithParam<int> {};
+class FsdpCostRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(Ranks, Claim3ZeroOneAndTwoSendWhatDdpSends) {
+TEST_P(FsdpCostRanks, Claim3ZeroOneAndTwoSendWhatDdpSends) {
   const auto n = static_cast<std::uint64_t>(GetParam());
   const std::uint64_t bytes = 4 * kElements;
   EXPECT_EQ(cost_of(GetParam(), in_rank_order(Sharding::zero1)).sent, 2 * (n - 1) * bytes);
@@ -82,14 +82,14 @@ TEST_P(Ranks, Claim3ZeroOneAndTwoSendWhatDdpSends) {
 }
 
 // Once more than that, but for the last unit of forward, which is the first of backward and stays.
-TEST_P(Ranks, Claim4ZeroThreeSendsHalfAsMuchAgain) {
+TEST_P(FsdpCostRanks, Claim4ZeroThreeSendsHalfAsMuchAgain) {
   const auto n = static_cast<std::uint64_t>(GetParam());
   const std::uint64_t expected = (n - 1) * 4 * (3 * kElements - kBlockElements);
   EXPECT_EQ(cost_of(GetParam(), in_rank_order(Sharding::zero3)).sent, expected);
   EXPECT_EQ(cost_of(GetParam(), in_rank_order(Sharding::zero3, Reshard::always)).sent, expected);
 }
 
-TEST_P(Ranks, Claim5MemoryOfF32WithAdam) {
+TEST_P(FsdpCostRanks, Claim5MemoryOfF32WithAdam) {
   const auto n = static_cast<std::size_t>(GetParam());
   const auto total = [](const Cost& cost) { return cost.memory.shards + cost.memory.gradients + cost.optimizer; };
   const std::size_t each = kElements / n;
@@ -103,7 +103,7 @@ TEST_P(Ranks, Claim5MemoryOfF32WithAdam) {
 }
 
 // bf16 to compute with, f32 masters: what is there between steps is f32 (16 / N), and bf16 comes and goes.
-TEST_P(Ranks, Claim6MemoryOfBf16WithMasters) {
+TEST_P(FsdpCostRanks, Claim6MemoryOfBf16WithMasters) {
   const auto n = static_cast<std::size_t>(GetParam());
   FsdpOptions options = in_rank_order(Sharding::zero3);
   options.compute_type = torch::kBFloat16;
@@ -125,7 +125,7 @@ TEST_P(Ranks, Claim6MemoryOfBf16WithMasters) {
   EXPECT_EQ(errors, nothing(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(FsdpCost, Ranks, testing::Values(2, 4, 8), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(FsdpCost, FsdpCostRanks, ::testing::Values(2, 4, 8), ::testing::PrintToStringParamName());
 
 TEST(FsdpCost, PaddingIsCounted) {
   std::vector<FsdpNet> nets{make_fsdp_net(1), make_fsdp_net(1), make_fsdp_net(1)};
@@ -141,4 +141,4 @@ TEST(FsdpCost, PaddingIsCounted) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::fsdp_cost_test

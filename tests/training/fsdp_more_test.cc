@@ -12,12 +12,12 @@
 #include "training/abort.h"
 #include "training/fsdp/shard_init.h"
 
-namespace tutti::training {
+namespace tutti::training::fsdp_more_test {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr Sharding kAll[] = {Sharding::zero1, Sharding::zero2, Sharding::zero3};
 
@@ -253,9 +253,9 @@ TEST(FsdpMore, ARankThatThrowsInBackwardBringsTheOthersDown) {
           });
         },
         quick);
-    EXPECT_THAT(errors, Each(testing::Not(HasSubstr("timeout"))));
+    EXPECT_THAT(errors, Each(::testing::Not(HasSubstr("timeout"))));
     EXPECT_THAT(errors[2], HasSubstr("rank 2: training step: no luck"));
-    EXPECT_THAT(errors, Each(testing::Not("")));
+    EXPECT_THAT(errors, Each(::testing::Not("")));
   }
 }
 
@@ -367,4 +367,4 @@ TEST(ShardInitMore, BuffersStayWhole) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::fsdp_more_test

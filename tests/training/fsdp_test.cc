@@ -6,11 +6,11 @@
 #include "tests/training/fsdp_nets.h"
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::fsdp_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<torch::Tensor> rows_of_ranks(int size) {
   std::vector<torch::Tensor> rows;
@@ -44,10 +44,10 @@ std::vector<Way> ways() {
   return result;
 }
 
-class Ranks : public testing::TestWithParam<int> {};
+class FsdpRanks : public ::testing::TestWithParam<int> {};
 
 // Claim 7: as DistributedDataParallel, whose tests have the same reference.
-TEST_P(Ranks, TrainAsOneProcessThatAddsTheirGradients) {
+TEST_P(FsdpRanks, TrainAsOneProcessThatAddsTheirGradients) {
   torch::set_num_threads(1);  // as on_ranks() does: bits depend on it
   const int size = GetParam();
   constexpr int kSteps = 4;
@@ -79,7 +79,7 @@ TEST_P(Ranks, TrainAsOneProcessThatAddsTheirGradients) {
 }
 
 // Micro-batches under no_sync add up on each rank and travel once; without it each travels, and their means add up.
-TEST_P(Ranks, AccumulateWithAndWithoutCommunication) {
+TEST_P(FsdpRanks, AccumulateWithAndWithoutCommunication) {
   torch::set_num_threads(1);  // as on_ranks() does: bits depend on it
   const int size = GetParam();
   constexpr int kMicro = 3;
@@ -132,7 +132,7 @@ TEST_P(Ranks, AccumulateWithAndWithoutCommunication) {
 
 // The shards of f32 are the master weights of a model that computes and travels in bf16; gradients are added in f32, or
 // in bf16 with f32 between.
-TEST_P(Ranks, ComputeInBf16WithMasterShards) {
+TEST_P(FsdpRanks, ComputeInBf16WithMasterShards) {
   torch::set_num_threads(1);
   const int size = GetParam();
   constexpr int kSteps = 3;
@@ -186,7 +186,7 @@ TEST_P(Ranks, ComputeInBf16WithMasterShards) {
 }
 
 // Claim 15. Sums of squares in f64: in whatever order, two of P terms differ by at most P * 2^-53 of their value.
-TEST_P(Ranks, ClipByTheNormOfTheWholeGradient) {
+TEST_P(FsdpRanks, ClipByTheNormOfTheWholeGradient) {
   torch::set_num_threads(1);
   const int size = GetParam();
   const std::vector<torch::Tensor> rows = rows_of_ranks(size);
@@ -215,7 +215,7 @@ TEST_P(Ranks, ClipByTheNormOfTheWholeGradient) {
   EXPECT_EQ(errors, nothing(size));
 }
 
-TEST_P(Ranks, MixFrozenAndTrainedParameters) {
+TEST_P(FsdpRanks, MixFrozenAndTrainedParameters) {
   torch::set_num_threads(1);
   const int size = GetParam();
   const std::vector<torch::Tensor> rows = rows_of_ranks(size);
@@ -257,7 +257,7 @@ TEST_P(Ranks, MixFrozenAndTrainedParameters) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fsdp, Ranks, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Fsdp, FsdpRanks, ::testing::Values(1, 2, 3, 4, 8), ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::fsdp_test

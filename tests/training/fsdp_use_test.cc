@@ -12,13 +12,13 @@
 #include "training/checkpointing/checkpoint.h"
 #include "training/fsdp/shard_init.h"
 
-namespace tutti::training {
+namespace tutti::training::fsdp_use_test {
 namespace {
 
-using testing::AllOf;
-using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using Body = std::function<void(int rank, Communicator comm, FsdpNet& net, const torch::Tensor& rows)>;
 
@@ -358,4 +358,4 @@ TEST(ShardInit, AReadOfRowsThatAreGoneIsAnError) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::fsdp_use_test

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace tutti::training {
+namespace tutti::training::gpt_test {
 namespace {
 
 TEST(Gpt, HasTheParametersOfTheModelItFollows) {
@@ -60,4 +60,4 @@ TEST(Gpt, LearnsARowByHeart) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::gpt_test

@@ -12,10 +12,10 @@
 
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::grad_scaler_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -99,7 +99,7 @@ TEST(GradScaler, Claim20TwoThousandCleanStepsInARowDoubleTheScale) {
 // The same random stream through LibTorch's own kernel for the next scale.
 TEST(GradScaler, GoesThroughTheSameScalesAsLibTorch) {
   const unsigned seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   GradScalerOptions options;
   options.init_scale = 3.7;
@@ -241,9 +241,9 @@ TEST(GradScaler, GoesOnFromASavedState) {
   EXPECT_EQ(second.get_scale(), 1024);
 }
 
-class Ranks : public testing::TestWithParam<int> {};
+class GradScalerRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(Ranks, OneRanksOverflowSkipsTheStepOnAll) {
+TEST_P(GradScalerRanks, OneRanksOverflowSkipsTheStepOnAll) {
   const int size = GetParam();
   std::vector<Fixture> fixtures(static_cast<std::size_t>(size));
   const auto errors = on_ranks(size, [&](int rank, Communicator comm) {
@@ -260,9 +260,10 @@ TEST_P(Ranks, OneRanksOverflowSkipsTheStepOnAll) {
   EXPECT_EQ(errors, nothing(size));
 }
 
-INSTANTIATE_TEST_SUITE_P(GradScaler, Ranks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(GradScaler, GradScalerRanks, ::testing::Values(1, 2, 3, 4),
+                         ::testing::PrintToStringParamName());
 
-// Ranks 2 x 2. An overflow on rank 3 reaches rank 0 only through both dimensions.
+// GradScalerRanks 2 x 2. An overflow on rank 3 reaches rank 0 only through both dimensions.
 TEST(GradScaler, AnOverflowCrossesTheMesh) {
   std::vector<Fixture> fixtures(4);
   const auto errors = on_ranks(4, [&](int rank, Communicator comm) {
@@ -318,4 +319,4 @@ TEST(GradScaler, RefusedGradientsOfOneRankFailOnAll) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::grad_scaler_test

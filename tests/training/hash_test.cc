@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::training {
+namespace tutti::training::hash_test {
 namespace {
 
 std::uint64_t hash(const std::string& text) { return ByteHash::of(text.data(), text.size()); }
@@ -31,4 +31,4 @@ TEST(Hash, SeesEveryByteAtEveryLength) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::hash_test

@@ -8,12 +8,12 @@
 #include "tests/training/data_support.h"
 #include "training/data/drawn.h"
 
-namespace tutti::training {
+namespace tutti::training::images_test {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kSeed = 20261124;  // of the random cases; each failure prints its case
@@ -209,7 +209,7 @@ TEST(Images, DamagedFilesAreReadOrRefusedByName) {
   int refused = 0;
   constexpr int kCases = 600;
   for (int i = 0; i < kCases; ++i) {
-    SCOPED_TRACE(testing::Message() << "case " << i);
+    SCOPED_TRACE(::testing::Message() << "case " << i);
     const std::uint64_t which = random.below(3);
     const std::string& path = which == 0 ? images : which == 1 ? labels : cifar;
     const Bytes& good = which == 0 ? good_images : which == 1 ? good_labels : good_cifar;
@@ -229,4 +229,4 @@ TEST(Images, DamagedFilesAreReadOrRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::images_test

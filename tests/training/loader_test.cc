@@ -15,10 +15,10 @@
 #include "tests/training/data_support.h"
 #include "training/data/sampler.h"
 
-namespace tutti::training {
+namespace tutti::training::loader_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t kSeed = 20261122;  // of the random cases; each failure prints its case
 
@@ -38,8 +38,8 @@ TEST(Loader, GivesAllBatchesInOrder) {
   for (int i = 0; i < 100; ++i) {
     const std::uint64_t begin = random.below(5), end = begin + random.below(200);
     const LoaderOptions options{static_cast<int>(1 + random.below(5)), 1 + random.below(7), begin, end};
-    SCOPED_TRACE(testing::Message() << "threads " << options.threads << " depth " << options.depth << " begin " << begin
-                                    << " end " << end);
+    SCOPED_TRACE(::testing::Message() << "threads " << options.threads << " depth " << options.depth << " begin "
+                                      << begin << " end " << end);
     Loader<std::uint64_t> loader(square, options);
     for (std::uint64_t number = begin; number < end; ++number) {
       EXPECT_EQ(loader.position(), number);
@@ -185,7 +185,7 @@ TEST(Loader, WithASamplerResumesOnOtherRanks) {
   for (int i = 0; i < 30; ++i) {
     const std::uint64_t samples = 1 + random.below(200);
     SamplerState state{.samples = samples, .seed = random.next()};
-    SCOPED_TRACE(testing::Message() << "samples " << samples << " seed " << state.seed);
+    SCOPED_TRACE(::testing::Message() << "samples " << samples << " seed " << state.seed);
     std::vector<std::int64_t> seen;
     while (state.position < samples) {
       const int ranks = static_cast<int>(1 + random.below(4));
@@ -221,4 +221,4 @@ TEST(Loader, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::loader_test

@@ -8,10 +8,10 @@
 #include "training/precision/grad_scaler.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::training {
+namespace tutti::training::master_weights_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Weight : torch::nn::Module {
   explicit Weight(torch::ScalarType type, double value = 1) {
@@ -150,4 +150,4 @@ TEST(MasterWeights, AModuleThatChangesLaterIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::master_weights_test

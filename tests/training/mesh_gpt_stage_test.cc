@@ -16,7 +16,7 @@
 #include "training/pipeline/pipeline.h"
 #include "training/tensors.h"
 
-namespace tutti::training {
+namespace tutti::training::mesh_gpt_stage_test {
 namespace {
 
 using Tensors = std::vector<torch::Tensor>;
@@ -72,7 +72,7 @@ void PrintTo(const Way& way, std::ostream* out) {
        << (way.checkpoint_every > 0 ? "_checkpointed" : "");
 }
 
-class StagesOnAMesh : public testing::TestWithParam<Way> {};
+class StagesOnAMesh : public ::testing::TestWithParam<Way> {};
 
 // One step of SGD, clipped, and back into a whole model. Values are near 1 and each is a sum of some thousand products:
 // 4000 * 2^-53 = 4e-13.
@@ -126,8 +126,8 @@ TEST_P(StagesOnAMesh, TrainAsOneProcess) {
   });
   ASSERT_EQ(errors, nothing(way.shape.ranks())) << "seed " << kSeed;
 
-  EXPECT_THAT(losses, testing::Each(testing::DoubleNear(loss, kTolerance)));
-  EXPECT_THAT(norms, testing::Each(testing::DoubleNear(norm, kTolerance)));
+  EXPECT_THAT(losses, ::testing::Each(::testing::DoubleNear(loss, kTolerance)));
+  EXPECT_THAT(norms, ::testing::Each(::testing::DoubleNear(norm, kTolerance)));
   // Each rank's whole model has that rank's stage of the trained one, and the rest as it was.
   const Gpt before = make_gpt();
   std::map<std::string, int> trained;
@@ -143,17 +143,18 @@ TEST_P(StagesOnAMesh, TrainAsOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mesh, StagesOnAMesh,
-                         testing::Values(Way{{1, 1, 1, 1}, "1f1b", false, 0}, Way{{1, 1, 2, 1}, "1f1b", false, 0},
-                                         Way{{1, 1, 1, 2}, "1f1b", false, 0}, Way{{1, 1, 2, 2}, "1f1b", false, 0},
-                                         Way{{1, 1, 2, 2}, "gpipe", true, 0}, Way{{1, 1, 2, 2}, "zb-h1", false, 1},
-                                         Way{{1, 1, 2, 2}, "zb-h1", true, 2}, Way{{1, 1, 4, 2}, "1f1b", true, 0},
-                                         Way{{1, 1, 2, 4}, "zb-h1", false, 0}),
-                         testing::PrintToStringParamName());
+                         ::testing::Values(Way{{1, 1, 1, 1}, "1f1b", false, 0}, Way{{1, 1, 2, 1}, "1f1b", false, 0},
+                                           Way{{1, 1, 1, 2}, "1f1b", false, 0}, Way{{1, 1, 2, 2}, "1f1b", false, 0},
+                                           Way{{1, 1, 2, 2}, "gpipe", true, 0}, Way{{1, 1, 2, 2}, "zb-h1", false, 1},
+                                           Way{{1, 1, 2, 2}, "zb-h1", true, 2}, Way{{1, 1, 4, 2}, "1f1b", true, 0},
+                                           Way{{1, 1, 2, 4}, "zb-h1", false, 0}),
+                         ::testing::PrintToStringParamName());
 
 TEST(TensorParallelGptStage, RefusesLayersThatAreNoStage) {
   Gpt whole = make_gpt();
   const auto errors = on_ranks(2, [&](int, Communicator comm) { TensorParallelGptStage(whole, comm, 3, 7); });
-  EXPECT_THAT(errors, testing::Each(testing::HasSubstr("layers 3 to 7 cannot be a stage; expected a part of 0 to 6")));
+  EXPECT_THAT(errors,
+              ::testing::Each(::testing::HasSubstr("layers 3 to 7 cannot be a stage; expected a part of 0 to 6")));
 }
 
 TEST(WholeParameters, AreThoseThatTensorParallelismDoesNotCut) {
@@ -165,11 +166,11 @@ TEST(WholeParameters, AreThoseThatTensorParallelismDoesNotCut) {
   });
   EXPECT_EQ(errors, nothing(2));
   EXPECT_THAT(names,
-              testing::UnorderedElementsAre("position", "block0.norm_attention_weight", "block0.norm_attention_bias",
-                                            "block0.norm_mlp_weight", "block0.norm_mlp_bias",
-                                            "block0.attention.out.bias", "block0.mlp.out.bias"));
+              ::testing::UnorderedElementsAre("position", "block0.norm_attention_weight", "block0.norm_attention_bias",
+                                              "block0.norm_mlp_weight", "block0.norm_mlp_bias",
+                                              "block0.attention.out.bias", "block0.mlp.out.bias"));
   EXPECT_EQ(whole_parameters(*whole).size(), whole->parameters().size());
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::mesh_gpt_stage_test

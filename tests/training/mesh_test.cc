@@ -8,10 +8,10 @@
 
 #include "tests/training/on_ranks.h"
 
-namespace tutti::training {
+namespace tutti::training::mesh_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string error_of(const std::string& text, int ranks) {
   try {
@@ -73,7 +73,7 @@ std::vector<int> members(Communicator comm, int rank) {
   return ranks;
 }
 
-class MeshOnRanks : public testing::TestWithParam<MeshShape> {};
+class MeshOnRanks : public ::testing::TestWithParam<MeshShape> {};
 
 TEST_P(MeshOnRanks, CommunicatorsHoldThoseWhoDifferInTheirDimensionOnly) {
   const MeshShape shape = GetParam();
@@ -102,10 +102,10 @@ TEST_P(MeshOnRanks, CommunicatorsHoldThoseWhoDifferInTheirDimensionOnly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mesh, MeshOnRanks,
-                         testing::Values(MeshShape{}, MeshShape{2, 1, 1, 1}, MeshShape{1, 2, 1, 1},
-                                         MeshShape{1, 1, 2, 1}, MeshShape{1, 1, 1, 2}, MeshShape{2, 2, 1, 1},
-                                         MeshShape{1, 2, 2, 1}, MeshShape{1, 1, 2, 2}, MeshShape{2, 1, 2, 2},
-                                         MeshShape{1, 2, 2, 2}, MeshShape{2, 2, 2, 1}, MeshShape{1, 1, 8, 1}),
+                         ::testing::Values(MeshShape{}, MeshShape{2, 1, 1, 1}, MeshShape{1, 2, 1, 1},
+                                           MeshShape{1, 1, 2, 1}, MeshShape{1, 1, 1, 2}, MeshShape{2, 2, 1, 1},
+                                           MeshShape{1, 2, 2, 1}, MeshShape{1, 1, 2, 2}, MeshShape{2, 1, 2, 2},
+                                           MeshShape{1, 2, 2, 2}, MeshShape{2, 2, 2, 1}, MeshShape{1, 1, 8, 1}),
                          [](const auto& info) {
                            std::string name = to_text(info.param);
                            std::erase_if(name, [](char c) { return c == '=' || c == ','; });
@@ -138,7 +138,7 @@ TEST(Mesh, RefusesATensorParallelGroupThatIsOnTwoHosts) {
     Mesh(comm, MeshShape{1, 1, 4, 1}, on_host(name(rank)));
   });
   EXPECT_THAT(errors,
-              testing::Each(HasSubstr("tp=4 puts ranks 0 and 2, which are on different hosts, into one group")));
+              ::testing::Each(HasSubstr("tp=4 puts ranks 0 and 2, which are on different hosts, into one group")));
 
   std::string text;
   const auto good = on_ranks(4, [&](int rank, Communicator comm) {
@@ -157,7 +157,7 @@ TEST(Mesh, RefusesATensorParallelGroupThatIsOnTwoHosts) {
 TEST(Mesh, RefusesAShapeThatDoesNotFitOnEveryRank) {
   for (const MeshShape& shape : {MeshShape{2, 2, 1, 1}, MeshShape{0, 1, 1, 1}, MeshShape{-2, -1, 1, 1}}) {
     const auto errors = on_ranks(2, [&](int, Communicator comm) { Mesh(comm, shape); });
-    EXPECT_THAT(errors, testing::Each(HasSubstr("cannot be laid on 2 ranks")));
+    EXPECT_THAT(errors, ::testing::Each(HasSubstr("cannot be laid on 2 ranks")));
   }
 }
 
@@ -165,8 +165,8 @@ TEST(Mesh, RefusesDifferentShapesOnEveryRank) {
   const auto errors = on_ranks(4, [&](int rank, Communicator comm) {
     Mesh(comm, rank == 2 ? MeshShape{4, 1, 1, 1} : MeshShape{1, 1, 1, 4});
   });
-  EXPECT_THAT(errors, testing::Each(HasSubstr("the shape or the options of rank 2 differ from those of rank 0")));
+  EXPECT_THAT(errors, ::testing::Each(HasSubstr("the shape or the options of rank 2 differ from those of rank 0")));
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::mesh_test

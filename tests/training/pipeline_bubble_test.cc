@@ -10,7 +10,7 @@
 #include "tests/training/on_ranks.h"
 #include "training/pipeline/pipeline.h"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_bubble_test {
 namespace {
 
 thread_local double now = 0;   // of this rank
@@ -94,7 +94,7 @@ struct Shape {
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.ranks << "Ranks" << shape.micro_batches; }
 
-class PipelineRuns : public testing::TestWithParam<Shape> {
+class PipelineRuns : public ::testing::TestWithParam<Shape> {
  protected:
   const int p = GetParam().ranks, m = GetParam().micro_batches;
 };
@@ -134,9 +134,9 @@ TEST_P(PipelineRuns, Claim12ZeroBubbleH1IdlesForAThirdAndHoldsPActivations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pipeline, PipelineRuns,
-                         testing::Values(Shape{1, 3}, Shape{2, 1}, Shape{2, 4}, Shape{3, 6}, Shape{3, 7}, Shape{4, 2},
-                                         Shape{4, 8}, Shape{8, 8}, Shape{8, 16}),
-                         testing::PrintToStringParamName());
+                         ::testing::Values(Shape{1, 3}, Shape{2, 1}, Shape{2, 4}, Shape{3, 6}, Shape{3, 7}, Shape{4, 2},
+                                           Shape{4, 8}, Shape{8, 8}, Shape{8, 16}),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_bubble_test

@@ -7,11 +7,11 @@
 #include "tests/training/pipeline_parts.h"
 #include "training/pipeline/pipeline.h"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_failure_test {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr int kRanks = 3, kMicroBatches = 6;
 
@@ -66,9 +66,9 @@ TEST(Failure, OfABackwardIsNamedOnEveryRank) {
       const auto errors = run_with(schedule, stage, [](const torch::Tensor& y, int call) {
         return call == kMicroBatches - 1 ? Fuse::apply(y) : y;
       });
-      EXPECT_THAT(errors, Each(testing::AllOf(HasSubstr(fmt::format("rank {}: Pipeline:", schedule.rank_of(stage))),
-                                              HasSubstr(fmt::format("(stage {}, micro-batch 5)", stage)),
-                                              HasSubstr("the fuse has blown"))))
+      EXPECT_THAT(errors, Each(::testing::AllOf(HasSubstr(fmt::format("rank {}: Pipeline:", schedule.rank_of(stage))),
+                                                HasSubstr(fmt::format("(stage {}, micro-batch 5)", stage)),
+                                                HasSubstr("the fuse has blown"))))
           << schedule.name;
     }
   }
@@ -78,7 +78,7 @@ TEST(Failure, OfATorchCallComesWithoutItsBacktrace) {
   const auto errors =
       run_with(gpipe(kRanks, kMicroBatches), 1, [](const torch::Tensor& y, int) { return y.view({7}); });
   EXPECT_THAT(errors, Each(HasSubstr("F1.0 (stage 1, micro-batch 0) failed: shape '[7]' is invalid")));
-  EXPECT_THAT(errors, Each(testing::Not(HasSubstr("frame #"))));
+  EXPECT_THAT(errors, Each(::testing::Not(HasSubstr("frame #"))));
 }
 
 TEST(Failure, OfAShapeThatChangesNamesRankAndMicroBatch) {
@@ -167,4 +167,4 @@ TEST(Failure, OfTheShapesOfAnotherRunUnlessForgotten) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_failure_test

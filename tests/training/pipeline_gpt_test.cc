@@ -10,7 +10,7 @@
 #include "training/pipeline/partition.h"
 #include "training/pipeline/pipeline.h"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_gpt_test {
 namespace {
 
 GptConfig small_config() {
@@ -62,9 +62,9 @@ torch::Tensor sum_in_order(const Tensors& terms) {
   return sum;
 }
 
-class Ranks : public testing::TestWithParam<int> {};
+class PipelineGptRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(Ranks, TrainAGptThatIsCutIntoStages) {
+TEST_P(PipelineGptRanks, TrainAGptThatIsCutIntoStages) {
   const int size = GetParam(), micro_batches = 2 * size;
   const Batches batches = make_batches(micro_batches);
   for (const std::string name : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
@@ -96,7 +96,7 @@ TEST_P(Ranks, TrainAGptThatIsCutIntoStages) {
 
     Gpt twin = make_gpt();
     const double loss = accumulate_gpt(twin, batches);
-    EXPECT_THAT(losses, testing::Each(loss)) << name;
+    EXPECT_THAT(losses, ::testing::Each(loss)) << name;
     const auto expected = twin->named_parameters();
     std::size_t compared = 0;
     for (const auto& of_rank : stages) {
@@ -127,7 +127,7 @@ TEST_P(Ranks, TrainAGptThatIsCutIntoStages) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pipeline, Ranks, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Pipeline, PipelineGptRanks, ::testing::Values(1, 2, 3, 4));
 
 TEST(Tie, SumsOnlyWhatTheRunHasAdded) {
   const Batches batches = make_batches(2);
@@ -155,7 +155,8 @@ TEST(Tie, RefusesAnotherShape) {
     Pipeline pipeline(stages_of(parts, schedule, rank), comm, schedule, token_loss());
     pipeline.tie(weights[static_cast<std::size_t>(rank)], comm.split(0, rank));
   });
-  EXPECT_THAT(errors, testing::Each(testing::HasSubstr("the parameter of rank 1 of the sharers is not a contiguous")));
+  EXPECT_THAT(errors,
+              ::testing::Each(::testing::HasSubstr("the parameter of rank 1 of the sharers is not a contiguous")));
 }
 
 TEST(GptStages, TogetherAreTheWholeModel) {
@@ -174,4 +175,4 @@ TEST(GptStages, TogetherAreTheWholeModel) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_gpt_test

@@ -8,7 +8,7 @@
 #include "training/pipeline/partition.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_partition_test {
 namespace {
 
 using Cuts = std::vector<std::size_t>;
@@ -51,7 +51,7 @@ TEST(Partition, TakesTheEarliestOfEqualCuts) {
 
 TEST(Partition, IsTheBestOfAll) {
   const auto seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 500; ++round) {
     const std::size_t layers = 1 + random() % 9;
@@ -97,4 +97,4 @@ TEST(Measure, FindsTheExpensiveLayer) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_partition_test

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "tests/training/bits.h"
 #include "training/pipeline/pipeline.h"
 
 namespace tutti::training {
@@ -102,12 +102,6 @@ inline double accumulate_parts(std::vector<Part>& parts, const Batches& batches,
     return x;
   };
   return accumulate(batches, loss, forward, total);
-}
-
-inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
-  if (a.defined() != b.defined()) return false;
-  return !a.defined() || (a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-                          std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
 }
 
 inline void expect_same_gradients(const torch::nn::Module& a, const torch::nn::Module& b, const std::string& where) {

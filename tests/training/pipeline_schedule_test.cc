@@ -10,10 +10,10 @@
 #include "training/pipeline/simulator.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_schedule_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using enum ActionKind;
 
 constexpr double kForwardAndBackward = 3;  // F = 1, B = 2, or I = 1 and W = 1
@@ -22,7 +22,7 @@ template <class Body>
 void for_many(Body body) {
   for (int p = 1; p <= 8; ++p) {
     for (int m : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24}) {
-      SCOPED_TRACE(testing::Message() << "p " << p << ", m " << m);
+      SCOPED_TRACE(::testing::Message() << "p " << p << ", m " << m);
       body(p, m);
     }
   }
@@ -107,7 +107,7 @@ TEST(Transfers, CostNothingWhenTheyTakeNoTime) {
 
 TEST(Transfers, NeverHangWhateverTheCosts) {
   const auto seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> cost(0.01, 10);
   for (int round = 0; round < 300; ++round) {
@@ -185,7 +185,7 @@ TEST(Refused, WhenSendsMeetOtherReceives) {
   schedule = gpipe(2, 2);
   std::swap(*std::find(schedule.actions[1].begin(), schedule.actions[1].end(), Action{recv_activation, 1, 0}),
             *std::find(schedule.actions[1].begin(), schedule.actions[1].end(), Action{recv_activation, 1, 1}));
-  EXPECT_THAT(refusal(schedule), testing::AnyOf(HasSubstr("meets"), HasSubstr("comes before RA1.0")));
+  EXPECT_THAT(refusal(schedule), ::testing::AnyOf(HasSubstr("meets"), HasSubstr("comes before RA1.0")));
 }
 
 TEST(Refused, WhenCalculationsWaitForEachOther) {
@@ -256,4 +256,4 @@ TEST(Refused, WhenTwoTransfersChangePlaces) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_schedule_test

@@ -1,5 +1,5 @@
-// Ranks are threads here. The reference is always one process that runs micro-batch after micro-batch and accumulates;
-// the pipeline must give the same bits.
+// PipelineRanks are threads here. The reference is always one process that runs micro-batch after micro-batch and
+// accumulates; the pipeline must give the same bits.
 #include "training/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -10,11 +10,11 @@
 #include "training/pipeline/split_backward.h"
 #include "training/pipeline/timeline.h"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_test {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 std::vector<Schedule> all_schedules(int ranks, int micro_batches) {
   std::vector<Schedule> all{gpipe(ranks, micro_batches), one_forward_one_backward(ranks, micro_batches),
@@ -26,9 +26,9 @@ std::vector<Schedule> all_schedules(int ranks, int micro_batches) {
 /// Micro-batches for each rank: fewer with 8 of them, so that the test is fast on two cores.
 int rounds(int size) { return size < 8 ? 2 : 1; }
 
-class Ranks : public testing::TestWithParam<int> {};
+class PipelineRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(Ranks, Claim13GiveTheBitsOfAccumulationInOneProcess) {
+TEST_P(PipelineRanks, Claim13GiveTheBitsOfAccumulationInOneProcess) {
   const int size = GetParam();
   const PipelineLoss loss = token_loss();
   for (int micro_batches : {1, rounds(size) * size, rounds(size) * size + 1}) {
@@ -60,7 +60,7 @@ TEST_P(Ranks, Claim13GiveTheBitsOfAccumulationInOneProcess) {
   }
 }
 
-TEST_P(Ranks, TrainAsOneProcess) {
+TEST_P(PipelineRanks, TrainAsOneProcess) {
   const int size = GetParam(), micro_batches = rounds(size) * size;
   const PipelineLoss loss = token_loss();
   for (const Schedule& schedule : all_schedules(size, micro_batches)) {
@@ -98,7 +98,7 @@ TEST_P(Ranks, TrainAsOneProcess) {
   }
 }
 
-TEST_P(Ranks, CarryOtherTypes) {
+TEST_P(PipelineRanks, CarryOtherTypes) {
   const int size = GetParam();
   const PipelineLoss loss = token_loss();
   for (torch::ScalarType type : {torch::kFloat64, torch::kBFloat16}) {
@@ -115,7 +115,7 @@ TEST_P(Ranks, CarryOtherTypes) {
   }
 }
 
-TEST_P(Ranks, EvaluateWithoutAutograd) {
+TEST_P(PipelineRanks, EvaluateWithoutAutograd) {
   const int size = GetParam();
   const PipelineLoss loss = token_loss();
   for (int per_rank : {1, 2}) {
@@ -136,7 +136,7 @@ TEST_P(Ranks, EvaluateWithoutAutograd) {
 }
 
 // Two replicas whose tokens are counted together: the sum of their gradients is that of one big accumulation.
-TEST_P(Ranks, DivideByTheWeightOfAllReplicasWhenGiven) {
+TEST_P(PipelineRanks, DivideByTheWeightOfAllReplicasWhenGiven) {
   const int size = GetParam(), micro_batches = size;
   const PipelineLoss loss = token_loss();
   const Schedule schedule = one_forward_one_backward(size, micro_batches);
@@ -152,7 +152,7 @@ TEST_P(Ranks, DivideByTheWeightOfAllReplicasWhenGiven) {
   for (std::size_t s = 0; s < parts.size(); ++s) expect_same_gradients(*parts[s], *twins[s], "total");
 }
 
-TEST_P(Ranks, DrawATimeline) {
+TEST_P(PipelineRanks, DrawATimeline) {
   const int size = GetParam(), micro_batches = 2 * size;
   const Schedule schedule = zero_bubble_h1(size, micro_batches);
   std::vector<Part> parts = make_parts(size);
@@ -184,10 +184,10 @@ TEST_P(Ranks, DrawATimeline) {
   EXPECT_THAT(texts, Each(texts[0]));
   EXPECT_THAT(texts[0], HasSubstr("\"schedule\": \"zb-h1\""));
   EXPECT_THAT(texts[0], HasSubstr("[\"W\",0,0,"));
-  EXPECT_THAT(texts[0], testing::Not(HasSubstr("\"SA\"")));
+  EXPECT_THAT(texts[0], ::testing::Not(HasSubstr("\"SA\"")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Pipeline, Ranks, testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Pipeline, PipelineRanks, ::testing::Values(1, 2, 3, 4, 8));
 
 TEST(Split, GivesTheBitsOfAWholeBackward) {
   torch::set_num_threads(1);
@@ -276,4 +276,4 @@ TEST(Split, WorksAtTheEdges) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_test

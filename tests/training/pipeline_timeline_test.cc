@@ -12,7 +12,7 @@
 #include "training/pipeline/pipeline.h"
 #include "training/pipeline/timeline.h"
 
-namespace tutti::training {
+namespace tutti::training::pipeline_timeline_test {
 namespace {
 
 constexpr auto kUnit = std::chrono::milliseconds(3);
@@ -60,7 +60,7 @@ Timeline run_sleepers(const Schedule& schedule) {
 }
 
 /// For timeline.py.
-std::string file_of(const Schedule& schedule) { return testing::TempDir() + "timeline_" + schedule.name + ".json"; }
+std::string file_of(const Schedule& schedule) { return ::testing::TempDir() + "timeline_" + schedule.name + ".json"; }
 
 // A sleep is never shorter than it should be, and the machine may be busy: bounds from below only.
 TEST(SleepingStages, AreNoFasterThanSimulated) {
@@ -104,7 +104,7 @@ TEST(Timeline, IsWrittenAsJson) {
             "\"simulated\": [\n"
             "  [[\"F\",0,0,0.000000000,1.000000000],[\"B\",0,0,4.000000000,6.000000000]],\n"
             "  [[\"F\",1,0,1.000000000,2.000000000],[\"B\",1,0,2.000000000,4.000000000]]]}\n");
-  const std::string path = testing::TempDir() + "timeline.json";
+  const std::string path = ::testing::TempDir() + "timeline.json";
   write_timeline(path, schedule, timeline, timeline);
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -125,10 +125,10 @@ TEST(Costs, OfASimulatedTimelineAreWhatItWasMadeWith) {
   EXPECT_DOUBLE_EQ(found.backward_input, 5);
   EXPECT_DOUBLE_EQ(found.backward_weight, 2);
   EXPECT_THAT(found.stage_factor,
-              testing::ElementsAre(testing::DoubleEq(1), testing::DoubleEq(0.5), testing::DoubleEq(1.5)));
+              ::testing::ElementsAre(::testing::DoubleEq(1), ::testing::DoubleEq(0.5), ::testing::DoubleEq(1.5)));
   const std::vector<double> idle = idle_of(simulation.timeline);
   for (std::size_t r = 0; r < idle.size(); ++r) EXPECT_NEAR(idle[r], simulation.idle[r], 1e-12);
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pipeline_timeline_test

@@ -13,7 +13,7 @@
 #include "tests/training/on_ranks.h"
 #include "tutti/tutti.hpp"
 
-namespace tutti::training {
+namespace tutti::training::pool_test {
 namespace {
 
 constexpr std::size_t kMegabyte = std::size_t{1} << 20;
@@ -56,7 +56,7 @@ TEST(RegisteredPool, TakesTheSmallestThatFitsAndNoneMoreThanTwiceAsLarge) {
 
 TEST(RegisteredPool, HoldsAtMostTwiceWhatWasLiveAtOnce) {
   const unsigned seed = 7;
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   RegisteredPool pool;
   std::vector<std::shared_ptr<void>> live;
@@ -174,4 +174,4 @@ TEST(RegisteredPool, AForkedChildHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::pool_test

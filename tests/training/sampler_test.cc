@@ -12,11 +12,11 @@
 #include "training/data/loader.h"
 #include "training/ddp/ddp.h"
 
-namespace tutti::training {
+namespace tutti::training::sampler_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Indices = std::vector<std::int64_t>;
 
 constexpr std::uint64_t kSeed = 20261121;  // of the random cases; each failure prints its case
@@ -35,7 +35,7 @@ struct Case {
     return result;
   }
   std::string text() const {
-    return (testing::Message() << "samples " << samples << " ranks " << ranks << " rows " << rows << " seed " << seed)
+    return (::testing::Message() << "samples " << samples << " ranks " << ranks << " rows " << rows << " seed " << seed)
         .GetString();
   }
 };
@@ -366,4 +366,4 @@ TEST(Sampler, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::sampler_test

@@ -8,10 +8,10 @@
 #include "tests/training/on_ranks.h"
 #include "training/tensor/cross_entropy.h"
 
-namespace tutti::training {
+namespace tutti::training::tensor_cross_entropy_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
 constexpr std::int64_t kVocabulary = 24;  // divisible by 1, 2, 3, 4 and 8
@@ -68,7 +68,7 @@ double distance(const torch::Tensor& a, const torch::Tensor& b) {
 // its value at most, in all below 100 * 40 * 2^-53 = 4.4e-13.
 constexpr double kTolerance = 1e-12;
 
-class CrossEntropyOnRanks : public testing::TestWithParam<int> {};
+class CrossEntropyOnRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(CrossEntropyOnRanks, EqualsThatOfWholeLogits) {
   const int size = GetParam();
@@ -184,8 +184,8 @@ TEST_P(CrossEntropyOnRanks, PaddingHasNoShareInTheSoftmax) {
   EXPECT_TRUE((outcome.gradient.slice(1, kReal) == 0).all().item<bool>());
 }
 
-INSTANTIATE_TEST_SUITE_P(Tensor, CrossEntropyOnRanks, testing::Values(1, 2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Tensor, CrossEntropyOnRanks, ::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::PrintToStringParamName());
 
 TEST(TensorCrossEntropy, NothingButIgnoredTargetsIsNotANumber) {
   const Outcome outcome = run(2, torch::zeros({3, kVocabulary}), torch::full({3}, -100, torch::kInt64));
@@ -212,4 +212,4 @@ TEST(TensorCrossEntropy, SizesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::tensor_cross_entropy_test

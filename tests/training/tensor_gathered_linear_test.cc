@@ -15,7 +15,7 @@
 #include "training/tensor/gpt_tensor.h"
 #include "training/tensor/regions.h"
 
-namespace tutti::training {
+namespace tutti::training::tensor_gathered_linear_test {
 namespace {
 
 /// Counts what torch's tensors hold, in all threads. With the pool's own count: all memory of activations.
@@ -55,7 +55,7 @@ class Counting {
   c10::Allocator* before_;
 };
 
-class GatheredLinearOnRanks : public testing::TestWithParam<int> {};
+class GatheredLinearOnRanks : public ::testing::TestWithParam<int> {};
 
 // f64, sums of at most 48 products of values near 1: 48 * 2^-53 * 10.
 TEST_P(GatheredLinearOnRanks, EqualsALinearLayerOfTheGatheredInput) {
@@ -168,8 +168,8 @@ TEST_P(GatheredLinearOnRanks, Claim14ABlocksActivationsAreOneNth) {
   EXPECT_NEAR(kept_by(size, true), cut + 2 * input * (size - 1), 0.01 * alone);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tensor, GatheredLinearOnRanks, testing::Values(1, 2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Tensor, GatheredLinearOnRanks, ::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::tensor_gathered_linear_test

@@ -9,10 +9,10 @@
 #include "training/abort.h"
 #include "training/tensor/gpt_tensor.h"
 
-namespace tutti::training {
+namespace tutti::training::tensor_gpt_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
 constexpr int kRows = 2, kTime = 24, kWidth = 24;
@@ -77,7 +77,7 @@ void PrintTo(const Mode& mode, std::ostream* out) {
   *out << mode.size << (mode.sequence_parallel ? "Sequence" : "") << (mode.keep_gathered ? "KeepGathered" : "");
 }
 
-class GptOnRanks : public testing::TestWithParam<Mode> {
+class GptOnRanks : public ::testing::TestWithParam<Mode> {
  protected:
   TensorParallelOptions options() const { return {GetParam().sequence_parallel, GetParam().keep_gathered, 3}; }
 };
@@ -87,7 +87,7 @@ class GptOnRanks : public testing::TestWithParam<Mode> {
 TEST_P(GptOnRanks, EqualsTheWholeModelInF64) {
   const Mode mode = GetParam();
   for (const bool bias : {true, false}) {
-    SCOPED_TRACE(testing::Message() << "bias " << bias);
+    SCOPED_TRACE(::testing::Message() << "bias " << bias);
     const GptConfig config = config_of(0, bias);
     Gpt whole = whole_gpt(config);
     const Batch batch = batch_of(config);
@@ -249,10 +249,10 @@ TEST_P(GptOnRanks, DropoutKeepsTheRanksAlikeAndFollowsItsSeed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tensor, GptOnRanks,
-                         testing::Values(Mode{1, false}, Mode{2, false}, Mode{3, false}, Mode{4, false}, Mode{8, false},
-                                         Mode{1, true}, Mode{2, true}, Mode{3, true}, Mode{4, true}, Mode{8, true},
-                                         Mode{2, true, true}, Mode{3, true, true}),
-                         testing::PrintToStringParamName());
+                         ::testing::Values(Mode{1, false}, Mode{2, false}, Mode{3, false}, Mode{4, false},
+                                           Mode{8, false}, Mode{1, true}, Mode{2, true}, Mode{3, true}, Mode{4, true},
+                                           Mode{8, true}, Mode{2, true, true}, Mode{3, true, true}),
+                         ::testing::PrintToStringParamName());
 
 TEST(TensorGpt, WhatCannotBeDividedIsNamed) {
   GptConfig config = config_of();
@@ -303,4 +303,4 @@ TEST(TensorGpt, ARankThatThrowsInBackwardBringsTheOthersDown) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::tensor_gpt_test

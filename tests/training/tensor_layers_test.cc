@@ -9,11 +9,11 @@
 #include "training/tensor/layers.h"
 #include "training/tensor/regions.h"
 
-namespace tutti::training {
+namespace tutti::training::tensor_layers_test {
 namespace {
 
 namespace nn = torch::nn;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
 // Sums of at most 96 products of values near 1, in three layers: the error is below 3 * 96 * 2^-53 * 10 = 3.2e-13. What
@@ -47,7 +47,7 @@ torch::Tensor joined(const Tensors& parts, const Mode& mode) {
   return mode.sequence_parallel ? torch::cat(parts, 0) : parts[0];
 }
 
-class LayersOnRanks : public testing::TestWithParam<Mode> {};
+class LayersOnRanks : public ::testing::TestWithParam<Mode> {};
 
 struct Pass {
   torch::Tensor output, input_gradient;
@@ -205,9 +205,10 @@ TEST_P(LayersOnRanks, AnEmbeddingEqualsTheWholeOneToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tensor, LayersOnRanks,
-                         testing::Values(Mode{1, false}, Mode{2, false}, Mode{3, false}, Mode{4, false}, Mode{8, false},
-                                         Mode{1, true}, Mode{2, true}, Mode{3, true}, Mode{4, true}, Mode{8, true}),
-                         testing::PrintToStringParamName());
+                         ::testing::Values(Mode{1, false}, Mode{2, false}, Mode{3, false}, Mode{4, false},
+                                           Mode{8, false}, Mode{1, true}, Mode{2, true}, Mode{3, true}, Mode{4, true},
+                                           Mode{8, true}),
+                         ::testing::PrintToStringParamName());
 
 TEST(TensorLayers, AColumnParallelLayerOfTwoGroupsGivesASliceOfEach) {
   nn::Linear whole = linear(1, 12, false);
@@ -277,7 +278,7 @@ TEST(TensorLayers, AnIndexOutsideTheVocabularyOnOneRankIsNamedOnAll) {
   }
 }
 
-class TensorRandom : public testing::Test {
+class TensorRandom : public ::testing::Test {
  protected:
   /// Numbers that a generator of this seed gives.
   static torch::Tensor numbers(std::uint64_t seed, std::int64_t count) {
@@ -372,4 +373,4 @@ TEST_F(TensorRandom, DropoutIsAlikeOutsideAndIndependentInside) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::tensor_layers_test

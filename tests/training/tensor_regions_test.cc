@@ -6,10 +6,10 @@
 #include "training/abort.h"
 #include "training/tensor/regions.h"
 
-namespace tutti::training {
+namespace tutti::training::tensor_regions_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 using RegionFunction = torch::Tensor (*)(const torch::Tensor&, const Communicator&, const std::string&);
 using Formula = torch::Tensor (*)(const Tensors& of_ranks, int rank);
@@ -47,7 +47,7 @@ torch::Tensor small_integers(at::IntArrayRef sizes, torch::ScalarType type) {
   return torch::randint(-4, 5, sizes, torch::kInt64).to(type);
 }
 
-class RegionsOnRanks : public testing::TestWithParam<int> {};
+class RegionsOnRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(RegionsOnRanks, DoForwardAndBackwardWhatTheirFormulasSay) {
   const int size = GetParam();
@@ -55,7 +55,7 @@ TEST_P(RegionsOnRanks, DoForwardAndBackwardWhatTheirFormulasSay) {
   for (const Case& item : kCases) {
     for (const torch::ScalarType type : kTypes) {
       for (const bool contiguous : {true, false}) {
-        SCOPED_TRACE(testing::Message() << item.name << " " << c10::toString(type) << " contiguous " << contiguous);
+        SCOPED_TRACE(::testing::Message() << item.name << " " << c10::toString(type) << " contiguous " << contiguous);
         Tensors x, weights, y(static_cast<std::size_t>(size)), gradients(static_cast<std::size_t>(size));
         for (int rank = 0; rank < size; ++rank) {
           x.push_back(contiguous ? small_integers({2 * size, 3, 5 * size}, type)
@@ -159,7 +159,7 @@ TEST_P(RegionsOnRanks, Claim14TheSequenceFormMovesTheSameBytes) {
   EXPECT_EQ(errors, nothing(size));
 }
 
-INSTANTIATE_TEST_SUITE_P(Tensor, RegionsOnRanks, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Tensor, RegionsOnRanks, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
 
 TEST(TensorRegions, OneRankGetsItsInputBack) {
   const auto errors = on_ranks(1, [&](int, Communicator comm) {
@@ -223,4 +223,4 @@ TEST(TensorRegions, OrAbortReturnsWhatTheStepReturns) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::tensor_regions_test

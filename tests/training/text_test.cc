@@ -11,7 +11,7 @@
 
 #include "tutti/tutti.hpp"
 
-namespace tutti::training {
+namespace tutti::training::text_test {
 namespace {
 
 std::vector<std::uint8_t> counting_bytes(std::size_t size) {
@@ -21,7 +21,7 @@ std::vector<std::uint8_t> counting_bytes(std::size_t size) {
 }
 
 TEST(Text, FilesBecomeOneStreamSplitAtTheEnd) {
-  const std::string base = testing::TempDir() + "tutti_text_" + std::to_string(::getpid());
+  const std::string base = ::testing::TempDir() + "tutti_text_" + std::to_string(::getpid());
   std::ofstream(base + "a") << "hello ";
   std::ofstream(base + "b") << "world!";
   const ByteText text = ByteText::load({base + "a", base + "b"}, 0.25);
@@ -90,4 +90,4 @@ TEST(Text, SeedStepAndRowEachChangeTheOffset) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::text_test

@@ -5,7 +5,7 @@
 
 #include "training/pipeline/simulator.h"
 
-namespace tutti::training {
+namespace tutti::training::theory_test {
 namespace {
 
 constexpr double kElements = 809'856;
@@ -102,7 +102,7 @@ TEST(Theory, BubblesAndLiveActivationsAreThoseOfTheSimulator) {
   for (int p = 1; p <= 8; ++p) {
     for (int m = p; m <= 4 * p; m += p) {
       for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
-        SCOPED_TRACE(testing::Message() << name << ", p " << p << ", m " << m);
+        SCOPED_TRACE(::testing::Message() << name << ", p " << p << ", m " << m);
         const int v = std::string_view(name) == "interleaved" ? 3 : 1;
         const Simulation simulation = simulate(make_schedule(name, p, m, v));
         for (int r = 0; r < p; ++r) {
@@ -137,4 +137,4 @@ TEST(Theory, BytesOfTensorParallelism) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::theory_test

@@ -10,12 +10,12 @@
 
 #include "tests/training/data_support.h"
 
-namespace tutti::training {
+namespace tutti::training::tokens_test {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::uint64_t kSeed = 20261123;  // of the random cases; each failure prints its case
 
@@ -81,7 +81,7 @@ TEST(Tokens, RowsComeInLlmCsOrder) {
     const TempFolder folder;
     const int ranks = static_cast<int>(1 + random.below(4)), rows = static_cast<int>(1 + random.below(3));
     const int context = static_cast<int>(1 + random.below(7));
-    SCOPED_TRACE(testing::Message() << "case " << i << ": ranks " << ranks << " rows " << rows << " T " << context);
+    SCOPED_TRACE(::testing::Message() << "case " << i << ": ranks " << ranks << " rows " << rows << " T " << context);
     std::vector<std::string> paths;
     for (std::uint64_t file = 0; file <= random.below(3); ++file) {
       paths.push_back(folder / std::to_string(file));
@@ -216,7 +216,7 @@ TEST(Tokens, DamagedFilesAreReadOrRefusedByName) {
   const std::vector<std::uint8_t> good[] = {bytes_of_file(folder / "u16"), bytes_of_file(folder / "u32")};
   int refused = 0;
   for (int i = 0; i < 600; ++i) {
-    SCOPED_TRACE(testing::Message() << "case " << i);
+    SCOPED_TRACE(::testing::Message() << "case " << i);
     write_bytes(path, mutated(good[i % 2], random));
     const std::string error = error_of([&] {
       const TokenFiles files({path});
@@ -232,4 +232,4 @@ TEST(Tokens, DamagedFilesAreReadOrRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::tokens_test

@@ -14,7 +14,7 @@
 
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Outcome {
   int status = -1;
@@ -59,7 +59,7 @@ TEST(TrainGpt, ThreeRanksInAnyOrderStayWithinTheTolerance) {
 }
 
 TEST(TrainGpt, WritesMetricsOfEveryStep) {
-  const std::string csv = testing::TempDir() + "tutti_train_" + std::to_string(::getpid()) + ".csv";
+  const std::string csv = ::testing::TempDir() + "tutti_train_" + std::to_string(::getpid()) + ".csv";
   const std::string json = csv + ".jsonl";
   const Outcome outcome = run("--steps 23 --csv " + csv + " --json-lines " + json + kSmall);
   EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -75,7 +75,7 @@ TEST(TrainGpt, WritesMetricsOfEveryStep) {
   std::ifstream lines(json);
   for (int step = 0; step < 23; ++step) {
     ASSERT_TRUE(std::getline(lines, line)) << step;
-    EXPECT_THAT(line, testing::StartsWith("{\"step\":" + std::to_string(step) + ",\"loss\":"));
+    EXPECT_THAT(line, ::testing::StartsWith("{\"step\":" + std::to_string(step) + ",\"loss\":"));
     EXPECT_EQ(line.back(), '}');
   }
   EXPECT_FALSE(std::getline(lines, line));
@@ -84,7 +84,7 @@ TEST(TrainGpt, WritesMetricsOfEveryStep) {
 }
 
 TEST(TrainGpt, WritesThePipelinesTimeline) {
-  const std::string path = testing::TempDir() + "tutti_timeline_" + std::to_string(::getpid()) + ".json";
+  const std::string path = ::testing::TempDir() + "tutti_timeline_" + std::to_string(::getpid()) + ".json";
   const Outcome outcome = run("--ranks 2 --parallel pipeline --steps 2 --timeline " + path + kSmall);
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   std::ifstream in(path);
@@ -120,7 +120,7 @@ void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 const std::string kBits = " and one process have the same losses (6 steps) and the same parameters, to the bit";
 const std::string kTolerance = " have the losses of one process with ";
 
-class TrainGptOnAMesh : public testing::TestWithParam<Way> {};
+class TrainGptOnAMesh : public ::testing::TestWithParam<Way> {};
 
 // A ring sends what the formulas say, to the byte.
 TEST_P(TrainGptOnAMesh, TrainsAsOneProcessAndSendsWhatTheFormulaSays) {
@@ -139,7 +139,7 @@ TEST_P(TrainGptOnAMesh, TrainsAsOneProcessAndSendsWhatTheFormulaSays) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, TrainGptOnAMesh,
-    testing::Values(
+    ::testing::Values(
         Way{"ddp2", "--ranks 2 --parallel ddp", "2 ranks" + kBits},
         Way{"ddp4Deterministic", "--ranks 4 --deterministic", "4 ranks" + kBits},
         Way{"ddp2EveryPass", "--ranks 2 --accumulate 2 --exchange every", "2 ranks" + kTolerance},
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
             "2 ranks (pp=2)" + kBits},
         Way{"ddpPipeline", "--ranks 4 --mesh dp=2,pp=2 --precision bf16", "4 ranks (dp=2,pp=2)" + kBits},
         Way{"tensorPipeline", "--ranks 4 --mesh tp=2,pp=2 --schedule zb-h1", "4 ranks (tp=2,pp=2)" + kTolerance}),
-    testing::PrintToStringParamName());
+    ::testing::PrintToStringParamName());
 
 TEST(TrainGpt, WhatDoesNotGoTogetherIsOneSentence) {
   const auto refusal = [](const std::string& arguments) {

@@ -12,10 +12,10 @@
 #include "tests/training/data_support.h"
 #include "training/data/drawn.h"
 
-namespace tutti::training {
+namespace tutti::training::train_vision_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Outcome {
   int status = -1;
@@ -145,10 +145,10 @@ TEST(TrainVision, WritesMetricsOfEveryStep) {
   std::ifstream in(folder / "steps.csv");
   std::string line;
   std::getline(in, line);
-  EXPECT_THAT(line, testing::StartsWith("step,loss,learning_rate,"));
+  EXPECT_THAT(line, ::testing::StartsWith("step,loss,learning_rate,"));
   for (int step = 0; step < 8; ++step) {  // 16, 16, 16 and 2 samples in each epoch
     ASSERT_TRUE(std::getline(in, line)) << step;
-    EXPECT_THAT(line, testing::StartsWith(std::to_string(step) + ","));
+    EXPECT_THAT(line, ::testing::StartsWith(std::to_string(step) + ","));
   }
   EXPECT_FALSE(std::getline(in, line));
   std::ifstream json(folder / "steps.json");
@@ -170,4 +170,4 @@ TEST(TrainVision, ChoicesThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::train_vision_test

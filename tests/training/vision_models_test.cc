@@ -12,12 +12,12 @@
 #include "training/models/resnet.h"
 #include "training/models/vit.h"
 
-namespace tutti::training {
+namespace tutti::training::vision_models_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
-class VisionModels : public testing::Test {
+class VisionModels : public ::testing::Test {
  protected:
   void SetUp() override {
     torch::set_num_threads(1);
@@ -50,7 +50,7 @@ void expect_learning(Model& model, const Images& images, const ImageScale& scale
     optimizer.step();
   }
   const double after = loss();
-  testing::Test::RecordProperty("losses", std::to_string(before) + " " + std::to_string(after));
+  ::testing::Test::RecordProperty("losses", std::to_string(before) + " " + std::to_string(after));
   EXPECT_LT(after, before / 2) << "from " << before;
 }
 
@@ -144,4 +144,4 @@ TEST_F(VisionModels, TrainUnderDdp) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::vision_models_test

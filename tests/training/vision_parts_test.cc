@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::training {
+namespace tutti::training::vision_parts_test {
 namespace {
 
 // 5 rows in micro-batches of 2, 2 and 1. The loss is a mean over rows, so the parts add up to the whole in another
@@ -32,4 +32,4 @@ TEST(VisionParts, MicroBatchesAddUpToTheBatch) {
 }
 
 }  // namespace
-}  // namespace tutti::training
+}  // namespace tutti::training::vision_parts_test

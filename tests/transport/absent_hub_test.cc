@@ -46,7 +46,7 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   return EAI_AGAIN;
 }
 
-namespace tutti::bootstrap {
+namespace tutti::bootstrap::absent_hub_test {
 namespace {
 
 /// Of a rank 0 that refuses at first and is silent then.
@@ -75,4 +75,4 @@ TEST(AbsentHub, AfterTheDeadlineNoNameIsResolvedAgain) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap
+}  // namespace tutti::bootstrap::absent_hub_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tutti::transport {
+namespace tutti::transport::arena_test {
 namespace {
 
 TEST(Arena, ABlockIsFoundByWhatLiesInIt) {
@@ -49,4 +49,4 @@ TEST(Arena, TheEndOfABlockIsToldBeforeItsMemoryIsAnothers) {
 }
 
 }  // namespace
-}  // namespace tutti::transport
+}  // namespace tutti::transport::arena_test

@@ -12,7 +12,7 @@
 #include "transport/bootstrap/guest.h"
 #include "transport/bootstrap/interfaces.h"
 
-namespace tutti::bootstrap {
+namespace tutti::bootstrap::bootstrap_test {
 namespace {
 
 /// The contract: death is known to all others within this time.
@@ -49,7 +49,7 @@ void leave_all(std::vector<std::unique_ptr<Bootstrap>>& ranks) {
   });
 }
 
-class MeetTest : public testing::TestWithParam<std::tuple<int, const char*>> {};
+class MeetTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
 
 TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
   const auto [size, address] = GetParam();
@@ -81,7 +81,7 @@ TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(SizesAndSockets, MeetTest,
-                         testing::Combine(testing::Values(1, 2, 3, 16), testing::Values("@", "127.0.0.1", "")));
+                         ::testing::Combine(::testing::Values(1, 2, 3, 16), ::testing::Values("@", "127.0.0.1", "")));
 
 // Nobody comes from elsewhere to tell better.
 TEST(Bootstrap, OnOneHostTheirAddressIsWhereTheyMeet) {
@@ -433,7 +433,7 @@ TEST(Bootstrap, NothingIsLeftBehind) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-class KillTest : public testing::TestWithParam<int> {};
+class KillTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
   const int victim = GetParam();
@@ -451,7 +451,7 @@ TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HubAndGuests, KillTest, testing::Values(0, 1, 3));
+INSTANTIATE_TEST_SUITE_P(HubAndGuests, KillTest, ::testing::Values(0, 1, 3));
 
 TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
   const Endpoint hub = unused_local_endpoint();
@@ -537,4 +537,4 @@ TEST(Bootstrap, ACopyInAForkedChildEndsQuietly) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap
+}  // namespace tutti::bootstrap::bootstrap_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::bootstrap {
+namespace tutti::bootstrap::environment_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -243,4 +243,4 @@ TEST(Environment, ThisProcessHasSurroundings) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap
+}  // namespace tutti::bootstrap::environment_test

@@ -6,7 +6,7 @@
 #include <array>
 #include <set>
 
-namespace tutti::transport {
+namespace tutti::transport::exposed_test {
 namespace {
 
 std::array<std::byte, 256> memory;
@@ -45,4 +45,4 @@ TEST(Exposed, NumbersDoNotComeAgain) {
 }
 
 }  // namespace
-}  // namespace tutti::transport
+}  // namespace tutti::transport::exposed_test

@@ -7,7 +7,7 @@
 
 #include "bootstrap_support.h"
 
-namespace tutti::bootstrap {
+namespace tutti::bootstrap::fd_socket_test {
 namespace {
 
 std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) {
@@ -55,7 +55,7 @@ TEST(FdSocket, ProcessesHandOverMemory) {
 }
 
 TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const int before = open_descriptors();
   {
     FdSocket socket = FdSocket::listen().take();
@@ -75,7 +75,7 @@ TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
     EXPECT_EQ(received.value().fds.size(), 1u);
   }
   EXPECT_EQ(open_descriptors(), before);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("does not know the token"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("does not know the token"), std::string::npos);
 }
 
 // All have sent before the first one is taken, and some connections say nothing.
@@ -120,4 +120,4 @@ TEST(FdSocket, TooManyDescriptors) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap
+}  // namespace tutti::bootstrap::fd_socket_test

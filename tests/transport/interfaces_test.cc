@@ -2,7 +2,6 @@
 #include "transport/bootstrap/interfaces.h"
 
 #include <gtest/gtest.h>
-
 #include <poll.h>
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 #include "tests/transport/full_listener.h"
 #include "transport/bootstrap/socket.h"
 
-namespace tutti::bootstrap {
+namespace tutti::bootstrap::interfaces_test {
 namespace {
 
 using testing::FullListener;
@@ -251,4 +250,4 @@ TEST(Interfaces, WhoListensAtSeveralAddressesIsReachedAtEach) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap
+}  // namespace tutti::bootstrap::interfaces_test

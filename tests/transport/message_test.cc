@@ -8,7 +8,7 @@
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/secret.h"
 
-namespace tutti::bootstrap {
+namespace tutti::bootstrap::message_test {
 namespace {
 
 Introduction some_introduction() {
@@ -180,4 +180,4 @@ TEST(UniqueId, RoundTripAndForeignBytes) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap
+}  // namespace tutti::bootstrap::message_test

@@ -3,7 +3,7 @@
 #include "tests/transport/full_listener.h"
 #include "tests/transport/tcp_scene.h"
 
-namespace tutti::testing {
+namespace tutti::testing::tcp_connect_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,12 +106,11 @@ TEST(TcpConnect, ARefusalBreaksTheLinkAndNamesTheAddress) {
   Scene scene(0, left);
   (void)scene.signal(1);
   scene.until("the link to break", [&] { return !scene.wire().broken(1).ok(); });
-  EXPECT_EQ(scene.wire().broken(1).message(),
-            "the link to member 1 by TCP over lo has broken: nobody answers at " + left.text() +
-                ": Connection refused");
+  EXPECT_EQ(scene.wire().broken(1).message(), "the link to member 1 by TCP over lo has broken: nobody answers at " +
+                                                  left.text() + ": Connection refused");
   EXPECT_FALSE(scene.signal(2).ok());
   EXPECT_TRUE(scene.wire().idle(std::array{1}));
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::tcp_connect_test

@@ -2,7 +2,7 @@
 // are its caller's again. AddressSanitizer sees it if the wire still writes there.
 #include "tests/transport/tcp_scene.h"
 
-namespace tutti::testing {
+namespace tutti::testing::tcp_landing_test {
 namespace {
 
 constexpr std::size_t kBytes = 3000;
@@ -31,4 +31,4 @@ TEST(TcpLanding, TheRestOfAPutThatNobodyWaitsForComesToItsSlot) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::tcp_landing_test

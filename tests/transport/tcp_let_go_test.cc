@@ -2,7 +2,7 @@
 // arrives as it was put. AddressSanitizer sees it if the wire still reads them.
 #include "tests/transport/tcp_scene.h"
 
-namespace tutti::testing {
+namespace tutti::testing::tcp_let_go_test {
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{16} << 20;  // more than sockets take
@@ -78,4 +78,4 @@ TEST(TcpLetGo, WhatHasLeftInPart) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::tcp_let_go_test

@@ -4,7 +4,7 @@
 
 #include "tests/transport/tcp_scene.h"
 
-namespace tutti::testing {
+namespace tutti::testing::tcp_spoilt_test {
 namespace {
 
 const Frame kGood{Kind::signal, 0, 16, 41, 42};
@@ -34,8 +34,8 @@ TEST(TcpSpoilt, WhatMakesNoSenseBreaksTheLink) {
   }
 }
 
-/// A member that is dead for the meeting place may have sent more than has been read: a put whose first bytes have come,
-/// and another. Whoever conceals the memory frees it.
+/// A member that is dead for the meeting place may have sent more than has been read: a put whose first bytes have
+/// come, and another. Whoever conceals the memory frees it.
 TEST(TcpSpoilt, APutEndsWithItsMemory) {
   Scene scene(0);
   const Fd fd = scene.join();
@@ -181,4 +181,4 @@ TEST(TcpSpoilt, AddressesAndKeysThatMakeNoSenseAreRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::tcp_spoilt_test

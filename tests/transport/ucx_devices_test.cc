@@ -10,7 +10,7 @@
 #include "tests/collectives/processes.h"
 #include "transport/ucx/devices.h"
 
-namespace tutti::testing {
+namespace tutti::testing::ucx_devices_test {
 namespace {
 
 /// UCX knows interfaces, and not the labels that their addresses may have.
@@ -76,4 +76,4 @@ TEST(UcxDevices, RdmaIsWhatDevicesAndTransportsBothAllow) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::ucx_devices_test

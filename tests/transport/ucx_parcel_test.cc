@@ -9,7 +9,7 @@
 
 #include "transport/ucx/parcel.h"
 
-namespace tutti::ucx {
+namespace tutti::ucx::ucx_parcel_test {
 namespace {
 
 Parcel sample() {
@@ -90,7 +90,7 @@ TEST(Parcel, WhatIsCutOffOrSpoiltIsRefused) {
   for (const std::uint64_t bytes : {UINT64_MAX, UINT64_MAX - 7, UINT64_MAX / 2, std::uint64_t{1} << 32}) {
     entry.bytes_or_count = bytes;
     std::memcpy(huge.data() + sizeof(Head), &entry, sizeof entry);
-    EXPECT_THAT(read_all(huge).message(), testing::HasSubstr("cut off"));
+    EXPECT_THAT(read_all(huge).message(), ::testing::HasSubstr("cut off"));
   }
   entry.kind = static_cast<Kind>(17);
   std::memcpy(huge.data() + sizeof(Head), &entry, sizeof entry);
@@ -146,4 +146,4 @@ TEST(Inbox, SignalsComeInOrder) {
 }
 
 }  // namespace
-}  // namespace tutti::ucx
+}  // namespace tutti::ucx::ucx_parcel_test

@@ -9,7 +9,7 @@
 
 #include "transport/ucx/links.h"
 
-namespace tutti::testing {
+namespace tutti::testing::ucx_spoilt_test {
 namespace {
 
 using transport::UcxWire;
@@ -286,7 +286,7 @@ TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
 }
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::testing::ucx_spoilt_test
 
 #else
 

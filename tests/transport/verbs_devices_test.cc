@@ -6,7 +6,7 @@
 #include "transport/verbs/address.h"
 #include "transport/verbs/devices.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::transport::verbs::verbs_devices_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -203,4 +203,4 @@ TEST(VerbsAddress, RefusesWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::transport::verbs::verbs_devices_test

@@ -7,7 +7,7 @@
 
 #include "transport/verbs/flow.h"
 
-namespace tutti::transport::verbs {
+namespace tutti::transport::verbs::verbs_flow_test {
 namespace {
 
 TEST(VerbsFlow, AFullQueueAlwaysHasACompletionToCome) {
@@ -124,4 +124,4 @@ TEST(VerbsFlow, NapsGrowAndStartAgain) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::verbs
+}  // namespace tutti::transport::verbs::verbs_flow_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tutti::tuning {
+namespace tutti::tuning::fit_test {
 namespace {
 
 TEST(Fit, FindsTheLeastErrorWithinBounds) {
@@ -45,4 +45,4 @@ TEST(Fit, EndsWithTheBestSoFarWhenWhatIsAllowedIsSpent) {
 }
 
 }  // namespace
-}  // namespace tutti::tuning
+}  // namespace tutti::tuning::fit_test

@@ -11,7 +11,7 @@
 #include "collectives/create.h"
 #include "topology/job.h"
 
-namespace tutti::tuning {
+namespace tutti::tuning::tune_test {
 namespace {
 
 topology::Topology two_cores(int hosts, int ranks) {
@@ -142,4 +142,4 @@ TEST(Measure, EndsAfterTheTurnInWhichWhatIsAllowedIsSpent) {
 }
 
 }  // namespace
-}  // namespace tutti::tuning
+}  // namespace tutti::tuning::tune_test
