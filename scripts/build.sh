@@ -9,9 +9,9 @@ jobs() {
   echo "${TUTTI_JOBS:-$((memory < 1 ? 1 : memory < cores ? memory : cores))}"
 }
 
-# Shows the summary (what is on, what is off and why), and everything when it fails.
+# configure PRESET [OPTIONS...]: shows the summary (what is on, what is off and why), and everything when it fails.
 configure() {
-  local preset=$1 log extra=()
+  local preset=$1 log extra=("${@:2}")
   log=$(folder_of "$preset")/configure.log
   mkdir -p "$(dirname "$log")"
   command -v ccache > /dev/null || extra+=(-DCMAKE_CXX_COMPILER_LAUNCHER=)
@@ -23,9 +23,15 @@ configure() {
 # What another folder has compiled, of the same text, is not compiled again: so a clone costs its tests and not its build.
 # The last one is what ccache wants for precompiled headers, by its manual.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=yes CCACHE_SLOPPINESS=pch_defines,time_macros
+export CCACHE_DEPEND=yes  # by what a compilation has read, not by preprocessing it once more
 
+# compile PRESET WHAT [TARGETS...]: all but the tests, or these targets.
 compile() {
-  NINJA_STATUS='[%f/%t, %e s] ' cmake --build "$(folder_of "$1")" --parallel "$(jobs)" || fail "the build failed"
+  local folder name
+  folder=$(folder_of "$1")
+  name=$folder${3:+-$3}
+  NINJA_STATUS='[%f/%t] ' logged "$name" "$2" ninja -C "$folder" -j "$(jobs)" "${@:3}" ||
+    fail "the build failed; its whole output is in build/log/$name.log"
 }
 
 # run_tests PRESET CTEST-ARGUMENTS...
@@ -38,11 +44,11 @@ run_tests() {
   # ThreadSanitizer of this age does not know the widest address randomisation of newer kernels.
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2> /dev/null; then prefix=(setarch "$(uname -m)" -R); fi
   shift
-  if "${prefix[@]}" ctest --test-dir "$folder" --output-on-failure --no-tests=error -j 2 "$@"; then
+  if logged "$folder-ctest" "tests" "${prefix[@]}" ctest --test-dir "$folder" --output-on-failure --no-tests=error -j 2 "$@"; then
     grep -h '^rdma_vm: .* tests ran' "$folder/Testing/Temporary/LastTest.log" || true  # one test for ctest
     say "tests: all passed ($(clock))"
   else
-    fail "tests failed; the whole output is in $folder/Testing/Temporary/LastTest.log"
+    fail "tests failed; the whole output is in build/log/$folder-ctest.log"
   fi
 }
 

@@ -116,7 +116,7 @@ def device_stage(options: argparse.Namespace) -> Stage:
     time, since each expects the GPU to itself, and one that hangs leaves time to the next."""
     driver = {"TUTTI_TEST_DRIVER": "machine"}
     return Stage("device", "the tests of device memory, which the fake driver serves elsewhere, on this machine's driver", [], [
-        Command([f"{BUILD}/tests/test_device_{name}"], driver, limit=150)
+        Command([f"{BUILD}/tests/test_device", f"--file={name}"], driver, limit=150)
         for name in ("communicator", "groups", "residency", "communicator_processes", "far_processes")], [has_been_built, has_gpu])
 
 

@@ -1,14 +1,16 @@
 # What ./dev installs: Debian packages by apt, Python packages in .venv. Nothing is asked of the network when everything
 # is there already.
 needed_packages=(build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-dev python3-venv
-  libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev)
+  libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev)
+test_packages=(libgtest-dev libgmock-dev)
 optional_packages=(libbenchmark-dev libhwloc-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev graphviz iproute2
   libucx-dev libibverbs-dev ibverbs-providers python3-yaml)
 lint_packages=(clang-format clang-tidy)
 fuzz_packages=(clang libclang-rt-14-dev)
 
-training_python=(torch==2.13.0 numpy matplotlib pytest scikit-build-core)
-nccl_python=(nvidia-nccl-cu13==2.28.9)  # for its header, which the tests of NCCL's interface are compiled with
+plot_python=(numpy matplotlib)
+training_python=(torch==2.13.0 "${plot_python[@]}" scikit-build-core)
+test_python=(pytest nvidia-nccl-cu13==2.28.9)  # NCCL for its header, which the tests of its interface are compiled with
 torch_cpu_index=https://download.pytorch.org/whl/cpu
 python=.venv/bin/python
 python_is_needed=no  # yes: the command is worth nothing without the Python packages
@@ -20,10 +22,9 @@ missing_of() {
   comm -23 <(printf '%s\n' "$@" | sort -u) <(sort -u <<< "$have")
 }
 
-apt_install() {
-  local sudo=()
-  [ "$(id -u)" = 0 ] || sudo=(sudo)
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" < /dev/null
+apt_install() {  # apt_install PACKAGES...
+  logged apt "packages: installing ${#} of Debian's" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -q --no-install-recommends "$@"
 }
 
 # A machine without apt has its own names for these; go on where the tools themselves are there.
@@ -54,14 +55,15 @@ install_packages() {
   if [ "$(id -u)" != 0 ] && ! command -v sudo > /dev/null; then
     fail "these packages are missing, and this user cannot install them; as root: apt-get install ${missing[*]}"
   fi
-  say "packages: installing ${missing[*]}"
-  apt_install update -q || warn "apt-get update failed; trying with the lists that are there"
-  apt_install install -y -q --no-install-recommends "${missing[@]}" && return
+  local sudo=()
+  [ "$(id -u)" = 0 ] || sudo=(sudo)
+  logged apt-update "packages: what there is" "${sudo[@]}" apt-get update -q ||
+    warn "apt-get update failed; trying with the lists that are there"
+  apt_install "${missing[@]}" && return
   mapfile -t missing < <(missing_of "${needed[@]}")
-  [ ${#missing[@]} = 0 ] || apt_install install -y -q --no-install-recommends "${missing[@]}" ||
-    fail "apt could not install what the build needs: ${missing[*]}"
+  [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}" || fail "apt could not install what the build needs: ${missing[*]}"
   for package in $(missing_of "${optional[@]}"); do
-    apt_install install -y -q --no-install-recommends "$package" || warn "$package cannot be had here; its part is off"
+    apt_install "$package" || warn "$package cannot be had here; its part is off"
   done
 }
 
@@ -100,9 +102,9 @@ install_python() {
     say "python: .venv has $*"
     return
   fi
-  say "python: installing ${missing[*]} in .venv"
   [[ " ${missing[*]}" != *" torch"* ]] || mapfile -t source < <(torch_source)
-  if ! { [ -x $python ] || python3 -m venv .venv; } || ! $python -m pip install "${source[@]}" "${missing[@]}"; then
+  if ! { [ -x $python ] || python3 -m venv .venv; } ||
+    ! logged pip "python: installing ${missing[*]} in .venv" $python -m pip install "${source[@]}" "${missing[@]}"; then
     [ $python_is_needed = no ] || fail "pip could not install ${missing[*]} in .venv"
     warn "pip could not install ${missing[*]} in .venv: what needs them is off"
   fi

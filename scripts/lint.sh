@@ -15,15 +15,16 @@ changed_sources() {
 compiled_of() {
   local file
   for file in "$@"; do
-    if grep -q "\"file\": \"$PWD/$file\"" build/compile_commands.json; then echo "$file"; fi
+    if grep -q "\"file\": \"$PWD/$file\"" build/tidy/compile_commands.json; then echo "$file"; fi
   done
 }
 
-# Clang cannot read GCC's precompiled headers, and takes one wherever it lies beside the header: so the header is copied.
+# How each file by itself would be compiled: in build/ several are compiled at once. Nothing is built in this folder, so that
+# no precompiled header of GCC lies there, which clang would take and cannot read.
 tidy_database() {
   mkdir -p build/tidy
-  cp build/training/CMakeFiles/tutti_training.dir/cmake_pch.hxx build/tidy/ 2> /dev/null || true
-  sed "s|[^ ]*/cmake_pch.hxx|$PWD/build/tidy/cmake_pch.hxx|g" build/compile_commands.json > build/tidy/compile_commands.json
+  cmake --preset release -B build/tidy -DTUTTI_UNITY=OFF -DTUTTI_KERNELS=none > build/tidy/configure.log 2>&1 ||
+    { cat build/tidy/configure.log >&2 && fail "cmake could not configure build/tidy"; }
 }
 
 # Names each file that clang-format would change.
@@ -41,12 +42,11 @@ lint() {
   unformatted || bad=1
 
   step "clang-tidy"
-  configure release > /dev/null
+  tidy_database
   if [ $# -gt 0 ]; then files=("$@"); else mapfile -t files < <(changed_sources); fi
   mapfile -t files < <(compiled_of "${files[@]}")
   say "${#files[@]} files"
   if [ ${#files[@]} -gt 0 ]; then
-    tidy_database
     printf '%s\0' "${files[@]}" |
       xargs -0 -n 1 -P "$(jobs)" clang-tidy -p build/tidy --quiet --warnings-as-errors='*' 2> build/clang-tidy.log || bad=1
   fi

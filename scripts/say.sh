@@ -21,6 +21,19 @@ fail() {
   exit 1
 }
 
+# logged NAME WHAT COMMAND...: a long command, with its output in build/log/NAME.log and one line of progress on the screen.
+logged() {
+  local log=build/log/$1.log what=$2
+  shift 2
+  if command -v python3 > /dev/null; then
+    python3 -B scripts/progress.py "$log" "$what" "$@"
+  else  # which is among the first packages that are installed
+    mkdir -p build/log
+    say "$what ..."
+    "$@" > "$log" 2>&1 < /dev/null || { tail -n 40 "$log" >&2 && return 1; }
+  fi
+}
+
 # recorded LOG COMMAND...: runs the command and keeps what it says. On a terminal the command has one too, for its
 # progress bar.
 recorded() {
