@@ -81,9 +81,9 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
 
 std::vector<std::string> run_shm(int ranks, const Body& body) {
   std::unique_ptr<bootstrap::Listener> listener = bootstrap::Listener::open_local().take();
-  std::vector<::testing::internal::ChildProcess> children;
+  std::vector<testing::internal::ChildProcess> children;
   for (int rank = 0; rank < ranks; ++rank) {
-    children.push_back(::testing::internal::start_child({}, [&, rank] {
+    children.push_back(testing::internal::start_child({}, [&, rank] {
       bootstrap::Config config;
       config.rank = rank;
       config.size = ranks;
@@ -108,7 +108,7 @@ std::vector<std::string> run_shm(int ranks, const Body& body) {
   }
   listener.reset();
   std::vector<std::string> errors;
-  for (const auto& child : children) errors.push_back(::testing::internal::end_of(child).error);
+  for (const auto& child : children) errors.push_back(testing::internal::end_of(child).error);
   return errors;
 }
 
