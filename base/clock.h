@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/cpu.h"
+
 namespace tutti {
 
 /// Monotonic nanoseconds; comparable between processes of one host (CLOCK_MONOTONIC).
@@ -21,11 +23,11 @@ inline std::int64_t thread_cpu_ns() {
   return std::int64_t{spent.tv_sec} * 1'000'000'000 + spent.tv_nsec;
 }
 
-/// The core's time stamp counter: a few nanoseconds to read, the same on all cores of a host. For the flight recorder,
-/// which stamps every call; turned into time only when somebody looks.
+/// The processor's counter of time: a few nanoseconds to read, the same on all cores of a host. For the flight
+/// recorder, which stamps every call; turned into time only when somebody looks.
 inline std::uint64_t ticks() {
-#if defined(__x86_64__) || defined(__i386__)
-  return __builtin_ia32_rdtsc();
+#if defined(TUTTI_HAS_CPU_TICKS)
+  return cpu_ticks();
 #else
   return static_cast<std::uint64_t>(now_ns());
 #endif
@@ -33,14 +35,5 @@ inline std::uint64_t ticks() {
 
 /// now_ns() at the moment when ticks() was `t`. Measures the counter's rate on first use (about 2 ms).
 std::int64_t ns_of_ticks(std::uint64_t t);
-
-/// Hint to the core that this is a spin loop.
-inline void cpu_relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield" ::: "memory");
-#endif
-}
 
 }  // namespace tutti

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/cores.h"
 #include "collectives/reduce/reduce.h"
 #include "transport/shm/cross_memory.h"

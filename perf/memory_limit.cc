@@ -13,9 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -29,8 +26,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/even_share.h"
+#include "base/pages.h"
 #include "perf/driver/settings.h"
+#include "perf/vector_clones.h"
 
 namespace {
 
@@ -71,14 +71,12 @@ struct Rank {
   }
 };
 
-[[gnu::target_clones("avx512f", "avx2", "default")]] void add(float* sum, const float* a, const float* b,
-                                                              std::size_t count) {
+TUTTI_VECTOR_CLONES void add(float* sum, const float* a, const float* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
-[[gnu::target_clones("avx512f", "avx2", "default")]] void add_to_two(float* __restrict x, float* __restrict y,
-                                                                     const float* a, const float* b,
-                                                                     std::size_t count) {
+TUTTI_VECTOR_CLONES void add_to_two(float* __restrict x, float* __restrict y, const float* a, const float* b,
+                                    std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const float sum = a[i] + b[i];
     x[i] = sum;
@@ -87,14 +85,12 @@ struct Rank {
 }
 
 void stream(float* to, const float* from, std::size_t count) {
-#if defined(__SSE2__)
   std::size_t i = 0;
   for (; i < count && reinterpret_cast<std::uintptr_t>(to + i) % 16 != 0; ++i) to[i] = from[i];
-  for (; i + 4 <= count; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
-  for (; i < count; ++i) to[i] = from[i];
-#else
-  std::memcpy(to, from, count * sizeof(float));
-#endif
+  const std::size_t whole = (count - i) / 4 * 4;
+  tutti::stream(to + i, from + i, whole * sizeof(float));
+  tutti::stream_fence();
+  for (i += whole; i < count; ++i) to[i] = from[i];
 }
 
 void put(float* to, const float* from, std::size_t count, bool streaming) {
@@ -190,8 +186,8 @@ int main(int argc, char** argv) {
   const Settings& settings = parsed.settings;
   Rank me;
   me.ranks = std::clamp(settings.ranks, 1, kMaxRanks);
-  const std::size_t slot = tutti::round_up(settings.max_bytes, 4096);
-  const std::size_t head = tutti::round_up(sizeof(Board), 4096);
+  const std::size_t slot = tutti::round_up(settings.max_bytes, tutti::page_bytes());
+  const std::size_t head = tutti::round_up(sizeof(Board), tutti::page_bytes());
   const std::size_t total = head + 2 * static_cast<std::size_t>(me.ranks) * slot;
   void* memory = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {

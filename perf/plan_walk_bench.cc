@@ -22,8 +22,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/cpu.h"
 #include "collectives/executor/host/executor.h"
 #include "collectives/plan/plan.h"
+#include "perf/vector_clones.h"
 #include "transport/inproc/inproc.h"
 #include "tutti/tutti.hpp"
 
@@ -122,9 +124,8 @@ class OneShotByHand {
                                                            std::make_unique<transport::Board>()};
 };
 
-[[gnu::target_clones("avx512f", "avx2", "default")]] void add_to_two(float* __restrict x, float* __restrict y,
-                                                                     const float* a, const float* b,
-                                                                     std::size_t count) {
+TUTTI_VECTOR_CLONES void add_to_two(float* __restrict x, float* __restrict y, const float* a, const float* b,
+                                    std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const float sum = a[i] + b[i];
     x[i] = sum;

@@ -146,7 +146,7 @@ struct Packed {
 using F8e4m3 = Packed<Minifloat<4, 3, false>, 8>;
 using F8e5m2 = Packed<Minifloat<5, 2, true>, 8>;
 
-#if TUTTI_REDUCE_VECTOR_BYTES == 16
+#if TUTTI_REDUCE_VECTOR_BYTES == 16 && !defined(__aarch64__)
 using F16 = Packed<Minifloat<5, 10, true>, 16>;
 #else
 /// By the conversion instructions, which work on neighbouring elements: the parts are the vector's halves.
@@ -155,8 +155,17 @@ struct F16 {
   static constexpr std::size_t kSize = 2;
   static constexpr int kParts = 2;
   static constexpr bool kNarrow = true;
+#if TUTTI_REDUCE_VECTOR_BYTES == 16
+  TUTTI_INLINE Parts<float, 2> decode(Raw raw) {
+    const float16x8_t halves = (float16x8_t)raw;
+    return {{(V<float>)vcvt_f32_f16(vget_low_f16(halves)), (V<float>)vcvt_high_f32_f16(halves)}};
+  }
+  TUTTI_INLINE Raw encode(Parts<float, 2> x) {
+    x = canonical_pair(x);
+    return (Raw)vcvt_high_f16_f32(vcvt_f16_f32((float32x4_t)x.part[0]), (float32x4_t)x.part[1]);
+  }
+#elif TUTTI_REDUCE_VECTOR_BYTES == 64
   static constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-#if TUTTI_REDUCE_VECTOR_BYTES == 64
   TUTTI_INLINE Parts<float, 2> decode(Raw raw) {
     return {{(V<float>)_mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)raw)),
              (V<float>)_mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)raw, 1))}};
@@ -168,6 +177,7 @@ struct F16 {
     return (Raw)_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
 #else
+  static constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   TUTTI_INLINE Parts<float, 2> decode(Raw raw) {
     return {{(V<float>)_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)raw)),
              (V<float>)_mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)raw, 1))}};

@@ -32,7 +32,7 @@ TUTTI_INLINE void store_as(unsigned char* to, T value) {
 TUTTI_INLINE Raw load(const unsigned char* from) { return load_as<Raw>(from); }
 TUTTI_INLINE void store(unsigned char* to, Raw value) { store_as(to, value); }
 
-/// Past the caches. REQUIRES: `to` is a multiple of kBytes.
+/// Past the caches, where the processor has such stores (base/cpu.h). REQUIRES: `to` is a multiple of kBytes.
 TUTTI_INLINE void stream(unsigned char* to, Raw value) {
 #if TUTTI_REDUCE_VECTOR_BYTES == 64
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)value);
@@ -59,6 +59,8 @@ TUTTI_INLINE bool any_nan(V<float> a, V<float> b) {
   return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
 #elif defined(__SSE2__)
   return _mm_movemask_ps(_mm_cmpunord_ps((__m128)a, (__m128)b)) != 0;
+#elif defined(__aarch64__)
+  return vminvq_u32((uint32x4_t)((a == a) & (b == b))) == 0;
 #else
   return true;
 #endif

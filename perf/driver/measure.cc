@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/even_share.h"
 
 namespace tutti::perf {

@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include "base/cpu.h"
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <random>
 
+#include "base/cpu.h"
 #include "tests/failure/processes.h"
 
 namespace {

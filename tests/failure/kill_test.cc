@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "base/cpu.h"
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 

@@ -1,6 +1,7 @@
 // After a death the survivors make a smaller communicator and go on; down to one.
 #include <gmock/gmock.h>
 
+#include "base/cpu.h"
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 

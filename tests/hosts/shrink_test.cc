@@ -1,6 +1,7 @@
 // After a host or a rank has died, those that are left on all hosts make a smaller communicator and go on.
 #include <gmock/gmock.h>
 
+#include "base/cpu.h"
 #include "tests/failure/any_call.h"
 #include "tests/hosts/job.h"
 

@@ -1,6 +1,7 @@
 // The promises of reduce.h, one by one, with numbers worked out by hand; through the entry points that callers use.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/even_share.h"
+#include "base/pages.h"
 #include "tests/support/fake_state.h"
 
 namespace tutti::testing {
@@ -14,7 +15,6 @@ namespace fake {
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr int kGarbage = 0xA5;
 
 CUdeviceptr pointer_to(void* address) { return reinterpret_cast<CUdeviceptr>(address); }
@@ -30,7 +30,7 @@ CUresult add_memory(Kind kind, std::size_t bytes, int device, CUdeviceptr* point
   const bool on_device = kind == Kind::device || kind == Kind::pool;
   Device& owner = state->devices[static_cast<std::size_t>(device)];
   if (on_device && bytes > state->machine.memory - owner.allocated) return CUDA_ERROR_OUT_OF_MEMORY;
-  const std::size_t mapped = round_up(bytes, kPage);
+  const std::size_t mapped = round_up(bytes, page_bytes());
   auto memory = std::make_shared<Memory>();
   memory->bytes = bytes;
   memory->device = device;
@@ -66,8 +66,8 @@ void release(std::map<std::uintptr_t, Allocation>::iterator found) {
   if (gone.kind == Kind::device || gone.kind == Kind::pool) {
     state->devices[static_cast<std::size_t>(gone.device)].allocated -= gone.bytes;
   }
-  munmap(address(found->first), round_up(gone.bytes, kPage));
-  if (gone.alias != nullptr) munmap(gone.alias, round_up(gone.bytes, kPage));
+  munmap(address(found->first), round_up(gone.bytes, page_bytes()));
+  if (gone.alias != nullptr) munmap(gone.alias, round_up(gone.bytes, page_bytes()));
   state->memory.erase(found);
 }
 
@@ -211,7 +211,7 @@ CUresult hand_out(void* handle, CUdeviceptr pointer, std::size_t bytes, CUmemRan
   const Lock lock(state->mutex);
   const auto found = state->memory.find(pointer);
   if (found == state->memory.end() || found->second.kind != Kind::device || bytes != found->second.bytes ||
-      bytes % kPage != 0 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) {
+      bytes % page_bytes() != 0 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!state->machine.dmabuf) return CUDA_ERROR_NOT_SUPPORTED;

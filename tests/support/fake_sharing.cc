@@ -9,13 +9,13 @@
 #include <string>
 
 #include "base/even_share.h"
+#include "base/pages.h"
 #include "tests/support/fake_state.h"
 
 namespace tutti::testing::fake {
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 
 struct IpcHandle {  // what is in a CUipcMemHandle
@@ -71,7 +71,7 @@ CUresult open_handle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags
   auto memory = std::make_shared<Memory>();
   memory->file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (memory->file < 0 || inode_of(memory->file) != told.inode) return CUDA_ERROR_MAP_FAILED;
-  void* base = mmap(nullptr, round_up(told.bytes, kPage), PROT_READ | PROT_WRITE, MAP_SHARED, memory->file, 0);
+  void* base = mmap(nullptr, round_up(told.bytes, page_bytes()), PROT_READ | PROT_WRITE, MAP_SHARED, memory->file, 0);
   if (base == MAP_FAILED) return CUDA_ERROR_MAP_FAILED;
   *pointer = reinterpret_cast<CUdeviceptr>(base);
   state->memory[*pointer] = {.kind = Kind::ipc,
@@ -90,7 +90,7 @@ CUresult close_handle(CUdeviceptr pointer) {
   const auto found = state->memory.find(pointer);
   if (found == state->memory.end() || found->second.kind != Kind::ipc) return CUDA_ERROR_INVALID_VALUE;
   if (--found->second.opens > 0) return CUDA_SUCCESS;
-  munmap(address(pointer), round_up(found->second.bytes, kPage));
+  munmap(address(pointer), round_up(found->second.bytes, page_bytes()));
   state->memory.erase(found);
   return CUDA_SUCCESS;
 }

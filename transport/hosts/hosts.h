@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/even_share.h"
+#include "base/pages.h"
 #include "transport/far_links.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
@@ -33,10 +34,9 @@ inline std::size_t exposed_bytes(const WindowSizes& sizes) { return mirror_offse
 /// What a rank writes at most into its draft of a far rank's window, in pages: the mailbox to it, the express cells,
 /// and a failure. Else a draft only names places.
 inline std::size_t draft_bytes(const WindowSizes& sizes) {
-  constexpr std::size_t kPage = 4096;
   std::size_t bytes = 0;
   for (const std::size_t part : {sizes.mailbox, sizes.express_offset(1, 0), offsetof(Board, pulse)}) {
-    bytes += round_up(part, kPage) + kPage;  // it need not begin with a page
+    bytes += round_up(part, page_bytes()) + page_bytes();  // it need not begin with a page
   }
   return bytes;
 }

@@ -11,12 +11,12 @@
 #include "base/check.h"
 #include "base/even_share.h"
 #include "base/options.h"
+#include "base/pages.h"
 
 namespace tutti::transport {
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallAlignment = 64;
 
 std::mutex process_mutex;
@@ -24,9 +24,9 @@ Arena* process_arena = nullptr;  // guarded by process_mutex
 
 std::size_t wanted_bytes() {
   const std::size_t asked = options::bytes(Option::arena);
-  if (asked != 0) return round_up(asked, kPage);
+  if (asked != 0) return round_up(asked, page_bytes());
   const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
-  return round_up(pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), kPage);
+  return pages * page_bytes();
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ Result<Arena*> Arena::create() {
 }
 
 Result<std::byte*> Arena::allocate(std::size_t bytes) {
-  const std::size_t alignment = bytes >= kPage ? kPage : kSmallAlignment;
+  const std::size_t alignment = bytes >= page_bytes() ? page_bytes() : kSmallAlignment;
   const std::lock_guard lock(mutex_);
   const bool possible = bytes <= this->bytes();  // else rounding up could pass the end of a size_t
   const std::size_t size = possible ? round_up(bytes == 0 ? 1 : bytes, alignment) : 0;
@@ -120,8 +120,8 @@ void Arena::release(std::byte* pointer) {
   const std::lock_guard lock(mutex_);
   // Pages that held only this block go back, and read as zero when they are used again. A page shared with small
   // neighbours stays, so a later page-aligned block must not find it dirty: clear it by hand.
-  std::size_t hole_begin = round_up(begin, kPage);
-  std::size_t hole_end = end / kPage * kPage;
+  std::size_t hole_begin = round_up(begin, page_bytes());
+  std::size_t hole_end = end / page_bytes() * page_bytes();
   if (hole_begin < hole_end) {
     const int punched = fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                   static_cast<off_t>(hole_begin), static_cast<off_t>(hole_end - hole_begin));

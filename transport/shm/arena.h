@@ -46,7 +46,7 @@ class Arena final : public Blocks {
   std::size_t bytes() const { return mapping_->bytes(); }
   std::byte* base() const { return mapping_->base(); }
 
-  /// Zero-filled; from 4 KiB on page-aligned, 64-byte aligned below. Errors: memory_limit.
+  /// Zero-filled; from a page on page-aligned, 64-byte aligned below. Errors: memory_limit.
   Result<std::byte*> allocate(std::size_t bytes);
   /// REQUIRES: from allocate(), once. Whole pages go back to the system. In a forked child, what the parent allocated
   /// is left alone.

@@ -1,9 +1,5 @@
 #include "transport/shm/attach_trial.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "transport/shm/cross_memory.h"
 
 namespace tutti::transport {
@@ -38,14 +35,8 @@ struct Times {
 
 // What a rank does while its core is far from its reader's (collectives/executor/host/slot_stores.h).
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
-#if defined(__SSE2__)
-  for (std::size_t at = 0; at < bytes; at += sizeof(__m128i)) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
-  }
-  _mm_sfence();
-#else
-  std::memcpy(to, from, bytes);
-#endif
+  stream(to, from, bytes);
+  stream_fence();
 }
 
 /// Everybody's, by rank.

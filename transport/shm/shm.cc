@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "base/pages.h"
 #include "transport/shm/cross_memory.h"
 
 namespace tutti::transport {
@@ -105,10 +106,10 @@ ShmTransport::~ShmTransport() {
 }
 
 void ShmTransport::warm() {
-  constexpr std::uintptr_t kPage = 4096;
+  const std::uintptr_t page = page_bytes();
   for (const Window& window : windows_) {
     if (window.scratch == nullptr) continue;
-    const auto begin = reinterpret_cast<std::uintptr_t>(window.scratch) / kPage * kPage;
+    const auto begin = reinterpret_cast<std::uintptr_t>(window.scratch) / page * page;
     // Fails on kernels before 5.14; then the pages come one by one.
     (void)madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(window.mailboxes) - begin,
                   MADV_POPULATE_WRITE);

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/log.h"
 #include "transport/blocks.h"
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/status.h"
 #include "collectives/executor/host/health.h"
 #include "transport/far_links.h"
