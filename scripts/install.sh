@@ -4,7 +4,7 @@ needed_packages=(build-essential cmake ninja-build ccache pkg-config git ca-cert
   libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev)
 test_packages=(libgtest-dev libgmock-dev)
 optional_packages=(libbenchmark-dev libhwloc-dev openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev graphviz iproute2
-  libucx-dev libibverbs-dev ibverbs-providers python3-yaml)
+  libucx-dev libibverbs-dev ibverbs-providers python3-yaml relacy-dev)
 lint_packages=(clang-format clang-tidy)
 fuzz_packages=(clang libclang-rt-14-dev)
 

@@ -1,6 +1,7 @@
 #include "collectives/executor/host/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -101,6 +102,7 @@ std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffer
     output = transport_.handle_of(buffers.output, 1);
   }
   announce(*board_, sequence_, announcement, history_, input, output, buffers.factor);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // before a look at peers: the other half is in Waiter::part()
   return sequence_;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,6 +51,9 @@ void futex_wait(std::uint32_t* word, std::uint32_t seen) {
   const timespec limit{0, kSleepNs};
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
+
+/// A full fence in every running thread of this machine, so that its peers need none in a call that goes well.
+void fence_everywhere() { syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0); }
 
 void breathe() {
   const timespec limit{0, kSleepNs};
@@ -319,8 +323,9 @@ std::string Waiter::death_text(int rank) const {
 
 void Waiter::part(std::uint64_t sequence) {
   const std::int64_t since = now_ns();
-  // The first pause is longer than any store stays in a core's buffer: a peer that has found this rank's buffers by now
-  // is seen as being inside.
+  // A peer that has not seen that this rank withdraws is seen as being inside. Where the kernel refuses the fence, the
+  // pause stands in for it, which is longer than any store stays in a core's buffer.
+  fence_everywhere();
   do {
     breathe();
     bool inside = false;
