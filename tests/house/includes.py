@@ -70,7 +70,7 @@ THIRD_PARTIES = {
     r"CLI/": ["cli", "perf", "training"],
     r"benchmark/": ["perf"],
     r"tutti/": ["examples"],  # a user's program includes us as a third party
-    r"(gtest|gmock)/": [],
+    r"(gtest|gmock|relacy)/": [],
 }
 EVERYWHERE = ["tests", "fuzz"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
