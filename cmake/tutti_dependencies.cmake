@@ -21,7 +21,8 @@ endfunction()
 
 function(tutti_summary)
   get_property(rows GLOBAL PROPERTY TUTTI_SUMMARY)
-  message(STATUS "tutti ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")
+  message(STATUS "tutti ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} for "
+    "${CMAKE_SYSTEM_PROCESSOR}, fmt ${fmt_VERSION}, libsodium ${SODIUM_VERSION}")
   foreach(row ${rows})
     string(REPLACE "|" ";" cells "${row}")
     list(GET cells 0 name)

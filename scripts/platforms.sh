@@ -1,0 +1,150 @@
+# ./dev platforms [--fast] [NAME...]: builds and tests for other platforms than this machine's, and shows a table at the end.
+# Each row of it is a build in .platforms/build/ROW; what it says goes to build/log/platforms-NAME.log. docs/platforms.md tells
+# what each platform is.
+platform_names=(debian13 clang arm64 minimal gpu-machine)
+platform_packages=(debootstrap debian-archive-keyring iproute2)
+platform_clang_packages=(clang)
+platform_arm64_packages=(g++-aarch64-linux-gnu qemu-user mmdebstrap debian-archive-keyring)
+platform_arm64_libraries=(libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev libhwloc-dev
+  libucx-dev libibverbs-dev libbenchmark-dev)
+platform_minimal_packages=(g++ cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libsodium-dev
+  libgtest-dev libgmock-dev)
+# Tests that are for one platform: training needs LibTorch, packaging this machine's own build, and the slow ones prove
+# plans and not compilers.
+platform_not_tested='slow|training|packaging|gpu'
+platform_fast=no
+platform_rows=()
+
+command_platforms() {
+  local name failed=() names=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --fast) platform_fast=yes ;;
+      *) names+=("$1") ;;
+    esac
+    shift
+  done
+  [ ${#names[@]} -gt 0 ] || names=("${platform_names[@]}")
+  for name in "${names[@]}"; do
+    [[ " ${platform_names[*]} " == *" $name "* ]] || fail "'$name' is not one of the platforms: ${platform_names[*]}"
+  done
+  steps ${#names[@]}
+  mkdir -p build/log
+  for name in "${names[@]}"; do
+    step "$name"
+    platform_log=$PWD/build/log/platforms-$name.log
+    : > "$platform_log"
+    "platform_${name//-/_}" || failed+=("$name")
+  done
+  say
+  python3 -B scripts/platforms_table.py "${platform_rows[@]}" || true
+  [ ${#failed[@]} = 0 ] || fail "these platforms failed: ${failed[*]}"
+}
+
+# ---- The platforms: each sets what it runs in, and returns the status of its builds.
+
+platform_debian13() {
+  platform_root || return 1
+  platform_build debian13 debian13 -DTUTTI_TRAINING=OFF
+}
+
+platform_clang() {
+  local bad=0
+  install_packages "${needed_packages[@]}" "${platform_clang_packages[@]}" -- || return 1
+  platform_build clang here -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || bad=1
+  platform_root || return 1
+  platform_build clang-debian13 debian13 -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang \
+    -DCMAKE_CXX_COMPILER=clang++ || bad=1
+  return $bad
+}
+
+platform_minimal() {
+  debian_root bookworm minimal "${platform_minimal_packages[@]}" || return 1
+  platform_build minimal minimal -DTUTTI_TRAINING=OFF -DTUTTI_AVX=OFF -DTUTTI_CUDA=OFF
+}
+
+platform_arm64() {
+  local select=()
+  install_packages "${needed_packages[@]}" "${platform_arm64_packages[@]}" -- || return 1
+  platform_arm64_root || return 1
+  if [ $platform_fast = yes ]; then select=(-R "$platform_arm64_fast"); else select=(-R "$platform_arm64_tested"); fi
+  platform_build arm64 here -DTUTTI_TRAINING=OFF -DTUTTI_CUDA=OFF -DTUTTI_EXAMPLES=OFF \
+    -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/arm64.cmake" -- "${select[@]}"
+}
+
+platform_gpu_machine() {
+  if [ ! -e scripts/rehearsal.sh ]; then
+    say "gpu-machine: its rehearsal is not part of this tree"
+    return 0
+  fi
+  source scripts/rehearsal.sh
+  rehearse_gpu_machine
+}
+
+# ---- How they are made
+
+# Debian 13, for its own row and the newest clang's.
+platform_root() {
+  install_packages "${platform_packages[@]}" -- || return 1
+  debian_root trixie debian13 "${needed_packages[@]}" "${optional_packages[@]}" "${platform_clang_packages[@]}"
+}
+
+# Arm's libraries, unpacked by apt's own rules: nothing of this machine's packages changes.
+platform_arm64_root() {
+  local root=$debian_roots/arm64 suite
+  [ "$(cat "$root/.complete" 2> /dev/null)" != "${platform_arm64_libraries[*]}" ] || return 0
+  suite=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+  say "arm64: unpacking the libraries of Debian's $suite for arm64"
+  rm -rf "$root"
+  mkdir -p "$debian_roots"
+  if ! mmdebstrap --variant=extract --architectures=arm64 --include="${platform_arm64_libraries[*]}" "$suite" "$root" \
+    "$(debian_mirror)" >> "$platform_log" 2>&1; then
+    tail -n 10 "$platform_log" >&2
+    warn "arm64: the libraries could not be had; the whole output is in $platform_log"
+    return 1
+  fi
+  echo "${platform_arm64_libraries[*]}" > "$root/.complete"
+}
+
+# platform_build ROW WHERE CMAKE-ARGUMENTS... [-- CTEST-ARGUMENTS...]: configures, builds and tests in .platforms/build/ROW.
+# WHERE is a Debian root folder, or `here`.
+platform_build() {
+  local row=$1 folder=.platforms/build/$1 root=$2 configure=() where=() began=$SECONDS state=failed
+  shift 2
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do configure+=("$1") && shift; done
+  [ $# = 0 ] || shift
+  if [ "$root" != here ]; then
+    where=(in_debian_root "$root" env CCACHE_DIR=/tutti/.platforms/ccache CCACHE_BASEDIR=/tutti CCACHE_NOHASHDIR=yes
+      CCACHE_SLOPPINESS="$CCACHE_SLOPPINESS")
+  fi
+  mkdir -p "$folder"
+  rm -f "$folder/tests.xml" "$folder/summary.txt"
+  platform_rows+=("$row")
+  if platform_stages "$@"; then state=passed; fi
+  echo "$state $((SECONDS - began))" > "$folder/result"
+  [ $state = passed ]
+}
+
+# platform_stages CTEST-ARGUMENTS...: the stages of platform_build, with its variables.
+platform_stages() {
+  local targets=()
+  [ $platform_fast = no ] || targets=(--target "${platform_fast_targets[@]}")
+  platform_stage configuring cmake -G Ninja -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+    "${configure[@]}" || return 1
+  tail -n "+$platform_begin" "$platform_log" > "$folder/summary.txt"
+  platform_stage building nice cmake --build "$folder" --parallel "$(jobs)" "${targets[@]}" -- -k 0 || return 1
+  platform_stage testing ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit tests.xml -j 2 \
+    -LE "$platform_not_tested" "$@"
+}
+
+# platform_stage WHAT COMMAND...: what the command says goes to the log; some of it is shown when it fails.
+platform_stage() {
+  local what=$1
+  shift
+  say "$row: $what ($(clock))"
+  platform_begin=$(($(wc -l < "$platform_log") + 1))
+  if "${where[@]}" "$@" >> "$platform_log" 2>&1 < /dev/null; then return 0; fi
+  tail -n "+$platform_begin" "$platform_log" | grep -E 'error:|CMake Error|FAILED|\*\*\*' | head -n 20 >&2 || true
+  warn "$row: $what failed; the whole output is in $platform_log"
+  return 1
+}
