@@ -39,7 +39,7 @@ class Planted(unittest.TestCase):
             self.assertIn(text, output)
 
     def test_right_tree_passes(self):
-        for script in ["includes.py", "files.py", "words.py"]:
+        for script in ["includes.py", "files.py", "words.py", "std_headers.py"]:
             code, output = self.check(script)
             self.assertEqual(code, 0, output)
 
@@ -75,6 +75,15 @@ class Planted(unittest.TestCase):
     def test_long_file(self):
         self.fails("files.py", {"base/long.cc": "int x;\n" * 601}, "base/long.cc: 601 lines")
         self.assertEqual(self.check("files.py", files={"base/long.cc": "int x;\n" * 600})[0], 0)
+
+    def test_std_header(self):
+        self.fails("std_headers.py", {"base/text.h": "#include <string>\nstd::vector<std::string> all;\n"},
+                   "base/text.h: std::vector is <vector>'s")
+        self.fails("std_headers.py", {"base/text.h": "#include <map>\n#include <string>\nstd::string all;  // std::map\n"},
+                   "base/text.h: <map> is included in vain")
+        own = {"base/text.h": "#include <string>\nstd::string all();\n",
+               "base/text.cc": '#include "base/text.h"\nstd::string all() { return "std::vector"; }\n'}
+        self.assertEqual(self.check("std_headers.py", files=own)[0], 0)
 
     def test_unfinished_word(self):
         self.fails("words.py", {"base/log.cc": "// TO" + "DO: later\n"}, "base/log.cc:1")
