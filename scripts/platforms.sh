@@ -2,8 +2,7 @@
 # Each row of it is a build in .platforms/build/ROW; what it says goes to build/log/platforms-NAME.log. docs/platforms.md tells
 # what each platform is.
 platform_names=(debian13 clang arm64 minimal gpu-machine)
-platform_packages=(debootstrap debian-archive-keyring iproute2)
-platform_clang_packages=(clang)
+platform_clang_packages=(clang clang-tools)  # the latter for ./dev lint --includes
 platform_arm64_packages=(g++-aarch64-linux-gnu qemu-user mmdebstrap debian-archive-keyring)
 platform_arm64_libraries=(libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev libhwloc-dev
   libucx-dev libibverbs-dev libbenchmark-dev)
@@ -50,7 +49,7 @@ platform_debian13() {
 
 platform_clang() {
   local bad=0
-  install_packages "${needed_packages[@]}" "${platform_clang_packages[@]}" -- || return 1
+  install_packages "${needed_packages[@]}" clang -- || return 1
   platform_build clang here -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || bad=1
   platform_root || return 1
   platform_build clang-debian13 debian13 -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang \
@@ -83,9 +82,8 @@ platform_gpu_machine() {
 
 # ---- How they are made
 
-# Debian 13, for its own row and the newest clang's.
+# Debian 13, for its own row, the newest clang, and the check of includes.
 platform_root() {
-  install_packages "${platform_packages[@]}" -- || return 1
   debian_root trixie debian13 "${needed_packages[@]}" "${optional_packages[@]}" "${platform_clang_packages[@]}"
 }
 
