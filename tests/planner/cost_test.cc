@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <string_view>
 
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"
@@ -39,7 +40,7 @@ double us_of(const Candidate& candidate) { return candidate.estimate.us; }
 
 const Candidate& best_of(const std::vector<Candidate>& all) { return all.front(); }
 
-const Candidate& find(const std::vector<Candidate>& all, const std::string& algorithm, const std::string& order) {
+const Candidate& find(const std::vector<Candidate>& all, std::string_view algorithm, std::string_view order) {
   const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& one) {
     return one.algorithm->name == algorithm && one.order == order;
   });
