@@ -33,7 +33,7 @@ struct Call {
   const std::size_t* recv_offsets = nullptr;
 
   bool deterministic = false;  // this call only; a communicator may ask for it for all its calls
-  std::string_view algorithm;  // a row of the algorithm table, or empty: the planner chooses
+  std::string_view algorithm;  // see CallOptions::algorithm; empty: the planner chooses
   Stream stream = nullptr;     // of a call on device memory
 };
 

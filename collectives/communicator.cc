@@ -484,9 +484,10 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
   // An algorithm that was asked for by name, and could serve, may not do so for the buffers that some rank has brought.
   std::string instead;
   if (ready.first && !demand.algorithm.empty()) {
-    const std::string why = planner::why_not(*algorithms::find(demand.collective, demand.algorithm), demand);
+    const algorithms::Algorithm& asked = algorithms::table()[ready.first->algorithm];
+    const std::string why = planner::why_not(asked, demand);
     if (!why.empty()) {
-      instead = fmt::format("{} was asked for, but it {}; ", demand.algorithm, why);
+      instead = fmt::format("{} was asked for, but it {}; ", asked.name, why);
       demand.algorithm = {};
     }
   }

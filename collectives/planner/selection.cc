@@ -143,19 +143,39 @@ std::string why_not(const Algorithm& algorithm, const Demand& demand) {
   return {};
 }
 
+namespace {
+
+Result<const Algorithm*> by_name(const Demand& demand, std::string_view name) {
+  const Algorithm* const algorithm = algorithms::find(demand.collective, name);
+  if (algorithm == nullptr) {
+    return invalid_argument(fmt::format("{} has no algorithm {}", name_of(demand.collective), quote(name)));
+  }
+  const std::string why = why_not(*algorithm, demand);
+  if (why.empty()) return algorithm;
+  return invalid_argument(fmt::format("{} by {} was asked for, but it {}", name_of(demand.collective), name, why));
+}
+
+/// The first of the names that can serve; null where none stands before "auto". Errors: the first name's.
+Result<const Algorithm*> by_names(const Demand& demand) {
+  Status first;
+  for (std::string_view rest = demand.algorithm; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    const std::string_view name = trim(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (name == "auto") return nullptr;
+    Result<const Algorithm*> found = by_name(demand, name);
+    if (found.ok()) return found;
+    if (first.ok()) first = found.status();
+  }
+  return first;
+}
+
+}  // namespace
+
 Result<Choice> Selection::choose(const Demand& demand, bool built_in_too) const {
   if (!demand.algorithm.empty()) {
-    const Algorithm* algorithm = algorithms::find(demand.collective, demand.algorithm);
-    if (algorithm == nullptr) {
-      return invalid_argument(
-          fmt::format("{} has no algorithm {}", name_of(demand.collective), quote(demand.algorithm)));
-    }
-    const std::string why = why_not(*algorithm, demand);
-    if (!why.empty()) {
-      return invalid_argument(
-          fmt::format("{} by {} was asked for, but it {}", name_of(demand.collective), demand.algorithm, why));
-    }
-    return Choice{algorithm, "asked for by name", nullptr};
+    TUTTI_ASSIGN(const Algorithm* const named, by_names(demand));
+    if (named != nullptr) return Choice{named, "asked for by name", nullptr};
   }
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (rule->built_in && !built_in_too) break;

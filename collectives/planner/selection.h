@@ -35,7 +35,7 @@ struct Demand {
   bool buffers_open = true;    // peers can reach all buffers of the call, be it by cross-memory access
   bool in_place = false;       // some rank may be in place
   int lanes = 64;              // that a plan may have
-  std::string_view algorithm;  // by name, or empty
+  std::string_view algorithm;  // names, see CallOptions::algorithm; or empty
 };
 
 struct Choice {
@@ -50,7 +50,8 @@ class Selection {
   /// The built-in rules, and `more` behind them.
   static Result<Selection> with_rules(std::string_view more);
 
-  /// Errors: invalid_argument (no such algorithm, or it cannot serve this demand), unsupported (no rule can serve).
+  /// Errors: invalid_argument (no such algorithm, or none that was named can serve this demand), unsupported (no rule
+  /// can serve).
   Result<Choice> choose(const Demand& demand) const;
   /// The same by name and by the users' own rules alone; no algorithm where none of these says anything.
   Result<Choice> choose_by_users(const Demand& demand) const;

@@ -107,6 +107,23 @@ TEST(Planner, TakesTheUsersWordBeforeTheModels) {
   EXPECT_THAT(refused.status().message(), HasSubstr("load and store"));
 }
 
+TEST(Planner, TakesTheFirstOfSeveralNamesThatCanServe) {
+  Planner planner = planner_of(2, 2);
+  Demand named = demand_of(Collective::all_reduce, 4, 2 << 20);
+  const std::string free = planner.choose(named, 0).take().algorithm->name;
+  const auto taken = [&](std::string_view names) -> std::string {
+    named.algorithm = names;
+    const Result<Choice> choice = planner.choose(named, 0);
+    return choice.ok() ? choice.value().algorithm->name : choice.status().message();
+  };
+  EXPECT_EQ(taken("one_shot,nonsense, halving_doubling,ring"), "halving_doubling");
+  EXPECT_EQ(taken("one_shot,auto"), free);
+  EXPECT_EQ(taken("ring,auto"), "ring");
+  EXPECT_EQ(taken("auto"), free);
+  EXPECT_THAT(taken("nonsense,one_shot"), HasSubstr("all_reduce has no algorithm 'nonsense'"));
+  EXPECT_THAT(taken("one_shot,nonsense"), HasSubstr("load and store"));
+}
+
 TEST(Planner, KeepsToRankOrderInDeterministicMode) {
   Planner planner = planner_of(2, 2);
   for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
