@@ -1,9 +1,9 @@
-// NCCL's binary interface as of 2.28.9, written down anew: types with their sizes and values, and every function that
+// NCCL's binary interface as of 2.32.3, written down anew: types with their sizes and values, and every function that
 // the library exports. A program compiled with NVIDIA's nccl.h of any 2.x version up to that one meets the same here.
-// The test nccl.abi compares all of it with NVIDIA's own header, and nccl.symbols the list of names.
+// The tests nccl.abi.* compare all of it with NVIDIA's own headers, and nccl.symbols the list of names.
 //
 // Each name exists twice: ncclX is a weak alias of pncclX, so that a profiler's library can put itself in between.
-// Source: the user's guide of NCCL 2.28, "API", and the header of the nvidia-nccl-cu13 2.28.9 package.
+// Source: the user's guide of NCCL 2.32, "API", and the headers of the packages nvidia-nccl-cu13 2.28.9 and 2.32.3.
 #pragma once
 
 #include <climits>
@@ -19,6 +19,10 @@ struct ncclWindow_vidmem;
 using ncclWindow_t = ncclWindow_vidmem*;
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
+struct CUevent_st;
+using cudaEvent_t = CUevent_st*;
+struct ncclParamHandle;
+using ncclParamHandle_t = ncclParamHandle*;
 
 struct ncclUniqueId {
   char internal[128];
@@ -33,7 +37,8 @@ enum ncclResult_t {
   ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7,
-  ncclNumResults = 8
+  ncclTimeout = 8,  // since 2.32; this library never gives it, which older programs do not know
+  ncclNumResults = 9
 };
 
 enum ncclRedOp_t {
@@ -64,17 +69,22 @@ enum ncclDataType_t {
 
 enum ncclScalarResidence_t { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 };
 
-inline constexpr int kVersionCode = 22809;
+inline constexpr int kVersionCode = 23203;
 inline constexpr int kUndefinedInt = INT_MIN;
 inline constexpr float kUndefinedFloat = -1.0F;
-inline constexpr unsigned kConfigMagic = 0xcafebeef;
+inline constexpr unsigned kApiMagic = 0xcafebeef;
 inline constexpr unsigned kSimInfoMagic = 0x74685283;
 inline constexpr int kSplitNoColor = -1;
 inline constexpr int kShrinkDefault = 0;
 inline constexpr int kShrinkAbort = 1;
 inline constexpr int kRevokeDefault = 0;
+inline constexpr int kSuspendMemory = 1;
+inline constexpr int kEncryptionNone = 0;
+inline constexpr int kEncryptionPsk = 1;
 
-/// `size` is what the program's header knew: an older one ends earlier, a newer one goes on.
+// `size` and `version` of these structs are what the program's header knew. An older one ends earlier, a newer one goes
+// on; NCCL only ever appends.
+
 struct ncclConfig_t {
   std::size_t size;
   unsigned magic;
@@ -93,6 +103,68 @@ struct ncclConfig_t {
   int nvlsCTAs;
   int nChannelsPerNetPeer;
   int nvlinkCentricSched;
+  int graphUsageMode;
+  int numRmaCtx;
+  int maxP2pPeers;
+  int graphStreamOrdering;
+  int launchOrderImplicit;
+  int numRmaSig;
+  int rmaEagerInit;
+  int hostCftMode;
+  int nvlsHostMode;
+};
+
+/// An option of one vendor's library, in a list.
+struct ncclConfigExt_t {
+  ncclConfigExt_t* next;
+  struct {
+    int vendorId;
+    int optionId;
+  } key;
+  union {
+    int i;
+    const char* s;
+    void* raw;
+  } val;
+};
+
+/// Of one call of a collective.
+struct ncclCollConfig_t {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  ncclConfigExt_t* ext;
+  int minCTAs;
+  int maxCTAs;
+  int nvlsCTAs;
+  int cgaClusterSize;
+  const char* algSelection;
+  int forceAlgSelection;
+  int CTAPolicy;
+  std::uint64_t userProfilerTag;
+  cudaEvent_t launchCompletionEvent;
+};
+
+struct ncclEncryptionConfig_t {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  int mode;
+  const char* psk;
+};
+
+enum ncclCommMemStat_t {
+  ncclStatGpuMemSuspend = 0,
+  ncclStatGpuMemSuspended = 1,
+  ncclStatGpuMemPersist = 2,
+  ncclStatGpuMemTotal = 3
+};
+
+struct ncclWaitSignalDesc_t {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
 };
 
 struct ncclSimInfo_t {
@@ -113,12 +185,45 @@ struct ncclDevCommRequirements_t;
 struct ncclDevResourceRequirements_t;
 struct ncclLsaBarrierHandle_t;
 struct ncclGinBarrierHandle_t;
+struct ncclCftBarrierHandle_t;
 struct ncclLLA2AHandle_t;
+struct ncclGinOutboxHandle;
+struct ncclGinInboxA2AHandle;
+using ncclCftLeId = std::uint32_t;
+struct ncclMultimemHandle_t {
+  void* mcBasePtr;
+};
+enum ncclGinType_t { NCCL_GIN_TYPE_NONE = 0, NCCL_GIN_MAX_TYPES = 6 };
+enum ncclGinConnectionType_t { NCCL_GIN_CONNECTION_NONE = 0, NCCL_GIN_CONNECTION_CUSTOM_STRIDE = 3 };
+enum ncclCftTeamMode_t { NCCL_CFT_TEAM_FLAT = 0, NCCL_CFT_TEAM_HIER_LSA = 2 };
+struct ncclCommProperties_t {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  int rank;
+  int nRanks;
+  int cudaDev;
+  int nvmlDev;
+  bool deviceApiSupport;
+  bool multimemSupport;
+  ncclGinType_t ginType;
+  int nLsaTeams;
+  bool hostRmaSupport;
+  ncclGinType_t railedGinType;
+  std::uint64_t commHash;
+  int ginMinStride;
+  ncclGinConnectionType_t ginConnectionType;
+  bool ginSupport[64];
+  std::size_t devCommRuntimeVersionSize;
+  bool cftSupport;
+  bool cftMulticastSupport;
+  bool cftCountedSupport;
+};
 
 }  // namespace tutti::nccl
 
-// TUTTI_NCCL_FUNCTIONS(F): F(result type, name, (parameters)) for every function of nccl.h.
-#define TUTTI_NCCL_FUNCTIONS(F)                                                                                       \
+// F(result type, name, (parameters)) for every function of nccl.h: those of 2.28, and what has come until 2.32.
+#define TUTTI_NCCL_FUNCTIONS_2_28(F)                                                                                  \
   F(ncclResult_t, ncclMemAlloc, (void**, size_t))                                                                     \
   F(ncclResult_t, ncclMemFree, (void*))                                                                               \
   F(ncclResult_t, ncclGetVersion, (int*))                                                                             \
@@ -163,8 +268,53 @@ struct ncclLLA2AHandle_t;
   F(ncclResult_t, ncclGroupEnd, ())                                                                                   \
   F(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t*))
 
+#define TUTTI_NCCL_FUNCTIONS_2_32(F)                                                                                   \
+  F(ncclResult_t, ncclAllReduceConfig,                                                                                 \
+    (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))      \
+  F(ncclResult_t, ncclBroadcastConfig,                                                                                 \
+    (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))              \
+  F(ncclResult_t, ncclReduceConfig,                                                                                    \
+    (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t, const ncclCollConfig_t*)) \
+  F(ncclResult_t, ncclAllGatherConfig,                                                                                 \
+    (const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))                   \
+  F(ncclResult_t, ncclReduceScatterConfig,                                                                             \
+    (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))      \
+  F(ncclResult_t, ncclAlltoAllConfig,                                                                                  \
+    (const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))                   \
+  F(ncclResult_t, ncclGatherConfig,                                                                                    \
+    (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))              \
+  F(ncclResult_t, ncclScatterConfig,                                                                                   \
+    (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t, const ncclCollConfig_t*))              \
+  F(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t, ncclUniqueId*))                                                    \
+  F(ncclResult_t, ncclCommGrow, (ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*))               \
+  F(ncclResult_t, ncclCommSuspend, (ncclComm_t, int))                                                                  \
+  F(ncclResult_t, ncclCommResume, (ncclComm_t))                                                                        \
+  F(ncclResult_t, ncclCommMemStats, (ncclComm_t, ncclCommMemStat_t, uint64_t*))                                        \
+  F(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t, ncclWindow_t, void**))                                               \
+  F(ncclResult_t, ncclPutSignal,                                                                                       \
+    (const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned, ncclComm_t, cudaStream_t))    \
+  F(ncclResult_t, ncclSignal, (int, int, int, unsigned, ncclComm_t, cudaStream_t))                                     \
+  F(ncclResult_t, ncclWaitSignal, (int, ncclWaitSignalDesc_t*, ncclComm_t, cudaStream_t))                              \
+  F(ncclResult_t, ncclSetEncryption, (const ncclEncryptionConfig_t*))                                                  \
+  F(ncclResult_t, ncclParamBind, (ncclParamHandle_t*, const char*))                                                    \
+  F(ncclResult_t, ncclParamGetI8, (ncclParamHandle_t, int8_t*))                                                        \
+  F(ncclResult_t, ncclParamGetI16, (ncclParamHandle_t, int16_t*))                                                      \
+  F(ncclResult_t, ncclParamGetI32, (ncclParamHandle_t, int32_t*))                                                      \
+  F(ncclResult_t, ncclParamGetI64, (ncclParamHandle_t, int64_t*))                                                      \
+  F(ncclResult_t, ncclParamGetU8, (ncclParamHandle_t, uint8_t*))                                                       \
+  F(ncclResult_t, ncclParamGetU16, (ncclParamHandle_t, uint16_t*))                                                     \
+  F(ncclResult_t, ncclParamGetU32, (ncclParamHandle_t, uint32_t*))                                                     \
+  F(ncclResult_t, ncclParamGetU64, (ncclParamHandle_t, uint64_t*))                                                     \
+  F(ncclResult_t, ncclParamGetStr, (ncclParamHandle_t, const char**))                                                  \
+  F(ncclResult_t, ncclParamGet, (ncclParamHandle_t, void*, int, int*))                                                 \
+  F(ncclResult_t, ncclParamGetParameter, (const char*, const char**, int*))                                            \
+  F(ncclResult_t, ncclParamGetAllParameterKeys, (const char***, int*))                                                 \
+  F(void, ncclParamDumpAll, ())
+
+#define TUTTI_NCCL_FUNCTIONS(F) TUTTI_NCCL_FUNCTIONS_2_28(F) TUTTI_NCCL_FUNCTIONS_2_32(F)
+
 // The same for the host functions of nccl_device.h.
-#define TUTTI_NCCL_DEVICE_FUNCTIONS(F)                                                               \
+#define TUTTI_NCCL_DEVICE_FUNCTIONS_2_28(F)                                                          \
   F(ncclResult_t, ncclDevCommCreate, (ncclComm_t, const ncclDevCommRequirements_t*, ncclDevComm_t*)) \
   F(ncclResult_t, ncclDevCommDestroy, (ncclComm_t, const ncclDevComm_t*))                            \
   F(ncclTeam_t, ncclTeamWorld, (ncclComm_t))                                                         \
@@ -178,6 +328,29 @@ struct ncclLLA2AHandle_t;
     (ncclComm_t, ncclTeam_t, int, ncclGinBarrierHandle_t*, ncclDevResourceRequirements_t*))          \
   F(int, ncclLLA2ACalcSlots, (int, int))                                                             \
   F(ncclResult_t, ncclLLA2ACreateRequirement, (int, int, ncclLLA2AHandle_t*, ncclDevResourceRequirements_t*))
+
+#define TUTTI_NCCL_DEVICE_FUNCTIONS_2_32(F)                                                               \
+  F(ncclResult_t, ncclCommQueryProperties, (ncclComm_t, ncclCommProperties_t*))                           \
+  F(ncclResult_t, ncclGetLsaMultimemDevicePointer, (ncclWindow_t, size_t, void**))                        \
+  F(ncclResult_t, ncclGetMultimemDevicePointer, (ncclWindow_t, size_t, ncclMultimemHandle_t, void**))     \
+  F(ncclResult_t, ncclGetLsaDevicePointer, (ncclWindow_t, size_t, int, void**))                           \
+  F(ncclResult_t, ncclGetPeerDevicePointer, (ncclWindow_t, size_t, int, void**))                          \
+  F(ncclResult_t, ncclGetMultimemDeviceLeInfo, (ncclWindow_t, size_t, ncclCftLeId*, size_t*))             \
+  F(ncclResult_t, ncclGetCftDeviceLeInfo, (ncclWindow_t, size_t, int, ncclTeam_t, ncclCftLeId*, size_t*)) \
+  F(ncclResult_t, ncclGetPeerDeviceLeInfo, (ncclWindow_t, size_t, int, ncclCftLeId*, size_t*))            \
+  F(ncclTeam_t, ncclTeamCft, (ncclComm_t, ncclCftTeamMode_t))                                             \
+  F(ncclTeam_t, ncclTeamCftMultimem, (ncclComm_t))                                                        \
+  F(ncclResult_t, ncclCftBarrierCreateRequirement,                                                        \
+    (ncclTeam_t, int, ncclCftBarrierHandle_t*, ncclDevResourceRequirements_t*))
+
+// These two its header declares for Windows only.
+#define TUTTI_NCCL_UNDECLARED_FUNCTIONS(F)                                                                          \
+  F(ncclResult_t, ncclGinOutboxCreateRequirement, (int, int, ncclGinOutboxHandle*, ncclDevResourceRequirements_t*)) \
+  F(ncclResult_t, ncclGinInboxA2ACreateRequirement,                                                                 \
+    (ncclTeam_t, int, int, ncclGinInboxA2AHandle*, ncclDevResourceRequirements_t*))
+
+#define TUTTI_NCCL_DEVICE_FUNCTIONS(F) \
+  TUTTI_NCCL_DEVICE_FUNCTIONS_2_28(F) TUTTI_NCCL_DEVICE_FUNCTIONS_2_32(F) TUTTI_NCCL_UNDECLARED_FUNCTIONS(F)
 
 // Whoever compares with NVIDIA's header cannot have two functions of one name.
 #if !defined(TUTTI_NCCL_TYPES_ONLY)

@@ -33,14 +33,21 @@ Outcome read(const char* function, Collective collective, const Arguments& argum
 }
 
 ncclResult_t call(const char* function, Collective collective, const Arguments& arguments, ncclComm_t handle,
-                  cudaStream_t stream, bool sends = false) {
+                  cudaStream_t stream, bool sends = false, const ncclCollConfig_t* config = nullptr) {
   return guarded(function, [&] {
     Operation operation;
     operation.stream = stream;
     operation.sends = sends;
-    const Outcome outcome = read(function, collective, arguments, handle, operation);
+    Outcome outcome = read_call_config(function, config, operation.config);
+    if (outcome.ok()) outcome = read(function, collective, arguments, handle, operation);
     return outcome.ok() ? submit(std::move(operation)) : refuse(outcome);
   });
+}
+
+/// A collective with a configuration; null: as without.
+ncclResult_t call_with(const ncclCollConfig_t* config, const char* function, Collective collective,
+                       const Arguments& arguments, ncclComm_t handle, cudaStream_t stream) {
+  return call(function, collective, arguments, handle, stream, false, config);
 }
 
 }  // namespace
@@ -107,6 +114,60 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclSend,
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclRecv,
                   (void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)) {
   return call("ncclRecv", Collective::send_recv, {nullptr, buffer, count, type, ncclSum, peer}, comm, stream);
+}
+
+// ---- With a configuration ----
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclAllReduceConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclAllReduceConfig", Collective::all_reduce, {send, recv, count, type, op}, comm, stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclReduceScatterConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclReduceScatterConfig", Collective::reduce_scatter, {send, recv, count, type, op}, comm,
+                   stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclReduceConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                   ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclReduceConfig", Collective::reduce, {send, recv, count, type, op, root}, comm, stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclAllGatherConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclAllGatherConfig", Collective::all_gather, {send, recv, count, type}, comm, stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclAlltoAllConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclAlltoAllConfig", Collective::all_to_all, {send, recv, count, type}, comm, stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclBroadcastConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclBroadcastConfig", Collective::broadcast, {send, recv, count, type, ncclSum, root}, comm,
+                   stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclGatherConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclGatherConfig", Collective::gather, {send, recv, count, type, ncclSum, root}, comm,
+                   stream);
+}
+
+TUTTI_NCCL_DEFINE(ncclResult_t, ncclScatterConfig,
+                  (const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                   cudaStream_t stream, const ncclCollConfig_t* config)) {
+  return call_with(config, "ncclScatterConfig", Collective::scatter, {send, recv, count, type, ncclSum, root}, comm,
+                   stream);
 }
 
 }  // namespace tutti::nccl

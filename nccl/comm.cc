@@ -27,6 +27,14 @@ void Comm::made(Communicator communicator, int rank, int size) {
   communicator_ = std::move(communicator);
   rank_ = rank;
   size_ = size;
+  suspended_.store(false, std::memory_order_release);
+}
+
+Communicator Comm::suspend(const UniqueId& meeting) {
+  const std::lock_guard lock(mutex_);
+  meeting_ = meeting;
+  suspended_.store(true, std::memory_order_release);
+  return std::exchange(communicator_, Communicator());
 }
 
 Outcome Comm::state() const {
@@ -37,9 +45,15 @@ Outcome Comm::state() const {
 
 Outcome Comm::asynchronous_state() const {
   Outcome now = state();
-  if (!now.ok() || revoked() || !communicator_) return now;  // it stands: communicator_ changes no more
+  if (!now.ok() || revoked()) return now;
+  Communicator communicator;
+  {
+    const std::lock_guard lock(mutex_);
+    communicator = communicator_;
+  }
+  if (!communicator) return now;  // suspended
   std::string text;
-  const Code code = communicator_.status(&text);
+  const Code code = communicator.status(&text);
   return code == Code::ok ? now : outcome_of("ncclCommGetAsyncError", Error(code, text));
 }
 
@@ -56,7 +70,13 @@ Outcome Comm::settled(const char* function) const {
   if (finalized_.load(std::memory_order_acquire)) {
     return {ncclInvalidUsage, fmt::format("{}: {}: the communicator was finalized", function, who())};
   }
-  return {};
+  return awake(function);
+}
+
+Outcome Comm::awake(const char* function) const {
+  if (!suspended()) return {};
+  return {ncclInvalidUsage,
+          fmt::format("{}: {}: the communicator is suspended; expected ncclCommResume first", function, who())};
 }
 
 void Comm::begin() {

@@ -45,7 +45,8 @@ class Comm {
   bool blocking() const { return config_.blocking; }
   std::string who() const;  // "rank 1", "rank 1 of 'trainer'"
 
-  // It is being made, which counts as under way, from the constructor to the end() that follows made() or says why not.
+  // It is being made, which counts as under way, from the constructor to the end() that follows made() or says why not;
+  // and made again when it is resumed.
   void made(Communicator communicator, int rank, int size);
   /// The Tutti communicator. REQUIRES: settled() was ok.
   Communicator& tutti() { return communicator_; }
@@ -56,6 +57,19 @@ class Comm {
   Outcome asynchronous_state() const;
   /// state(), as the outcome of a call that wants the communicator settled: "ncclX: ...".
   Outcome settled(const char* function) const;
+  /// Ok unless it is suspended.
+  Outcome awake(const char* function) const;
+
+  /// Takes the Tutti communicator out, whose memory goes with it. The ranks meet by `meeting` to make another one,
+  /// which made() puts in its place. REQUIRES: settled() was ok.
+  Communicator suspend(const UniqueId& meeting);
+  bool suspended() const { return suspended_.load(std::memory_order_acquire); }
+  /// REQUIRES: suspended().
+  const UniqueId& meeting() const { return meeting_; }
+
+  /// The id that this rank has made for ranks to be added; null: none, or used up.
+  const std::optional<UniqueId>& growth() const { return growth_; }
+  void set_growth(const std::optional<UniqueId>& id) { growth_ = id; }
 
   /// Something is under way until end() has been called as often. The first failure stays.
   void begin();
@@ -114,6 +128,9 @@ class Comm {
   std::atomic<int> callers_{0};
   std::atomic<bool> revoked_{false};
   std::atomic<bool> finalized_{false};
+  std::atomic<bool> suspended_{false};
+  UniqueId meeting_{};
+  std::optional<UniqueId> growth_;
   const unsigned salt_ = next_salt();  // so that another communicator's reductions are told from this one's
 
   static unsigned next_salt();

@@ -1,5 +1,7 @@
 // Where communicators come from: a unique id, all ranks at once, or another communicator.
 
+#include "nccl/creation.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,34 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "nccl/device.h"
 #include "nccl/group.h"
 
 namespace tutti::nccl {
 namespace {
 
 constexpr int kMostIds = 1 << 20;  // of ncclCommInitRankScalable: more is a number read from the wrong place
-
-Options options() {
-  Options options;
-  options.backend = "tutti";  // this library is what others may measure as a baseline, never the other way round
-  return options;
-}
-
-/// Runs `make` (a Communicator) for the task of `comm`.
-template <class Make>
-Outcome make_into(const char* function, const std::shared_ptr<Comm>& comm, Make&& make) {
-  try {
-    Communicator made = make();
-    open_memory(made, comm->device());
-    const int rank = made.rank();
-    const int size = made.size();
-    comm->made(std::move(made), rank, size);
-    return {};
-  } catch (...) {
-    return outcome_of_current_exception(function);
-  }
-}
 
 ncclResult_t init_rank(const char* function, ncclComm_t* slot, int ranks, const ncclUniqueId& id, int rank,
                        const ncclConfig_t* given) {
@@ -52,23 +32,10 @@ ncclResult_t init_rank(const char* function, ncclComm_t* slot, int ranks, const 
   task.slot = slot;
   task.comm = std::make_shared<Comm>(rank, ranks, current_device(), config);
   task.body = [function, comm = task.comm, id, rank, ranks] {
-    return make_into(function, comm, [&] {
-      UniqueId meeting;
-      static_assert(sizeof(meeting.bytes) == sizeof(id.internal));
-      std::memcpy(meeting.bytes, id.internal, sizeof(meeting.bytes));
-      return Communicator::from_unique_id(meeting, rank, ranks, options());
-    });
+    return make_into(function, comm,
+                     [&] { return Communicator::from_unique_id(meeting_of(id), rank, ranks, own_options()); });
   };
   return submit(std::move(task));
-}
-
-/// Checks what split and shrink have in common; `parent` is the communicator.
-Outcome read_parent(const char* function, ncclComm_t handle, const ncclComm_t* slot, const ncclConfig_t* given,
-                    std::shared_ptr<Comm>& parent, Config& config) {
-  if (slot == nullptr) return {ncclInvalidArgument, fmt::format("{}: newcomm is null", function)};
-  const Outcome found = find_comm(function, handle, parent);
-  if (!found.ok()) return found;
-  return read_config(function, given, parent->config(), config);
 }
 
 /// Who stays when `excluded` leave. Errors: ncclInvalidArgument.
@@ -109,7 +76,7 @@ Communicator shrink_working(Communicator& parent, const std::vector<int>& surviv
   }
   const auto own = std::lower_bound(survivors.begin(), survivors.end(), parent.rank());
   return Communicator::from_unique_id(id, static_cast<int>(own - survivors.begin()), static_cast<int>(survivors.size()),
-                                      options());
+                                      own_options());
 }
 
 /// Of one that has failed: whoever is alive agrees by shared memory, and that must be those who were not excluded.
@@ -126,6 +93,15 @@ Communicator shrink_failed(Communicator& parent, const std::vector<int>& survivo
 }
 
 }  // namespace
+
+Outcome read_parent(const char* function, ncclComm_t handle, const ncclComm_t* slot, const ncclConfig_t* given,
+                    std::shared_ptr<Comm>& parent, Config& config) {
+  if (slot == nullptr) return {ncclInvalidArgument, fmt::format("{}: newcomm is null", function)};
+  const Outcome found = find_comm(function, handle, parent);
+  if (!found.ok()) return found;
+  if (Outcome awake = parent->awake(function); !awake.ok()) return awake;
+  return read_config(function, given, parent->config(), config);
+}
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id)) {
   return guarded("ncclGetUniqueId", [&] {
@@ -171,7 +147,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int count,
                   fmt::format("ncclCommInitAll: devlist[{}] is {}; expected 0 or more", r, devices[r]));
     }
     const auto device_of = [&](int rank) { return devices == nullptr ? rank : devices[rank]; };
-    std::vector<Communicator> made = Communicator::in_process(count, options());
+    std::vector<Communicator> made = Communicator::in_process(count, own_options());
     std::vector<std::jthread> opening;  // all ranks at once
     for (int r = 0; r < count; ++r) {
       opening.emplace_back(open_memory, std::ref(made[static_cast<std::size_t>(r)]), device_of(r));

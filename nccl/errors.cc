@@ -60,6 +60,10 @@ Outcome outcome_of_current_exception(const std::string& function) {
   }
 }
 
+Outcome not_served(const std::string& function, const std::string& why) {
+  return {ncclInvalidUsage, function + ": not served by this library: " + why};
+}
+
 ncclResult_t fail(ncclResult_t result, std::string text) {
   of_thread() = text;
   const std::lock_guard lock(mutex());
@@ -89,6 +93,7 @@ TUTTI_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
     case ncclInvalidUsage: return "invalid usage (ncclGetLastError has the sentence)";
     case ncclRemoteError: return "another rank is gone, has aborted or is late (ncclGetLastError has the sentence)";
     case ncclInProgress: return "in progress";
+    case ncclTimeout: return "a deadline passed";
     case ncclNumResults: break;
   }
   return "unknown result code";

@@ -29,6 +29,9 @@ Outcome outcome_of(const std::string& function, const Error& error);
 /// Of whatever was thrown. REQUIRES: in a catch block.
 Outcome outcome_of_current_exception(const std::string& function);
 
+/// Of a function that this library has by name only: "ncclX: not served by this library: <why>".
+Outcome not_served(const std::string& function, const std::string& why);
+
 /// Notes the sentence as this thread's and the process's last error; gives the result.
 ncclResult_t fail(ncclResult_t result, std::string text);
 inline ncclResult_t report(const Outcome& outcome) {

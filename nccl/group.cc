@@ -291,7 +291,7 @@ ncclResult_t submit(Operation operation) {
 }
 
 ncclResult_t submit(Task task) {
-  *task.slot = task.comm == nullptr ? nullptr : open_handle(task.comm);
+  if (task.slot != nullptr) *task.slot = task.comm == nullptr ? nullptr : open_handle(task.comm);
   if (group().depth > 0) {
     group().tasks.push_back(std::move(task));
     return ncclSuccess;
@@ -335,7 +335,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclGroupEnd, ()) {
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
   return guarded("ncclGroupSimulateEnd", [&] {
     if (group().depth == 0) return report(no_group("ncclGroupSimulateEnd"));
-    if (info != nullptr && info->magic != kSimInfoMagic) {
+    if (info != nullptr && (info->magic != kSimInfoMagic || info->size < sizeof(ncclSimInfo_t))) {
       return refuse({ncclInvalidArgument, "ncclGroupSimulateEnd: simInfo was not made by NCCL_SIM_INFO_INITIALIZER"});
     }
     std::vector<Task> tasks;

@@ -18,17 +18,17 @@
 
 namespace tutti::nccl {
 
-/// A communicator to be made.
+/// A communicator to be made, or work on all ranks of `parent`.
 struct Task {
   std::shared_ptr<Comm> comm;     // to be made; null: this rank gets none
   std::shared_ptr<Comm> parent;   // null: none
-  ncclComm_t* slot = nullptr;     // the program's variable: the handle, null where it failed
+  ncclComm_t* slot = nullptr;     // the program's variable: the handle, null where it failed; null: none is given
   std::function<Outcome()> body;  // calls comm->made(), or says why not
 };
 
 /// Runs it, or keeps it for the end of the group.
 ncclResult_t submit(Operation operation);
-/// Sets *task.slot to a new handle at once.
+/// Sets *task.slot, where there is one, to a new handle at once.
 ncclResult_t submit(Task task);
 
 /// A call failed before it came to submit(): its result, which a group that is open ends with.

@@ -121,6 +121,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags)) 
           ncclInvalidArgument,
           fmt::format("ncclCommRevoke: {}: revokeFlags is {}; expected NCCL_REVOKE_DEFAULT", comm->who(), flags));
     }
+    if (const Outcome awake = comm->awake("ncclCommRevoke"); !awake.ok()) return report(awake);
     if (!comm->revoke("ncclCommRevoke")) {
       return fail(ncclInvalidUsage, fmt::format("ncclCommRevoke: {} is still being made", comm->who()));
     }

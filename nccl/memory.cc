@@ -7,17 +7,6 @@
 #include "nccl/scalar.h"
 
 namespace tutti::nccl {
-namespace {
-
-Outcome not_served(const char* function, const char* why) {
-  return {ncclInvalidUsage, fmt::format("{}: not served by this library: {}", function, why)};
-}
-
-constexpr const char* kNoWindows =
-    "Tutti reaches a peer's memory without windows (ncclMemAlloc gives such memory), and has no kernels that load from "
-    "them";
-
-}  // namespace
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclMemAlloc, (void** pointer, size_t bytes)) {
   return guarded("ncclMemAlloc", [&] {
@@ -64,14 +53,6 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t handle, vo
                             "communicator, or not any more",
                             comm->who()));
   });
-}
-
-TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommWindowRegister, (ncclComm_t, void*, size_t, ncclWindow_t*, int)) {
-  return guarded("ncclCommWindowRegister", [] { return refuse(not_served("ncclCommWindowRegister", kNoWindows)); });
-}
-
-TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t, ncclWindow_t)) {
-  return guarded("ncclCommWindowDeregister", [] { return refuse(not_served("ncclCommWindowDeregister", kNoWindows)); });
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,

@@ -34,6 +34,8 @@ bool writes_recv(const Operation& o) {
 /// A scalar in memory is read now. Throws invalid_argument where a double does not hold it.
 CallOptions options_of(const Operation& operation) {
   CallOptions options = options_of(operation.stream);
+  options.algorithm = operation.config.algorithm;
+  options.deterministic = operation.config.deterministic;
   if (!operation.scaling) return options;
   options.factor = operation.scaling->factor;
   if (operation.scaling->scalar == nullptr) return options;

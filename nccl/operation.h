@@ -6,6 +6,7 @@
 #include <span>
 
 #include "nccl/abi.h"
+#include "nccl/call_config.h"
 #include "nccl/comm.h"
 #include "tutti/tutti.hpp"
 
@@ -21,6 +22,7 @@ struct Operation {
   DataType type{};
   ReduceOp op = ReduceOp::sum;
   std::optional<Scaling> scaling;
+  CallConfig config;
   int root = 0;
   cudaStream_t stream = nullptr;
   bool sends = false;  // a message's direction

@@ -10,7 +10,7 @@ fuzz_packages=(clang libclang-rt-14-dev)
 
 plot_python=(numpy matplotlib)
 training_python=(torch==2.13.0 "${plot_python[@]}" scikit-build-core)
-test_python=(pytest nvidia-nccl-cu13==2.28.9)  # NCCL for its header, which the tests of its interface are compiled with
+test_python=(pytest)
 torch_cpu_index=https://download.pytorch.org/whl/cpu
 python=.venv/bin/python
 python_is_needed=no  # yes: the command is worth nothing without the Python packages

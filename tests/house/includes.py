@@ -66,6 +66,7 @@ THIRD_PARTIES = {
     r"hwy/": ["collectives/reduce"],
     r"(torch|ATen|c10)/": ["training", "examples", "perf/training"],
     r"pybind11/": ["training/torch_backend"],
+    r"nccl_device/": [],
     r"(mpi\.h|gloo/)": ["collectives/baseline"],
     r"CLI/": ["cli", "perf", "training"],
     r"benchmark/": ["perf"],

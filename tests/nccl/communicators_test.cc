@@ -35,6 +35,9 @@ TEST(Communicators, ConfigurationsAreChecked) {
   EXPECT_NCCL(attempt([](ncclConfig_t& c) { c.minCTAs = 4, c.maxCTAs = 2; }), ncclInvalidArgument,
               HasSubstr("minCTAs is 4"));
   EXPECT_NCCL(attempt([](ncclConfig_t& c) { c.netName = "IB"; }), ncclInvalidUsage, HasSubstr("netName is 'IB'"));
+  EXPECT_NCCL(attempt([](ncclConfig_t& c) { c.graphUsageMode = 3; }), ncclInvalidArgument,
+              HasSubstr("config.graphUsageMode is 3; expected 0 to 2"));
+  EXPECT_NCCL(attempt([](ncclConfig_t& c) { c.hostCftMode = 0; }), ncclInvalidArgument, HasSubstr("hostCftMode is 0"));
   // The first version of the struct ended after `blocking`; what comes behind is not looked at. Later ones may go on.
   EXPECT_DONE(attempt([](ncclConfig_t& c) { c.size = offsetof(ncclConfig_t, cgaClusterSize), c.cgaClusterSize = 99; }));
   EXPECT_DONE(ncclCommDestroy(comm));
@@ -44,6 +47,27 @@ TEST(Communicators, ConfigurationsAreChecked) {
   EXPECT_NCCL(ncclBcast(&x, 1, ncclFloat32, 3, comm, nullptr), ncclInvalidArgument,
               HasSubstr("ncclBcast: rank 0 of 'trainer': root is 3"));
   EXPECT_DONE(ncclCommDestroy(comm));
+}
+
+// A struct's last bytes may be padding, which a later header has a field in, and which is whatever lay there.
+TEST(Communicators, PaddingOfAnOlderConfigurationIsNotRead) {
+  const auto attempt = [](unsigned version, std::size_t size, int ncclConfig_t::*padding) {
+    ncclUniqueId id;
+    EXPECT_DONE(ncclGetUniqueId(&id));
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = new_config();
+    config.version = version;
+    config.size = size;
+    config.*padding = -77;
+    const ncclResult_t result = ncclCommInitRankConfig(&comm, 1, id, 0, &config);
+    EXPECT_DONE(ncclCommDestroy(comm));
+    return result;
+  };
+  EXPECT_DONE(attempt(21400, offsetof(ncclConfig_t, minCTAs), &ncclConfig_t::cgaClusterSize));
+  EXPECT_DONE(attempt(21800, offsetof(ncclConfig_t, commName), &ncclConfig_t::trafficClass));
+  EXPECT_DONE(attempt(23000, offsetof(ncclConfig_t, launchOrderImplicit), &ncclConfig_t::graphStreamOrdering));
+  EXPECT_NCCL(attempt(23005, offsetof(ncclConfig_t, launchOrderImplicit), &ncclConfig_t::graphStreamOrdering),
+              ncclInvalidArgument, HasSubstr("config.graphStreamOrdering is -77; expected 0 to 1"));
 }
 
 TEST(Communicators, NonBlocking) {

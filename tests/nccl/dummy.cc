@@ -1,5 +1,5 @@
-// A libnccl.so.2 that does nothing well: what nccl.preload links its program to, so that only LD_PRELOAD can have made
-// it work.
+// A libnccl.so.2 that does nothing well: what nccl.preload.* links its programs to, so that only LD_PRELOAD can have
+// made them work.
 #include <type_traits>
 
 #include "nccl/abi.h"
@@ -13,13 +13,17 @@ T nothing() {
     return ncclInternalError;
   } else if constexpr (std::is_same_v<T, const char*>) {
     return "this is the dummy";
+  } else if constexpr (!std::is_void_v<T>) {
+    return {};
   }
 }
 
 }  // namespace
 
-#define NOTHING(result, name, parameters) \
-  extern "C" result name parameters { return nothing<result>(); }
+#define NOTHING(result, name, parameters)                         \
+  extern "C" result name parameters { return nothing<result>(); } \
+  extern "C" result p##name parameters { return nothing<result>(); }
 TUTTI_NCCL_FUNCTIONS(NOTHING)
+TUTTI_NCCL_DEVICE_FUNCTIONS(NOTHING)
 
 }  // namespace tutti::nccl

@@ -143,6 +143,14 @@ TEST(Errors, WhatIsNotServedSaysSo) {
               HasSubstr("ncclCommWindowRegister: not served"));
   EXPECT_NCCL(ncclCommWindowDeregister(comm, window), ncclInvalidUsage,
               HasSubstr("ncclCommWindowDeregister: not served"));
+  void* pointer = nullptr;
+  EXPECT_NCCL(ncclWinGetUserPtr(comm, window, &pointer), ncclInvalidUsage, HasSubstr("ncclWinGetUserPtr: not served"));
+  EXPECT_NCCL(ncclPutSignal(buffer, 1, ncclInt8, 0, window, 0, 0, 0, 0, comm, nullptr), ncclInvalidUsage,
+              HasSubstr("ncclPutSignal: not served by this library: it has no one-sided communication"));
+  EXPECT_NCCL(ncclSignal(0, 0, 0, 0, comm, nullptr), ncclInvalidUsage, HasSubstr("ncclSignal: not served"));
+  EXPECT_NCCL(ncclWaitSignal(0, nullptr, comm, nullptr), ncclInvalidUsage, HasSubstr("ncclWaitSignal: not served"));
+  EXPECT_NCCL(ncclGetPeerDevicePointer(window, 0, 0, &pointer), ncclInvalidUsage,
+              HasSubstr("ncclGetPeerDevicePointer: not served"));
   EXPECT_NCCL(ncclDevCommCreate(comm, nullptr, nullptr), ncclInvalidUsage, HasSubstr("ncclDevCommCreate: not served"));
   EXPECT_NCCL(ncclDevCommDestroy(comm, nullptr), ncclInvalidUsage, HasSubstr("ncclDevCommDestroy: not served"));
   EXPECT_NCCL(ncclLLA2ACreateRequirement(1, 1, nullptr, nullptr), ncclInvalidUsage, HasSubstr("ncclLLA2A"));
@@ -150,6 +158,41 @@ TEST(Errors, WhatIsNotServedSaysSo) {
   EXPECT_NCCL(ncclGinBarrierCreateRequirement(comm, {1, 0, 1}, 1, nullptr, nullptr), ncclInvalidUsage,
               HasSubstr("ncclGin"));
   EXPECT_DONE(ncclCommDestroy(comm));
+}
+
+TEST(Errors, EncryptionIsRefusedAndItsAbsenceIsNot) {
+  ncclEncryptionConfig_t config{sizeof config, kApiMagic, kVersionCode, kEncryptionNone, nullptr};
+  EXPECT_DONE(ncclSetEncryption(&config));
+  config.mode = kEncryptionPsk;
+  EXPECT_NCCL(ncclSetEncryption(&config), ncclInvalidUsage, HasSubstr("ncclSetEncryption: not served"));
+  config.mode = 7;
+  EXPECT_NCCL(ncclSetEncryption(&config), ncclInvalidArgument, HasSubstr("mode is 7"));
+  config.magic = 0;
+  EXPECT_NCCL(ncclSetEncryption(&config), ncclInvalidArgument, HasSubstr("NCCL_ENCRYPTION_CONFIG_INITIALIZER"));
+  EXPECT_NCCL(ncclSetEncryption(nullptr), ncclInvalidArgument, HasSubstr("config is null"));
+}
+
+TEST(Errors, GrowingAndMemoryCheckTheirArguments) {
+  const std::vector<ncclComm_t> comms = init_all(2);
+  const ncclComm_t comm = comms[0];
+  ncclComm_t made = nullptr;
+  ncclUniqueId id{};
+  EXPECT_NCCL(ncclCommGrow(comm, 2, nullptr, -1, &made, nullptr), ncclInvalidArgument,
+              HasSubstr("ncclCommGrow: rank 0: nRanks is 2 and the communicator has 2; expected more"));
+  EXPECT_NCCL(ncclCommGrow(comm, 3, nullptr, 0, &made, nullptr), ncclInvalidArgument,
+              HasSubstr("rank is 0; expected -1"));
+  EXPECT_NCCL(ncclCommGrow(comm, 3, nullptr, -1, nullptr, nullptr), ncclInvalidArgument, HasSubstr("newcomm is null"));
+  EXPECT_NCCL(ncclCommGrow(nullptr, 3, nullptr, 2, &made, nullptr), ncclInvalidArgument, HasSubstr("uniqueId is null"));
+  EXPECT_NCCL(ncclCommGrow(nullptr, 3, &id, 3, &made, nullptr), ncclInvalidArgument, HasSubstr("rank is 3 of 3"));
+  EXPECT_NCCL(ncclCommGetUniqueId(comm, nullptr), ncclInvalidArgument, HasSubstr("uniqueId is null"));
+  EXPECT_NCCL(ncclCommGetUniqueId(nullptr, &id), ncclInvalidArgument, HasSubstr("comm is null"));
+  std::uint64_t bytes = 0;
+  EXPECT_NCCL(ncclCommMemStats(comm, static_cast<ncclCommMemStat_t>(4), &bytes), ncclInvalidArgument,
+              HasSubstr("stat is 4; expected 0 to 3"));
+  EXPECT_NCCL(ncclCommMemStats(comm, ncclStatGpuMemTotal, nullptr), ncclInvalidArgument, HasSubstr("value is null"));
+  EXPECT_NCCL(ncclCommSuspend(comm, 2), ncclInvalidArgument, HasSubstr("flags is 2; expected NCCL_SUSPEND_MEM"));
+  EXPECT_NCCL(ncclCommResume(comm), ncclInvalidUsage, HasSubstr("the communicator is not suspended"));
+  for (const ncclComm_t each : comms) EXPECT_DONE(ncclCommDestroy(each));
 }
 
 TEST(Errors, OperatorsBelongToTheirCommunicatorAndType) {

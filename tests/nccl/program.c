@@ -101,6 +101,7 @@ typedef void test_t(ranks_t* ranks);
 static void test_everything(ranks_t* ranks) {
   test_collectives(ranks);
   test_groups(ranks);
+  test_newer(ranks);
 }
 
 /* Says how it went; the exit status. */

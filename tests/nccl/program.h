@@ -18,7 +18,7 @@ typedef struct {
   int size;                    /* of the communicator */
   int count;                   /* ranks of this thread */
   int rank[MOST_RANKS];        /* theirs */
-  ncclComm_t comm[MOST_RANKS]; /* likewise */
+  ncclComm_t comm[MOST_RANKS]; /* theirs */
   long checks;                 /* elements compared */
   long wrong;
 } ranks_t;
@@ -37,6 +37,8 @@ void expect(ranks_t* ranks, const char* what, ncclDataType_t type, const void* b
 /* program_collectives.c */
 void test_collectives(ranks_t* ranks);
 void test_groups(ranks_t* ranks);
+/* program_newer.c */
+void test_newer(ranks_t* ranks);
 /* program_sequence.c */
 void test_sequence(ranks_t* ranks);
 

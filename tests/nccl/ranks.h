@@ -49,9 +49,51 @@ inline void on_threads(int size, const std::function<void(int rank)>& body) {
 
 /// ncclConfig_t as NCCL_CONFIG_INITIALIZER makes it.
 inline ncclConfig_t new_config() {
-  return {sizeof(ncclConfig_t), kConfigMagic,  kVersionCode,  kUndefinedInt, kUndefinedInt, kUndefinedInt,
-          kUndefinedInt,        nullptr,       kUndefinedInt, kUndefinedInt, nullptr,       kUndefinedInt,
-          kUndefinedInt,        kUndefinedInt, kUndefinedInt, kUndefinedInt, kUndefinedInt};
+  constexpr int kNone = kUndefinedInt;
+  return {sizeof(ncclConfig_t),
+          kApiMagic,
+          kVersionCode,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          nullptr,
+          kNone,
+          kNone,
+          nullptr,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          kNone};
+}
+
+/// ncclCollConfig_t as NCCL_COLLCONFIG_INITIALIZER makes it.
+inline ncclCollConfig_t new_call_config() {
+  constexpr int kNone = kUndefinedInt;
+  return {sizeof(ncclCollConfig_t),
+          kApiMagic,
+          kVersionCode,
+          nullptr,
+          kNone,
+          kNone,
+          kNone,
+          kNone,
+          nullptr,
+          1,
+          kNone,
+          0,
+          nullptr};
 }
 
 /// What the communicator says once nothing is under way; a test's own time limit ends a wait that never does.

@@ -6,18 +6,10 @@ import re
 import subprocess
 import sys
 
-DECLARATION = re.compile(r"^[\w\s*]*?\b(p?nccl\w+)\s*\(", re.MULTILINE)
-HOST_FUNCTION = re.compile(r"^NCCL_EXTERN_C __host__ [\w\s*]*?\b(nccl\w+)\(", re.MULTILINE)
+from header_functions import functions_of
+
 OWN = {"tutti_nccl_version"}  # tells our library from NVIDIA's
-
-
-def functions_of(include: pathlib.Path) -> set[str]:
-    """All names in nccl.h, which has both of each function, and those of nccl_device's, which has one."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*|^#[^\n]*", "", (include / "nccl.h").read_text(), flags=re.DOTALL | re.MULTILINE)
-    names = set(DECLARATION.findall(text))
-    for header in sorted((include / "nccl_device").rglob("*.h")):
-        names |= {prefix + name for name in HOST_FUNCTION.findall(header.read_text()) for prefix in ("", "p")}
-    return names
+NEWEST = "2.32.3"
 
 
 def symbols_of(library: pathlib.Path) -> set[str]:
@@ -34,17 +26,23 @@ def soname_of(library: pathlib.Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("library", type=pathlib.Path)
-    parser.add_argument("include", type=pathlib.Path, help="the folder of NVIDIA's nccl.h")
+    parser.add_argument("include", nargs="+", help="VERSION=FOLDER of NVIDIA's nccl.h")
     arguments = parser.parse_args()
-    wanted, shown = functions_of(arguments.include), symbols_of(arguments.library)
-    problems = [f"{name}: in NVIDIA's headers, but not shown by the library" for name in sorted(wanted - shown)]
-    problems += [f"{name}: shown by the library, but in no header of NVIDIA's" for name in sorted(shown - wanted - OWN)]
+    headers = {version: functions_of(pathlib.Path(folder))
+               for version, folder in (word.split("=", 1) for word in arguments.include)}
+    shown = symbols_of(arguments.library)
+    problems = [f"{name}: in the headers of NCCL {version}, but not shown by the library"
+                for version, names in headers.items() for name in sorted(names - shown)]
+    if NEWEST in headers:
+        problems += [f"{name}: shown by the library, but in no header of NVIDIA's"
+                     for name in sorted(shown.difference(OWN, *headers.values()))]
     if soname_of(arguments.library) != "libnccl.so.2":
         problems.append(f"the soname is '{soname_of(arguments.library)}'; expected libnccl.so.2")
     for problem in problems:
         print(problem)
-    print(f"nccl.symbols: {len(wanted)} functions, {len(problems)} problems")
-    sys.exit(1 if problems or len(wanted) < 80 else 0)
+    for version, names in headers.items():
+        print(f"nccl.symbols: {len(names)} functions of NCCL {version}, {len(problems)} problems")
+    sys.exit(1 if problems or min(len(names) for names in headers.values()) < 80 else 0)
 
 
 main()

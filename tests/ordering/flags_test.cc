@@ -2,7 +2,7 @@
 // that it is the outline of. Loops that wait are single looks here: all moments of a look are tried.
 #include "tests/ordering/model.h"
 
-namespace tutti::ordering {
+namespace tutti::ordering::flags_test {
 namespace {
 
 /// HostExecutor::signal() and wait(): a slot is put, read, given back by a signal of the reader, and put again.
@@ -251,4 +251,4 @@ TEST(Ordering, AWindowEndsAfterItsLastUse) { expect_tight<Left>(); }
 TEST(Ordering, AStageIsThatOfItsSurvivors) { expect_tight<Regrouped>(); }
 
 }  // namespace
-}  // namespace tutti::ordering
+}  // namespace tutti::ordering::flags_test

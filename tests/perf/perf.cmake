@@ -51,7 +51,6 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
     endforeach()
   endif()
 endif()
-get_filename_component(nccl_library_folder "${TUTTI_NCCL_INCLUDE}/../lib" ABSOLUTE)
 target_compile_definitions(test_perf PRIVATE TUTTI_NCCL_LIBRARY_FOLDER="${nccl_library_folder}")
 set_tests_properties(perf.baselines PROPERTIES LABELS "perf;baseline")
 

@@ -72,7 +72,7 @@ class Claim {
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = kVersionCode;
+  *version = 22809;  // one that refuses two ranks on one GPU
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) { return OURS(ncclGetErrorString)(result); }

@@ -1,0 +1,136 @@
+// The memory of a communicator, and how it is given back for a while. As processes: this one does not use the library.
+#include <fstream>
+#include <sstream>
+
+#include "tests/nccl/ranks.h"
+
+namespace tutti::nccl::testing::suspend_test {
+namespace {
+
+std::uint64_t stat(ncclComm_t comm, ncclCommMemStat_t which) {
+  std::uint64_t value = ~std::uint64_t{0};
+  must(ncclCommMemStats(comm, which, &value));
+  return value;
+}
+
+/// Shared memory that this process has mapped: where communicators have their windows.
+std::uint64_t mapped_bytes() {
+  std::ifstream maps("/proc/self/maps");
+  std::uint64_t sum = 0;
+  for (std::string line; std::getline(maps, line);) {
+    std::uint64_t from = 0;
+    std::uint64_t to = 0;
+    char dash = 0;
+    std::istringstream words(line);
+    words >> std::hex >> from >> dash >> to;
+    if (line.find("memfd:tutti") != std::string::npos) sum += to - from;
+  }
+  return sum;
+}
+
+void expect_sum(ncclComm_t comm, float expected) {
+  if (const float sum = sum_of(1, comm); sum != expected) throw std::runtime_error("the sum is " + std::to_string(sum));
+}
+
+TEST(Suspend, GivesTheMemoryBackAndTakesItAgain) {
+  const std::vector<Outcome> outcomes = on_processes(2, [](int rank, Shared& shared) -> std::string {
+    ncclComm_t comm = nullptr;
+    must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
+    float factor = 2;
+    ncclRedOp_t twice{};
+    must(ncclRedOpCreatePreMulSum(&twice, &factor, ncclFloat32, ncclScalarHostImmediate, comm));
+    for (int round = 0; round < 3; ++round) {
+      expect_sum(comm, 2);
+      const std::uint64_t bytes = stat(comm, ncclStatGpuMemTotal);
+      const std::uint64_t mapped = mapped_bytes();
+      if (bytes < 4096 || mapped < bytes) throw std::runtime_error("it says " + std::to_string(bytes) + " bytes");
+      if (stat(comm, ncclStatGpuMemSuspend) != bytes || stat(comm, ncclStatGpuMemSuspended) != 0 ||
+          stat(comm, ncclStatGpuMemPersist) != 0) {
+        throw std::runtime_error("the statistics of an active one do not fit together");
+      }
+      must(ncclCommResume(comm), ncclInvalidUsage);
+      must(ncclCommSuspend(comm, 0), ncclInvalidArgument);
+      must(ncclCommSuspend(comm, kSuspendMemory));
+      if (stat(comm, ncclStatGpuMemTotal) != 0 || stat(comm, ncclStatGpuMemSuspended) != 1) {
+        throw std::runtime_error("the statistics of a suspended one are wrong");
+      }
+      if (mapped_bytes() + bytes / 2 > mapped)
+        throw std::runtime_error(std::to_string(mapped_bytes()) + " of " + std::to_string(mapped) +
+                                 " bytes are still mapped");
+      float x = 1;
+      must(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, comm, nullptr), ncclInvalidUsage);
+      must(ncclCommSuspend(comm, kSuspendMemory), ncclInvalidUsage);
+      must(ncclCommRevoke(comm, kRevokeDefault), ncclInvalidUsage);
+      ncclComm_t child = nullptr;
+      must(ncclCommShrink(comm, nullptr, 0, &child, nullptr, kShrinkAbort), ncclInvalidUsage);
+      int size = 0;
+      must(ncclCommCount(comm, &size));
+      ncclResult_t state = ncclInternalError;
+      must(ncclCommGetAsyncError(comm, &state));
+      must(state);
+      must(ncclCommResume(comm));
+      must(ncclAllReduce(&x, &x, 1, ncclFloat32, twice, comm, nullptr));
+      if (size != 2 || x != 4) throw std::runtime_error("it is not what it was");
+    }
+    must(ncclCommSuspend(comm, kSuspendMemory));
+    must(ncclCommDestroy(comm));
+    return {};
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Suspend, OneThreadsRanksInAGroupAndInTheBackground) {
+  const Outcome outcome = tutti::testing::in_child([]() -> std::string {
+    std::vector<ncclComm_t> comms(2);
+    ncclUniqueId id;
+    must(ncclGetUniqueId(&id));
+    ncclConfig_t config = new_config();
+    config.blocking = 0;
+    must(ncclGroupStart());
+    for (int r = 0; r < 2; ++r) must(ncclCommInitRankConfig(&comms[static_cast<std::size_t>(r)], 2, id, r, &config));
+    must(ncclGroupEnd(), ncclInProgress);
+    for (const ncclComm_t comm : comms) must(settle(comm));
+    must(ncclGroupStart());
+    for (const ncclComm_t comm : comms) must(ncclCommSuspend(comm, kSuspendMemory));
+    must(ncclGroupEnd(), ncclInProgress);
+    for (const ncclComm_t comm : comms) must(settle(comm));
+    must(ncclGroupStart());
+    for (const ncclComm_t comm : comms) must(ncclCommResume(comm));
+    must(ncclGroupEnd(), ncclInProgress);
+    for (const ncclComm_t comm : comms) must(settle(comm));
+    float sums[2] = {1, 2};
+    must(ncclGroupStart());
+    for (std::size_t r = 0; r < 2; ++r) {
+      must(ncclAllReduce(&sums[r], &sums[r], 1, ncclFloat32, ncclSum, comms[r], nullptr));
+    }
+    (void)ncclGroupEnd();
+    for (const ncclComm_t comm : comms) must(settle(comm));
+    if (sums[0] != 3 || sums[1] != 3) throw std::runtime_error("the sum is wrong");
+    for (const ncclComm_t comm : comms) must(ncclCommDestroy(comm));
+    return {};
+  });
+  EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Suspend, ARankThatIsGoneIsMissedAtTheResumption) {
+  const std::vector<Outcome> outcomes =
+      on_processes(2,
+                   [](int rank, Shared& shared) -> std::string {
+                     ncclComm_t comm = nullptr;
+                     must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
+                     must(ncclCommSuspend(comm, kSuspendMemory));
+                     if (rank == 1) return {};
+                     must(ncclCommResume(comm), ncclRemoteError);
+                     const std::string sentence = ncclGetLastError(nullptr);
+                     float x = 1;
+                     must(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, comm, nullptr), ncclRemoteError);
+                     must(ncclCommAbort(comm));
+                     return sentence;
+                   },
+                   {{"TUTTI_TIMEOUT", "2s"}});
+  EXPECT_EQ(outcomes[0].error, "");
+  EXPECT_THAT(outcomes[0].said, HasSubstr("ncclCommResume: "));
+}
+
+}  // namespace
+}  // namespace tutti::nccl::testing::suspend_test
