@@ -109,7 +109,7 @@ def describe_machine(load_before):
     commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"],
                             capture_output=True, text=True)
     return {"processor": model, "cores": os.cpu_count(), "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
-            "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip() or "unknown",
+            "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip() or os.environ.get("TUTTI_COMMIT", "unknown"),
             "load_before": load_before}
 
 

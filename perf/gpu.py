@@ -10,7 +10,7 @@ collectives stand, measured in the same run: the GPU's own copy (as many bytes r
 at least), plain host loops of copies and an add kernel, and NCCL where it can run: ranks on GPUs of their own, or, from
 NCCL 2.30.3 on, two ranks that share one (NCCL_MULTI_RANK_GPU_ENABLE=1, experimental there). --nccl FOLDER gives a NCCL.
 
-bench ends when its --budget is over, and --resume goes on where it was. It begins with what the goals are about.
+bench ends with status 75 when its --budget is over, and --resume goes on where it was. It begins with what the goals are about.
 """
 import argparse
 import ctypes
@@ -34,6 +34,7 @@ MEASURED = ["all_reduce", "all_gather", "reduce_scatter"]
 DEVICE = ["--memory", "device"]
 GOALS = [2, 4]  # numbers of ranks that the goals are about
 NCCL_SHARES_SINCE = (2, 30, 3)
+MORE = 75  # exit status of bench when its time was over before it was done
 
 
 def placement(kind, ranks):
@@ -41,24 +42,28 @@ def placement(kind, ranks):
     return ["-t", str(ranks)] if kind == "threads" else ["--ranks", str(ranks)]
 
 
-def checks(most="3M"):
-    """(name, program, options) of runs whose results are compared; they end with an error when one is wrong."""
-    short = [*DEVICE, "-n", "1", "-w", "0", "-c", "1", "-T", "60"]
+def checks(most="3M", seconds=60):
+    """(name, program, options) of runs whose results are compared; they end with an error when one is wrong, or when a call
+    takes so many seconds. Each program once comes before any of them for the second time."""
+    short = [*DEVICE, "-n", "1", "-w", "0", "-c", "1", "-T", str(seconds)]
     step = str(compare_measure.parse_size(most) // 4 | 1)  # so that no size is a whole number of vectors
-    runs = []
-    for program in PROGRAMS:
-        for kind, ranks in [("threads", 2), ("threads", 3), ("threads", 8), ("processes", 2), ("processes", 4)]:
-            runs.append((f"{program} {kind} {ranks}", program, [*placement(kind, ranks), "-b", "0", "-e", most, "-i", step, *short]))
-        runs.append((f"{program} small", program, ["-t", "4", "-b", "4", "-e", "64K", "-f", "2", *short]))
-        runs.append((f"{program} unaligned", program, ["-t", "3", "-b", "1", "-e", "100K", "-i", "33333", "-u", "3", *short]))
-        runs.append((f"{program} graph", program, ["-t", "2", "-b", "8", "-e", "1M", "-f", "32", "-G", "3", *short]))
+
+    def sizes(kind, ranks):
+        return f"{kind} {ranks}", [*placement(kind, ranks), "-b", "0", "-e", most, "-i", step]
+
+    everything = ["-b", "12K", "-e", "12K", "-d", "all", "-o", "all"]
+    reductions = ["all_reduce", "reduce_scatter", "reduce"]
+    wanted = [
+        (PROGRAMS, *sizes("threads", 2)), (PROGRAMS, *sizes("processes", 2)),
+        (reductions, "all types and operations", ["-t", "3", *everything]),
+        (PROGRAMS, "small", ["-t", "4", "-b", "4", "-e", "64K", "-f", "2"]),
+        (PROGRAMS, "unaligned", ["-t", "3", "-b", "1", "-e", "100K", "-i", "33333", "-u", "3"]),
+        (PROGRAMS, "graph", ["-t", "2", "-b", "8", "-e", "1M", "-f", "32", "-G", "3"]),
+        (PROGRAMS, *sizes("threads", 3)), (PROGRAMS, *sizes("processes", 4)), (PROGRAMS, *sizes("threads", 8)),
+        (reductions, "deterministic", ["-t", "4", "--deterministic", *everything]),
         # Threads that share a GPU may not share its legacy stream.
-        runs.append((f"{program} legacy stream", program, ["--ranks", "2", "-b", "64K", "-e", "64K", "-y", "1", *short]))
-    for program in ["all_reduce", "reduce_scatter", "reduce"]:
-        everything = ["-b", "12K", "-e", "12K", "-d", "all", "-o", "all", *short]
-        runs.append((f"{program} all types and operations", program, ["-t", "3", *everything]))
-        runs.append((f"{program} deterministic", program, ["-t", "4", "--deterministic", *everything]))
-    return runs
+        (PROGRAMS, "legacy stream", ["--ranks", "2", "-b", "64K", "-e", "64K", "-y", "1"])]
+    return [(f"{program} {name}", program, [*options, *short]) for programs, name, options in wanted for program in programs]
 
 
 def measurement(arguments, collective, kind, ranks, how, start):
@@ -132,6 +137,7 @@ def run(program, options, timeout, environment=None):
 
 
 def check(arguments):
+    """How many are wrong."""
     failed = 0
     runs = checks(arguments.max or "3M")
     for name, program, options in runs:
@@ -212,7 +218,8 @@ def bench(arguments):
         results.miss(("nccl",), why_no_nccl)
     if late:
         print(f"gpu bench: {late} of {len(wanted)} programs are left; --resume goes on with them", file=sys.stderr)
-    return 1 if report(results) or late else 0
+    failed = report(results)
+    return MORE if late else failed
 
 
 def report(results):
@@ -259,7 +266,9 @@ def parse_arguments(words=None):
 
 def main():
     arguments = parse_arguments()
-    sys.exit(1 if {"check": check, "bench": bench, "draw": draw}[arguments.command](arguments) else 0)
+    if arguments.command == "check":
+        sys.exit(1 if check(arguments) else 0)
+    sys.exit({"bench": bench, "draw": draw}[arguments.command](arguments))
 
 
 if __name__ == "__main__":

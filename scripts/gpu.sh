@@ -1,8 +1,8 @@
 # ./dev gpu: what needs a GPU, in stages (scripts/gpu_stages.py). It works without a network, since such machines often have none:
 # what they lack lies unpacked in .carry/ (made by --carry where there is a network). Nothing is installed.
-gpu_packages=(libfmt-dev libfmt9 nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libsodium-dev libsodium23
+gpu_packages=(libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libsodium-dev libsodium23
   pkgconf pkgconf-bin libpkgconf3)
-gpu_carry_most_mib=64
+gpu_carry_most_mib=64  # with the tree
 
 # gpu_carry NCCL_TESTS NCCL: Debian's packages, and what else is named; either may be empty.
 gpu_carry() {
@@ -11,6 +11,7 @@ gpu_carry() {
   [ -z "$nccl_tests" ] || [ -e "$nccl_tests/src/Makefile" ] || [ -f "$nccl_tests" ] ||
     fail "--nccl-tests $nccl_tests: neither a folder with the sources of nccl-tests nor an archive of them"
   [ -z "$nccl" ] || [ -e "$nccl/libnccl.so.2" ] || fail "--nccl $nccl: there is no libnccl.so.2 in it"
+  gpu_packages+=("$(apt-cache show libfmt-dev | sed -n 's/^Depends: .*\(libfmt[0-9]*\) .*/\1/p' | head -n 1)")
   work=$(mktemp -d)
   rm -rf .carry && mkdir -p .carry
   for package in "${gpu_packages[@]}"; do
@@ -23,8 +24,35 @@ gpu_carry() {
   rm -rf "$work" .carry/usr/share/doc .carry/usr/share/man .carry/usr/share/lintian
   if [ -n "$nccl_tests" ]; then gpu_carry_nccl_tests "$nccl_tests"; fi
   if [ -n "$nccl" ]; then install -D "$(readlink -f "$nccl/libnccl.so.2")" .carry/nccl/libnccl.so.2; fi
-  [ "$(du -sm .carry | cut -f1)" -le $gpu_carry_most_mib ] || fail ".carry is larger than $gpu_carry_most_mib MiB"
+  git describe --always --dirty --exclude '*' > .carry/commit 2> /dev/null || rm .carry/commit
+  gpu_carry_kernels
+  gpu_carry_size
   say "gpu: .carry has ${#gpu_packages[@]} packages${nccl_tests:+, nccl-tests}${nccl:+, NCCL}, $(du -sh .carry | cut -f1); take it along"
+}
+
+# The compiled kernels of build/, or of TUTTI_KERNELS: that saves nvcc's minutes there.
+gpu_carry_kernels() {
+  local kernels=${TUTTI_KERNELS-}
+  if [ -z "$kernels" ] && [ -e build/build.ninja ] && command -v nvcc > /dev/null; then
+    kernels=build/kernels.fatbin
+    cmake --build build --target kernels.fatbin > /dev/null || fail "the kernels could not be compiled: cmake --build build --target kernels.fatbin"
+  fi
+  [ -n "$kernels" ] || { say "gpu: no kernels in .carry, since nothing is built here with nvcc; they are compiled there" && return; }
+  cp "$kernels" .carry/kernels.fatbin && gpu_kernel_sources > .carry/kernels.sources
+}
+
+# What the kernels are compiled of, and more, as a hash.
+gpu_kernel_sources() {
+  find collectives/executor include base transport/device_window.h cmake/tutti_cuda.cmake -type f -print0 | sort -z |
+    xargs -0 cat | sha256sum
+}
+
+gpu_carry_size() {
+  local tree carry
+  tree=$(git ls-files -z --cached --others --exclude-standard 2> /dev/null | du -cm --files0-from=- 2> /dev/null | tail -n 1 | cut -f1)
+  carry=$(du -sm .carry | cut -f1)
+  [ $((${tree:-0} + carry)) -le $gpu_carry_most_mib ] ||
+    fail ".carry has $carry MiB and the tree ${tree:-0}: together they are larger than $gpu_carry_most_mib MiB"
 }
 
 # The sources alone, of a folder or out of an archive with one folder in it.
@@ -48,6 +76,14 @@ gpu_environment() {
   done
   command -v pkg-config > /dev/null || export PATH=$PATH:$root/bin
   export CMAKE_PREFIX_PATH=$root${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+  [ -e .git ] || [ ! -e .carry/commit ] || export TUTTI_COMMIT=$(< .carry/commit)
+  if [ -z "${TUTTI_KERNELS-}" ] && [ -e .carry/kernels.fatbin ]; then
+    if [ "$(gpu_kernel_sources)" = "$(cat .carry/kernels.sources)" ]; then
+      export TUTTI_KERNELS=$PWD/.carry/kernels.fatbin
+    else
+      warn ".carry has the kernels of other sources: they are compiled here"
+    fi
+  fi
 }
 
 command_gpu() {
@@ -55,6 +91,7 @@ command_gpu() {
   while [ $# -gt 0 ]; do
     case $1 in
       --carry) carry=yes ;;
+      --rehearse) platform_gpu_machine && return ;;
       --nccl-tests) shift && nccl_tests=${1:?--nccl-tests needs a folder} ;;
       --nccl) shift && nccl=${1:?--nccl needs a folder} ;;
       *) arguments+=("$1") ;;

@@ -1,71 +1,49 @@
 #!/usr/bin/env python3
-"""The stages of ./dev gpu: what needs a GPU, one after another, each with a time limit of its own.
+"""The stages of ./dev gpu: what needs a GPU, the most valuable first.
 
-    scripts/gpu_stages.py                       # every stage that has not passed yet
-    scripts/gpu_stages.py build test            # these, whether they have passed or not
+    scripts/gpu_stages.py                       # goes on for eight minutes with what has not passed yet
+    scripts/gpu_stages.py --minutes 0           # with all of it
+    scripts/gpu_stages.py correct bench         # these stages, from their beginning
     scripts/gpu_stages.py --dry-run             # show each command, run none
 
-A stage that fails stops no other one (but nothing runs that build has not built). What came of each stands, as soon as it
-has ended, in OUT/stages.json and OUT/stages.md, what it said in OUT/logs/STAGE.log; so a run that was cut off goes on where
-it was. OUT is perf/results/<machine>/<date>-<commit>, unless --out says another. A stage that cannot run here is "not run",
-with the reason. Exit status: 1 when a stage has failed or nothing could run.
+Each stage builds what it needs. One that fails stops no other one, and runs again when all others have ended. What came of
+them stands in OUT/stages.md (gpu_run.py), so the next call goes on behind the last command that has ended. OUT is
+perf/results/<machine>/<date>-<commit>, unless --out says another. A stage that cannot run here is "not run", with the
+reason. Exit status: 1 when a stage has failed or nothing could run.
 """
 import argparse
-import dataclasses
+import functools
 import json
 import os
 import pathlib
-import shlex
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "perf"))
+sys.path[:0] = [str(ROOT / "perf"), str(ROOT / "scripts")]
 sys.dont_write_bytecode = True
 
 import compare  # noqa: E402
 import gpu as benchmarks  # noqa: E402
+from gpu_run import FAILED, LEAST, LEFT, NO_END, NOT_RUN, PASSED, SLICE, Command, Need, Outcomes, Stage, StageRun  # noqa: E402
 
 BUILD = "build-gpu"
-KERNELS = os.environ.get("TUTTI_KERNELS") or str(ROOT / BUILD / "kernels.fatbin")  # compiled once, by build or before
+KERNELS = os.environ.get("TUTTI_KERNELS") or str(ROOT / BUILD / "kernels.fatbin")  # compiled once, by the first stage or before
 TORCH_TESTS = "training/torch_backend/tests"
-LIMIT = 540  # seconds of a stage: with what starts and reports it, less than ten minutes
-GRACE = 5  # seconds that a command has to end by itself
-PASSED = "passed"
-
-Environment = dict[str, str]
-
-
-@dataclasses.dataclass
-class Command:
-    words: list[str]
-    environment: Environment = dataclasses.field(default_factory=dict)
-    limit: float = LIMIT  # seconds; less, where one that hangs must leave time to the others
-
-    def __str__(self) -> str:
-        return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in self.environment.items()), shlex.join(self.words)])
-
-
-@dataclasses.dataclass
-class Stage:
-    name: str
-    what: str
-    preparations: list[Command]  # a failure ends the stage
-    commands: list[Command]      # which do not need each other
-    needs: list[Callable[[], str | None]] = dataclasses.field(default_factory=list)  # None, or why it cannot run
-    limit: float = LIMIT
+# Tests by ctest's names. Those of device memory run on the fake driver elsewhere, the others skip where there is no GPU.
+DRIVER_TESTS = ["gpu.memory", "cuda_ipc.arena", "cuda_ipc.processes", "topology.gpus", "device.driver"]
+DEVICE_TESTS = [f"device.{name}" for name in ("communicator", "groups", "residency", "communicator_processes", "far_processes")]
+SANITIZED_FIRST = ["all_reduce", "sendrecv"]  # a kernel of each kind: plans, messages
+SANITIZED_LATER = ["all_gather", "reduce_scatter", "reduce", "broadcast"]
 
 
 # ---- What a stage needs ----
 
-def has_been_built() -> str | None:
-    return None if pathlib.Path(BUILD, "bin", "tutti").exists() else "it has not been built: ./dev gpu build"
-
-
+@functools.cache
 def has_gpu() -> str | None:
     """The library's own answer; None when there is one."""
     try:
@@ -76,93 +54,145 @@ def has_gpu() -> str | None:
     return None if gpus["available"] else f"it needs a GPU: {gpus['why_not']}"
 
 
-def has_program(name: str) -> Callable[[], str | None]:
+def has_program(name: str) -> Need:
     return lambda: None if shutil.which(name) else f"there is no {name}"
 
 
-def has_cuda_torch() -> str | None:
-    probe = "import sys, torch; sys.exit(not torch.cuda.is_available())"
-    try:
-        done = subprocess.run(["python3", "-c", probe], capture_output=True, timeout=120)
-    except (OSError, subprocess.TimeoutExpired):
-        return "python3 does not answer"
-    return None if done.returncode == 0 else "python3 has no PyTorch that finds a GPU"
+def python_says(program: str, why_not: str) -> Need:
+    def answer() -> str | None:
+        try:
+            done = subprocess.run(["python3", "-c", program], capture_output=True, timeout=120)
+        except (OSError, subprocess.TimeoutExpired):
+            return "python3 does not answer"
+        return None if done.returncode == 0 else why_not
+    return answer
 
 
-def has_nccl_tests(folder: pathlib.Path) -> Callable[[], str | None]:
+has_torch = python_says("import torch", "python3 has no PyTorch")
+has_cuda_torch = python_says("import sys, torch; sys.exit(not torch.cuda.is_available())",
+                             "python3 has no PyTorch that finds a GPU")
+
+
+def torch_needs(options: argparse.Namespace) -> list[Need]:
+    return [has_gpu] if options.rehearsal else [has_gpu, has_cuda_torch]
+
+
+def has_nccl_tests(folder: pathlib.Path) -> Need:
     return lambda: None if (folder / "Makefile").exists() else (
         f"there are no sources of nccl-tests in {folder}: take them along by ./dev gpu --carry --nccl-tests FOLDER")
 
 
 # ---- The stages ----
 
-def build_stage(options: argparse.Namespace) -> Stage:
-    off = ["-DTUTTI_TRAINING=OFF", "-DTUTTI_EXAMPLES=OFF"]
-    return Stage("build", "the library, its tests and benchmarks", [
-        Command(["cmake", "-G", "Ninja", "-S", ".", "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_CUDA=ON", *off]),
-        Command(["cmake", "--build", BUILD, "--parallel", options.jobs], {"NINJA_STATUS": "[%f/%t, %e s] "})], [])
+def built(options: argparse.Namespace, *targets: str, training: str = "OFF") -> list[Command]:
+    """The commands that make these targets, and the program that says whether there is a GPU, of one build folder."""
+    prefix = '-DTorch_DIR="$(python3 -c \'import torch; print(torch.utils.cmake_prefix_path)\')/Torch"'
+    configure = ["cmake", "-G", "Ninja", "-S", ".", "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_CUDA=ON",
+                 "-DTUTTI_EXAMPLES=OFF", f"-DTUTTI_TRAINING={training}"]
+    if training == "ON":
+        configure = ["sh", "-c", f"{' '.join(configure)} {prefix}"]
+    return [Command(configure),
+            Command(["cmake", "--build", BUILD, "--parallel", options.jobs, "--target", "tutti", *targets],
+                    {"NINJA_STATUS": "[%f/%t, %e s] "}, goes_on=True)]
 
 
-def test_stage(options: argparse.Namespace) -> Stage:
-    return Stage("test", "the tests that use the driver, and every collective, type and operation on device memory", [], [
-        Command(["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "--timeout", "120", "-R",
-                 r"^(gpu|device|cuda_ipc|nccl)\.|^topology.gpus|^perf.device", "-E", r"^device\.machine\."]),
-        Command(["python3", "-B", "perf/gpu.py", "--bin", f"{BUILD}/bin", "--timeout", "60", "check"])],
-        [has_been_built, has_gpu])
+def correct_stage(options: argparse.Namespace) -> Stage:
+    """One command for each run of perf/gpu.py check."""
+    runs = benchmarks.checks(*(("64K", 60) if options.rehearsal else ("3M", 20)))
+    return Stage("correct", "every collective, type and operation on device memory, results compared",
+                 built(options, *(f"{name}_perf" for name in benchmarks.PROGRAMS)),
+                 [Command([f"{BUILD}/bin/{program}_perf", *words], limit=120 if options.rehearsal else 40)
+                  for _, program, words in runs], needs=[has_gpu])
 
 
-def device_stage(options: argparse.Namespace) -> Stage:
-    """Beside check: groups, several communicators, hosts, what is refused, ranks that differ, stay away or die. One program at a
-    time, since each expects the GPU to itself, and one that hangs leaves time to the next."""
-    driver = {"TUTTI_TEST_DRIVER": "machine"}
-    return Stage("device", "the tests of device memory, which the fake driver serves elsewhere, on this machine's driver", [], [
-        Command([f"{BUILD}/tests/test_device", f"--file={name}"], driver, limit=150)
-        for name in ("communicator", "groups", "residency", "communicator_processes", "far_processes")], [has_been_built, has_gpu])
+def sanitize_commands(options: argparse.Namespace, programs: list[str]) -> list[Command]:
+    """Ranks as threads have kernels that wait for each other, which a tool may keep from running side by side; those of
+    processes never wait. So one that hangs soon gives way to the next."""
+    most = "4K" if options.rehearsal else "64K"
+    return [Command(["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
+                     f"{BUILD}/bin/{program}_perf", ranks, "2", "--memory", "device", "-b", "64", "-e", most,
+                     "-f", "32", "-n", "1", "-w", "0", "-c", "1", "-T", "20"], limit=60)
+            for program in programs for tool in ["memcheck", "racecheck", "initcheck", "synccheck"] for ranks in ["--ranks", "-t"]]
 
 
 def sanitize_stage(options: argparse.Namespace) -> Stage:
-    """A sample, since each access is watched. Ranks as threads have kernels that wait for each other, which a tool may keep
-    from running side by side; those of processes never wait. So one that hangs soon gives way to the next."""
-    commands = []
-    for tool in ["memcheck", "racecheck", "initcheck", "synccheck"]:
-        for ranks in ["--ranks", "-t"]:
-            for program in ["all_reduce", "all_gather", "reduce_scatter", "sendrecv"]:
-                commands.append(Command(["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
-                                         f"{BUILD}/bin/{program}_perf", ranks, "2", "--memory", "device", "-b", "64", "-e", "64K",
-                                         "-f", "32", "-n", "1", "-w", "0", "-c", "1", "-T", "20"], limit=60))
-    return Stage("sanitize", "compute-sanitizer on a sample", [], commands,
-                 [has_been_built, has_gpu, has_program("compute-sanitizer")])
+    return Stage("sanitize", "compute-sanitizer on a sample: a kernel of each kind",
+                 built(options, *(f"{name}_perf" for name in SANITIZED_FIRST)), sanitize_commands(options, SANITIZED_FIRST),
+                 [has_program("compute-sanitizer")], [has_gpu])
+
+
+def sanitize_more_stage(options: argparse.Namespace) -> Stage:
+    return Stage("sanitize-more", "compute-sanitizer on other collectives",
+                 built(options, *(f"{name}_perf" for name in SANITIZED_LATER)), sanitize_commands(options, SANITIZED_LATER),
+                 [has_program("compute-sanitizer")], [has_gpu])
 
 
 def bench_command(options: argparse.Namespace, *words: str) -> Command:
+    """As often as it takes: each run goes on where the last one's time was over."""
     given = ["--nccl", str(options.nccl)] if options.nccl else []
+    small = ["--max", "16K", "--time", "0.001"] if options.rehearsal else []
     return Command(["python3", "-B", "perf/gpu.py", "bench", "--bin", f"{BUILD}/bin", "--out", str(options.out),
-                    "--budget", str(LIMIT - 40), "--resume", *given, *words])
+                    "--budget", LEFT, "--resume", *given, *small, *words], goes_on=True)
 
 
 def bench_stage(options: argparse.Namespace) -> Stage:
-    return Stage("bench", "how fast it is with 2 and 4 ranks, beside the GPU's own copy, host loops and NCCL", [],
-                 [bench_command(options, "--threads", "2", "4", "--processes", "2", "4")], [has_been_built, has_gpu])
+    programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "device_limit", "tutti_baseline_nccl"]
+    return Stage("bench", "how fast it is with 2 and 4 ranks, beside the GPU's own copy, host loops and NCCL",
+                 built(options, *programs), [bench_command(options, "--threads", "2", "4", "--processes", "2", "4")],
+                 needs=[has_gpu])
 
 
 def bench_ranks_stage(options: argparse.Namespace) -> Stage:
-    """As often as it takes: each run goes on where the last one's time was over."""
-    return Stage("bench-ranks", "how fast it is with other numbers of ranks, 1 to 8", [],
+    programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "device_limit"]
+    return Stage("bench-ranks", "how fast it is with other numbers of ranks, 1 to 8", built(options, *programs),
                  [bench_command(options, "--threads", "1", "3", "5", "6", "7", "8", "--processes", "3", "5", "6", "7", "8",
-                                "--no-nccl")], [has_been_built, has_gpu])
+                                "--no-nccl")], needs=[has_gpu])
+
+
+def device_stage(options: argparse.Namespace) -> Stage:
+    """Beside correct: groups, several communicators, hosts, what is refused, ranks that differ, stay away or die. One at a time,
+    since each expects the GPU to itself, and one that hangs leaves time to the next."""
+    names = [*DRIVER_TESTS, *DEVICE_TESTS]
+    return Stage("device", "the tests of the driver and of device memory, on this machine's driver",
+                 built(options, *(f"test_{name.replace('.', '_')}" for name in names)),
+                 [Command(["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "-R",
+                           f"^{re.escape(name)}(\\.|$)"], {"TUTTI_TEST_DRIVER": "machine"}, limit=150) for name in names],
+                 needs=[has_gpu])
+
+
+def torch_device(options: argparse.Namespace) -> str:
+    return "cpu" if options.rehearsal else "cuda"
+
+
+def beside_one_process(options: argparse.Namespace, backend: str, way: str, ranks: int) -> list[str]:
+    return ["python3", "-B", f"{TORCH_TESTS}/beside_one_process.py", "--backend", backend, "--device", torch_device(options),
+            "--parallel", way, "--ranks", str(ranks)]
+
+
+def torch_stage(options: argparse.Namespace) -> Stage:
+    """Those of the backend's own tests that take a device, and trainings."""
+    room = f"{BUILD}/torch_backend"
+    there = {"PYTHONPATH": os.pathsep.join([str(ROOT / room), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    suite = ["python3", "-B", f"{TORCH_TESTS}/run_in_ranks.py"]
+    tests = [f"{TORCH_TESTS}/in_ranks/test_{name}.py" for name in ("collectives", "programs")]
+    device = {**there, "TUTTI_TORCH_TEST_DEVICE": torch_device(options), "TUTTI_TORCH_TEST_DEADLINE": "150"}
+    return Stage("torch", "the PyTorch backend on CUDA tensors", [
+        *built(options),
+        Command(["cmake", "-G", "Ninja", "-S", "training/torch_backend", "-B", room, "-DCMAKE_BUILD_TYPE=Release",
+                 f"-DPython_EXECUTABLE={shutil.which('python3')}"], {"TUTTI_KERNELS": KERNELS}),
+        Command(["cmake", "--build", room, "--parallel", options.jobs, "--target", "_C"], goes_on=True)], [
+        *(Command([*suite, str(ranks), *tests], device, limit=170) for ranks in (2, 4)),
+        *(Command(beside_one_process(options, "tutti", way, ranks), {**there, "TUTTI_DETERMINISTIC": "1"}, limit=120)
+          for ranks in (2, 4) for way in ("ddp", "fsdp2"))],
+        [has_torch], torch_needs(options))
 
 
 def torch_nccl_stage(options: argparse.Namespace) -> Stage:
     """One process for each rank, all on GPU 0 if there is one, which NCCL itself refuses before 2.30."""
     preloaded = {"LD_PRELOAD": str(ROOT / BUILD / "libtutti_nccl.so"), "TUTTI_DETERMINISTIC": "1"}
-    return Stage("torch-nccl", "PyTorch's own DDP and FSDP2, backend nccl, on libtutti_nccl.so", [],
-                 [Command(beside_one_process("nccl", way, ranks), preloaded) for ranks in (2, 4) for way in ("ddp", "fsdp2")],
-                 [has_been_built, has_gpu, has_cuda_torch])
-
-
-def beside_one_process(backend: str, way: str, ranks: int) -> list[str]:
-    return ["python3", "-B", f"{TORCH_TESTS}/beside_one_process.py", "--backend", backend, "--device", "cuda", "--parallel", way,
-            "--ranks", str(ranks)]
+    return Stage("torch-nccl", "PyTorch's own DDP and FSDP2, backend nccl, on libtutti_nccl.so", built(options, "tutti_nccl"),
+                 [Command(beside_one_process(options, "nccl", way, ranks), preloaded, limit=120)
+                  for ranks in (2, 4) for way in ("ddp", "fsdp2")], [has_cuda_torch], [has_gpu])
 
 
 def nccl_tests_stage(options: argparse.Namespace) -> Stage:
@@ -170,6 +200,7 @@ def nccl_tests_stage(options: argparse.Namespace) -> Stage:
     kernels wait for that one. one_gpu.so tells nccl-tests of as many GPUs as it asks for."""
     room = f"{BUILD}/nccl-tests"
     preparations = [
+        *built(options, "tutti_nccl"),
         Command(["mkdir", "-p", f"{room}/lib"]),
         Command(["ln", "-sf", str(ROOT / BUILD / "libtutti_nccl.so"), f"{room}/lib/libnccl.so"]),
         Command(["cc", "-O2", "-Wall", "-shared", "-fPIC", "-o", f"{room}/one_gpu.so", "tests/nccl/one_gpu.c", "-ldl"]),
@@ -177,142 +208,36 @@ def nccl_tests_stage(options: argparse.Namespace) -> Stage:
                  f"NVCC_GENCODE=-gencode=arch=compute_{options.architecture},code=sm_{options.architecture}",
                  f"NCCL_HOME={options.nccl_home}", f"CUDA_HOME={options.cuda_home}"],
                 # The runtime as a shared library: one_gpu.so stands before it.
-                {"LIBRARY_PATH": str(ROOT / room / "lib"), "NVCC_APPEND_FLAGS": "--cudart=shared"})]
+                {"LIBRARY_PATH": str(ROOT / room / "lib"), "NVCC_APPEND_FLAGS": "--cudart=shared"}, goes_on=True)]
     run = ["python3", "-B", "tests/nccl/nccl_tests.py", "--bin", room, "--library", f"{BUILD}/libtutti_nccl.so",
            "--one-gpu", f"{room}/one_gpu.so"]
     libraries = os.pathsep.join([f"{options.cuda_home}/lib64", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     commands = [Command([*run, "--ranks", str(ranks)], {"LD_LIBRARY_PATH": libraries}) for ranks in (2, 4)]
     return Stage("nccl-tests", "nccl-tests on libtutti_nccl.so, results checked", preparations, commands,
-                 [has_nccl_tests(options.nccl_tests), has_been_built, has_gpu, has_program("nvcc"), has_program("make")])
-
-
-def torch_stage(options: argparse.Namespace) -> Stage:
-    """Those of the backend's own tests that take a device, and trainings."""
-    room = f"{BUILD}/torch_backend"
-    there = {"PYTHONPATH": str(ROOT / room)}
-    suite = ["python3", "-B", f"{TORCH_TESTS}/run_in_ranks.py"]
-    tests = [f"{TORCH_TESTS}/in_ranks/test_{name}.py" for name in ("collectives", "programs")]
-    device = {**there, "TUTTI_TORCH_TEST_DEVICE": "cuda", "TUTTI_TORCH_TEST_DEADLINE": "150"}
-    return Stage("torch", "the PyTorch backend on CUDA tensors", [
-        Command(["cmake", "-G", "Ninja", "-S", "training/torch_backend", "-B", room, "-DCMAKE_BUILD_TYPE=Release",
-                 f"-DPython_EXECUTABLE={shutil.which('python3')}"], {"TUTTI_KERNELS": KERNELS}),
-        Command(["cmake", "--build", room, "--parallel", options.jobs, "--target", "_C"])], [
-        *(Command([*suite, str(ranks), *tests], device) for ranks in (2, 4)),
-        *(Command(beside_one_process("tutti", way, ranks), {**there, "TUTTI_DETERMINISTIC": "1"})
-          for ranks in (2, 4) for way in ("ddp", "fsdp2"))],
-        [has_been_built, has_gpu, has_cuda_torch])
+                 [has_nccl_tests(options.nccl_tests), has_program("nvcc"), has_program("make")], [has_gpu])
 
 
 def training_stage(options: argparse.Namespace) -> Stage:
-    room = f"{BUILD}/training"
-    prefix = "import torch; print(torch.utils.cmake_prefix_path)"
-    off = [f"-DTUTTI_{part}=OFF" for part in ("TESTS", "PERF", "EXAMPLES")]
-    preparations = [
-        Command(["sh", "-c", f'cmake -G Ninja -S . -B {room} -DCMAKE_BUILD_TYPE=Release -DTUTTI_CUDA=ON {" ".join(off)} '
-                             f'-DTUTTI_KERNELS={KERNELS} -DTorch_DIR="$(python3 -c \'{prefix}\')/Torch"']),
-        Command(["cmake", "--build", room, "--parallel", options.jobs, "--target", "train_gpt", "train_vision"])]
+    device = ["--device", torch_device(options)]
     commands = []
     for ranks in ("2", "4"):
         for way in (["ddp"], ["zero2"], ["fsdp"], ["fsdp", "--offload"], ["pipeline"], ["tensor"]):
-            commands.append(Command([f"{room}/bin/train_gpt", "--device", "cuda", "--ranks", ranks, "--parallel", *way,
-                                     "--deterministic", "--steps", "20", "--check"]))
-    commands.append(Command([f"{room}/bin/train_vision", "--device", "cuda", "--ranks", "2", "--steps", "20"]))
+            commands.append(Command([f"{BUILD}/bin/train_gpt", *device, "--ranks", ranks, "--parallel", *way,
+                                     "--deterministic", "--steps", "20", "--check"], limit=90))
+    commands.append(Command([f"{BUILD}/bin/train_vision", *device, "--ranks", "2", "--steps", "20"], limit=90))
     # NCCL wants a GPU for each rank. Its plug-in belongs to the benchmarks.
-    commands.append(Command([f"{room}/bin/train_gpt", "--device", "cuda", "--ranks", str(len(gpu_property("name")) or 1),
+    commands.append(Command([f"{BUILD}/bin/train_gpt", *device, "--ranks", str(len(gpu_property("name")) or 1),
                              "--parallel", "ddp", "--backend", "nccl", "--steps", "20", "--check"],
-                            {"TUTTI_BASELINES": str(ROOT / BUILD / "lib")}))
-    return Stage("training", "the trainers with --device cuda, each beside one process", preparations, commands,
-                 [has_been_built, has_gpu, has_cuda_torch])
+                            {"TUTTI_BASELINES": str(ROOT / BUILD / "lib")}, limit=90))
+    return Stage("training", "the trainers with --device cuda, each beside one process",
+                 built(options, "train_gpt", "train_vision", "tutti_baseline_nccl", training="ON"), commands,
+                 [has_torch], torch_needs(options))
 
 
-STAGES = {"build": build_stage, "test": test_stage, "device": device_stage, "bench": bench_stage, "torch-nccl": torch_nccl_stage,
-          "nccl-tests": nccl_tests_stage, "sanitize": sanitize_stage, "torch": torch_stage, "training": training_stage,
-          "bench-ranks": bench_ranks_stage}
-
-
-# ---- Running them ----
-
-def end(process: subprocess.Popen) -> None:
-    """It and all that it started: asked first, since some of those have sessions of their own."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(timeout=GRACE)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            pass
-
-
-def run_command(command: Command, log: pathlib.Path, seconds: float) -> str | None:
-    """What it says goes to the end of `log`. Returns None, or in words how it failed."""
-    with log.open("a") as file:
-        print(f"\n$ {command}", file=file, flush=True)
-        try:
-            process = subprocess.Popen(command.words, env={**os.environ, **command.environment}, stdin=subprocess.DEVNULL,
-                                       stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
-        except OSError as error:
-            return f"{command.words[0]} cannot be started: {error.strerror}"
-        try:
-            status = process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return f"it did not end within {seconds:.0f} s"
-        finally:
-            end(process)
-    return None if status == 0 else f"it ended with status {status}"
-
-
-def last_lines(log: pathlib.Path, count: int) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-count:]
-
-
-def run_stage(stage: Stage, out: pathlib.Path, seconds: float) -> dict:
-    """Its outcome: what came of it, how long it took, and what failed."""
-    for need in stage.needs:
-        if why := need():
-            print(f"  not run: {why}", flush=True)
-            return {"outcome": "not run", "seconds": 0, "failures": [why]}
-    log = out / "logs" / f"{stage.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
-    begin, failures = time.monotonic(), []
-    for command in [*stage.preparations, *stage.commands]:
-        since = time.monotonic()
-        why = run_command(command, log, max(1.0, min(command.limit, begin + seconds - since)))
-        print(f"  {'FAILED' if why else 'done'} after {time.monotonic() - since:.0f} s: {command}", flush=True)
-        if why is None:
-            continue
-        failures.append(f"{why}: {command}")
-        print("\n".join(f"    | {line}" for line in last_lines(log, 15)) + f"\n    {why}; all of it is in {log}", flush=True)
-        if command in stage.preparations or time.monotonic() - begin >= seconds:
-            break
-    return {"outcome": "FAILED" if failures else PASSED, "seconds": round(time.monotonic() - begin), "failures": failures}
-
-
-class Outcomes:
-    """What came of the stages, kept in OUT from run to run."""
-
-    def __init__(self, out: pathlib.Path) -> None:
-        self.out = out
-        try:
-            self.of = json.loads((out / "stages.json").read_text())
-        except (OSError, ValueError):
-            self.of = {}
-
-    def passed(self, name: str) -> bool:
-        return self.of.get(name, {}).get("outcome") == PASSED
-
-    def keep(self, name: str, outcome: dict) -> None:
-        self.of[name] = outcome
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "stages.json").write_text(json.dumps(self.of, indent=2) + "\n")
-        (self.out / "stages.md").write_text(self.text())
-
-    def text(self) -> str:
-        lines = ["# ./dev gpu: what came of each stage", "", "| stage | outcome | seconds | |", "|---|---|---|---|"]
-        for name in STAGES:
-            outcome = self.of.get(name, {"outcome": "not run", "seconds": 0, "failures": ["nobody has asked for it yet"]})
-            failures = "<br>".join(outcome["failures"]).replace("|", "\\|")
-            lines.append(f"| {name} | {outcome['outcome']} | {outcome['seconds']} | {failures} |")
-        return "\n".join(lines) + "\n"
+# The most valuable first: docs/cuda.md says why.
+STAGES = {"correct": correct_stage, "sanitize": sanitize_stage, "bench": bench_stage, "torch": torch_stage,
+          "device": device_stage, "torch-nccl": torch_nccl_stage, "nccl-tests": nccl_tests_stage, "training": training_stage,
+          "sanitize-more": sanitize_more_stage, "bench-ranks": bench_ranks_stage}
 
 
 # ---- What is asked for ----
@@ -349,11 +274,14 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)} [all that have not passed]")
     parser.add_argument("--dry-run", action="store_true", help="show each command, run none")
     parser.add_argument("--out", type=pathlib.Path, help="where results go [perf/results/<machine>/<date>-<commit>]")
-    parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="end within this time; 0: no such end [0]")
+    parser.add_argument("--minutes", type=float, default=SLICE / 60, metavar="M",
+                        help=f"end within this time; 0: no such end [{SLICE // 60}]")
     parser.add_argument("--nccl-tests", type=pathlib.Path, default=ROOT / ".carry" / "nccl-tests", metavar="FOLDER",
                         help="the sources of nccl-tests [.carry/nccl-tests]")
     parser.add_argument("--nccl", type=pathlib.Path, metavar="FOLDER",
                         help="with a libnccl.so.2 to measure; 2.30.3 or newer lets ranks share a GPU [what the loader finds]")
+    parser.add_argument("--rehearsal", action="store_true",
+                        help="on GPUs that are played by threads: small sizes, and PyTorch's tensors on the CPU")
     parser.add_argument("--jobs", default=str(os.cpu_count()), metavar="N", help="compilers at a time [one per core]")
     options = parser.parse_args(words)
     for name in options.stages:
@@ -369,32 +297,39 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 def show(stages: list[Stage]) -> int:
     for stage in stages:
-        print(f"\n{stage.name}: {stage.what}; at most {stage.limit:.0f} s", *stage.preparations, *stage.commands, sep="\n  ")
+        print(f"\n{stage.name}: {stage.what}", *stage.preparations, *stage.commands, sep="\n  ")
     return 0
+
+
+def summary(outcomes: Outcomes, ran: list[str]) -> str:
+    left = [name for name in outcomes.left() if name not in ran or outcomes.outcome(name) not in (FAILED, NOT_RUN)]
+    more = f"; left are {', '.join(left)}: ./dev gpu goes on with them" if left else ""
+    count = sum(outcomes.outcome(name) == PASSED for name in outcomes.names)
+    return f"\ngpu: {count} of {len(outcomes.names)} stages have passed{more}\nresults: {outcomes.out / 'stages.md'}"
 
 
 def main() -> int:
     options = parse_arguments()
     os.chdir(ROOT)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what runs is ended, too
-    outcomes = Outcomes(options.out)
-    names = options.stages or [name for name in STAGES if options.dry_run or not outcomes.passed(name)]
+    outcomes = Outcomes(options.out, list(STAGES))
+    names = options.stages or (list(STAGES) if options.dry_run else outcomes.left())
     stages = [STAGES[name](options) for name in names]
     if options.dry_run:
         return show(stages)
-    begin, ran, failed = time.monotonic(), 0, 0
+    for name in options.stages:
+        outcomes.forget(name)
+    end = time.monotonic() + options.minutes * 60 if options.minutes else NO_END
+    ran = []
     for stage in stages:
-        left = options.budget - (time.monotonic() - begin) if options.budget else stage.limit
-        if left <= GRACE:
-            print(f"\n{stage.name}: not begun, the time is over ({options.budget:.0f} s)", flush=True)
-            continue
+        if end - time.monotonic() < LEAST:
+            break
         print(f"\n{stage.name}: {stage.what}", flush=True)
-        outcome = run_stage(stage, options.out, min(stage.limit, left))
-        outcomes.keep(stage.name, outcome)
-        ran += outcome["outcome"] != "not run"
-        failed += outcome["outcome"] == "FAILED"
-    print(f"\ngpu: {ran} of {len(stages)} stages have run, {failed} failed; {options.out / 'stages.md'}")
-    return 1 if failed or (stages and not ran) else 0
+        StageRun(stage, outcomes, end - time.monotonic()).run()
+        ran.append(stage.name)
+    print(summary(outcomes, ran))
+    came = [outcomes.outcome(name) for name in ran]
+    return 1 if FAILED in came or (stages and all(outcome == NOT_RUN for outcome in came)) else 0
 
 
 if __name__ == "__main__":

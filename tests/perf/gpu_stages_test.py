@@ -1,4 +1,4 @@
-"""scripts/gpu_stages.py and tests/nccl/nccl_tests.py without a GPU: what runs, what is kept of it, and what counts as good.
+"""scripts/gpu_stages.py, gpu_run.py and tests/nccl/nccl_tests.py without a GPU: what runs, what is kept of it, and what counts as good.
 Usage: gpu_stages_test.py SOURCE_FOLDER"""
 import contextlib
 import io
@@ -11,6 +11,7 @@ import unittest.mock
 
 SOURCE = pathlib.Path(sys.argv.pop(1))
 sys.path[:0] = [str(SOURCE / "scripts"), str(SOURCE / "tests" / "nccl")]
+import gpu_run as runs  # noqa: E402
 import gpu_stages as stages  # noqa: E402
 import nccl_tests  # noqa: E402
 
@@ -22,8 +23,8 @@ TABLE = """# nccl-tests version 2.19.6
 """
 
 
-def command(text):
-    return stages.Command(["sh", "-c", text])
+def command(text, **options):
+    return runs.Command(["sh", "-c", text], **options)
 
 
 def is_running(pid):
@@ -33,102 +34,120 @@ def is_running(pid):
         return False
 
 
-class Stages(unittest.TestCase):
+class InAFolder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.out = pathlib.Path(folder.name)
 
+    def times_run(self, name):
+        file = self.out / name
+        return len(file.read_text().split()) if file.exists() else 0
+
+
+class Runs(InAFolder):
+    """One stage."""
+
     def run_stage(self, *commands, preparations=(), seconds=60, **options):
-        stage = stages.Stage("test", "a test", list(preparations), list(commands), **options)
+        """A call of ./dev gpu: what it keeps of the stage, and what it says."""
+        stage = runs.Stage("test", "a test", list(preparations), list(commands), **options)
+        outcomes = runs.Outcomes(self.out, ["test"])
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            outcome = stages.run_stage(stage, self.out, seconds)
-        return outcome, said.getvalue()
+            runs.StageRun(stage, outcomes, seconds).run()
+        return runs.Outcomes(self.out, ["test"]).of["test"], said.getvalue()
 
     def test_a_preparation_that_fails_ends_a_stage(self):
         file = self.out / "ran"
-        outcome, said = self.run_stage(command(f"touch {file}"), preparations=[command("echo first"), command("echo why; exit 3")])
+        of, said = self.run_stage(command(f"touch {file}"), preparations=[command("echo first"), command("echo why; exit 3")])
         self.assertFalse(file.exists())
-        self.assertEqual(outcome["outcome"], "FAILED")
-        self.assertEqual(outcome["failures"], ["it ended with status 3: sh -c 'echo why; exit 3'"])
+        self.assertEqual(of["outcome"], "FAILED")
+        self.assertEqual(of["why"], ["it ended with status 3: sh -c 'echo why; exit 3'"])
         self.assertIn("    | why", said)
         self.assertIn("first", (self.out / "logs" / "test.log").read_text())
 
     def test_another_command_does_not(self):
         file = self.out / "ran"
-        outcome, _ = self.run_stage(command("exit 3"), command(f"touch {file}"))
-        self.assertEqual(outcome["outcome"], "FAILED")
+        of, _ = self.run_stage(command("exit 3"), command(f"touch {file}"))
+        self.assertEqual((of["outcome"], len(of["passed"]), list(of["failed"].values())), ("FAILED", 1, ["it ended with status 3"]))
         self.assertTrue(file.exists())
 
-    def test_time_is_over_for_all_that_a_command_has_started(self):
+    def test_what_hangs_is_ended_with_all_that_it_has_started(self):
         file = self.out / "pid"
-        outcome, _ = self.run_stage(command(f"sleep 1000 & echo $! > {file}; wait"), command("true"), seconds=3)
-        self.assertEqual(outcome["failures"], [f"it did not end within 3 s: sh -c 'sleep 1000 & echo $! > {file}; wait'"])
+        of, _ = self.run_stage(command(f"sleep 1000 & echo $! > {file}; wait", limit=3), command("true"))
+        self.assertEqual(list(of["failed"].values()), ["it did not end within 3 s"])
+        self.assertEqual(of["passed"], ["sh -c true"])
         pid = file.read_text().strip()
-        end = time.monotonic() + 30  # whoever was killed ends when it gets a core
+        end = time.monotonic() + 30  # what was killed ends when it gets a core
         while is_running(pid) and time.monotonic() < end:
             time.sleep(0.01)
         self.assertFalse(is_running(pid))
 
-    def test_one_command_that_hangs_leaves_time_to_the_others(self):
+    def test_each_command_is_kept_when_it_ends(self):
+        table = self.out / "stages.md"
+        of, _ = self.run_stage(command("true"), command(f"cp {table} {self.out / 'then.md'}"))
+        self.assertEqual(of["outcome"], "passed")
+        self.assertIn("| test | cut off | 1 of 2 |", (self.out / "then.md").read_text())
+        self.assertIn("| test | passed | 2 of 2 |", table.read_text())
+
+    def test_it_goes_on_behind_what_has_passed(self):
+        commands = [command(f"echo x >> {self.out / 'one'}"), command(f"echo x >> {self.out / 'two'}; sleep 1000", limit=1000)]
+        self.assertEqual(self.run_stage(*commands, seconds=20)[0]["outcome"], "cut off")
+        commands[1].words[-1] = commands[1].words[-1].replace("1000", "0")  # another text: it has never been tried
+        of, _ = self.run_stage(*commands)
+        self.assertEqual((of["outcome"], self.times_run("one"), self.times_run("two")), ("passed", 1, 2))
+
+    def test_what_had_less_than_its_time_is_no_failure(self):
+        of, said = self.run_stage(runs.Command(["sleep", "1000"], limit=1000), seconds=16)
+        self.assertEqual((of["outcome"], of["failed"]), ("cut off", {}))
+        self.assertIn("cut off after 16 s: sleep 1000", said)
+
+    def test_nothing_begins_with_hardly_any_time_left(self):
         file = self.out / "ran"
-        outcome, _ = self.run_stage(stages.Command(["sleep", "1000"], limit=1), command(f"touch {file}"))
-        self.assertEqual(outcome["failures"], ["it did not end within 1 s: sleep 1000"])
-        self.assertTrue(file.exists())
+        of, said = self.run_stage(command(f"touch {file}"), seconds=runs.LEAST - 1)
+        self.assertEqual(of["outcome"], "cut off")
+        self.assertIn("not begun, the time is over", said)
+        self.assertFalse(file.exists())
 
-    def test_no_run_under_the_sanitizer_may_take_the_others_time(self):
-        with contextlib.redirect_stdout(io.StringIO()):
-            stage = stages.sanitize_stage(stages.parse_arguments(["--out", str(self.out)]))
-        kinds = set()
-        for each in stage.commands:
-            self.assertLessEqual(each.limit, 60)
-            self.assertLess(int(each.words[each.words.index("-T") + 1]), each.limit)
-            self.assertEqual(each.words[each.words.index("--target-processes") + 1], "all")
-            kinds |= {"threads"} if "-t" in each.words else {"processes"}
-        self.assertEqual(kinds, {"threads", "processes"})
+    def test_what_has_failed_is_tried_again_behind_the_rest(self):
+        order = self.out / "order"
+        commands = [command(f"echo one >> {order}; exit 3"), command(f"echo two >> {order}")]
+        self.assertEqual(self.run_stage(*commands)[0]["outcome"], "FAILED")
+        self.assertEqual(self.run_stage(*commands)[0]["outcome"], "FAILED")
+        self.assertEqual(order.read_text().split(), ["one", "two", "one"])
 
-    def test_device_tests_run_on_the_machines_driver(self):
-        with contextlib.redirect_stdout(io.StringIO()):
-            stage = stages.device_stage(stages.parse_arguments(["--out", str(self.out)]))
-        self.assertTrue(stage.commands)
-        for each in stage.commands:
-            self.assertEqual(each.environment, {"TUTTI_TEST_DRIVER": "machine"})
-            self.assertLess(each.limit, stages.LIMIT / 3)
-            name = each.words[1].removeprefix("--file=")
-            self.assertIn("TestGpus", (SOURCE / "tests" / "device" / f"{name}_test.cc").read_text())
+    def test_a_command_that_has_more_to_do(self):
+        more = command(f"echo x >> {self.out / 'ran'}; [ $(wc -l < {self.out / 'ran'}) = 2 ] || exit {stages.benchmarks.MORE}",
+                       goes_on=True)
+        self.assertEqual(self.run_stage(more)[0]["outcome"], "cut off")
+        self.assertEqual(self.run_stage(more)[0]["outcome"], "passed")
 
-    def test_benches_have_all_numbers_of_ranks(self):
-        threads, processes = [], []
-        with contextlib.redirect_stdout(io.StringIO()):
-            options = stages.parse_arguments(["--out", str(self.out)])
-        for make in (stages.bench_stage, stages.bench_ranks_stage):
-            words = make(options).commands[0].words
-            given = stages.benchmarks.parse_arguments(words[words.index("perf/gpu.py") + 1:])
-            self.assertEqual((given.command, given.resume), ("bench", True))
-            self.assertLess(given.budget, stages.LIMIT)
-            threads += given.threads
-            processes += given.processes
-        self.assertEqual((sorted(threads), sorted(processes)), ([*range(1, 9)], [*range(2, 9)]))
+    def test_a_build_that_takes_too_long_is_no_failure(self):
+        of, _ = self.run_stage(command("exit 3"), preparations=[command("sleep 1000", limit=1, goes_on=True)])
+        self.assertEqual((of["outcome"], of["why"], of["failed"]), ("cut off", [], {}))
+
+    def test_a_command_is_told_how_long_it_has(self):
+        of, _ = self.run_stage(runs.Command(["sh", "-c", f"echo $0 > {self.out / 'left'}", runs.LEFT], limit=30))
+        self.assertEqual(of["outcome"], "passed")
+        self.assertEqual((self.out / "left").read_text(), "30\n")
 
     def test_what_is_needed_is_said(self):
-        outcome, said = self.run_stage(command("exit 3"), needs=[lambda: None, lambda: "there is no moon"])
-        self.assertEqual((outcome["outcome"], outcome["failures"]), ("not run", ["there is no moon"]))
+        of, said = self.run_stage(command("exit 3"), before=[lambda: None, lambda: "there is no moon"])
+        self.assertEqual((of["outcome"], of["why"]), ("not run", ["there is no moon"]))
         self.assertIn("not run: there is no moon", said)
 
-    def test_a_program_that_is_not_there(self):
-        outcome, _ = self.run_stage(stages.Command(["/nowhere/at/all"]))
-        self.assertEqual(outcome["failures"], ["/nowhere/at/all cannot be started: No such file or directory: /nowhere/at/all"])
+    def test_what_a_build_has_shown_is_asked_behind_it(self):
+        file = self.out / "built"
+        of, _ = self.run_stage(command("exit 3"), preparations=[command(f"touch {file}")],
+                               needs=[lambda: f"built: {file.exists()}"])
+        self.assertEqual((of["outcome"], of["why"]), ("not run", ["built: True"]))
 
-    def test_outcomes_outlast_a_run(self):
-        stages.Outcomes(self.out).keep("build", {"outcome": stages.PASSED, "seconds": 7, "failures": []})
-        outcomes = stages.Outcomes(self.out)
-        outcomes.keep("bench", {"outcome": "FAILED", "seconds": 9, "failures": ["a | b"]})
-        self.assertTrue(outcomes.passed("build"))
-        self.assertFalse(outcomes.passed("bench"))
-        text = (self.out / "stages.md").read_text()
-        self.assertIn("| build | passed | 7 |  |", text)
-        self.assertIn("| bench | FAILED | 9 | a \\| b |", text)
-        self.assertIn("| torch | not run | 0 | nobody has asked for it yet |", text)
+    def test_a_program_that_is_not_there(self):
+        of, _ = self.run_stage(runs.Command(["/nowhere/at/all"]))
+        self.assertEqual(of["failed"], {"/nowhere/at/all": "/nowhere/at/all cannot be started: No such file or directory"})
+
+
+class Calls(InAFolder):
+    """Several stages."""
 
     def main(self, *words):
         with unittest.mock.patch.object(sys, "argv", ["gpu_stages.py", *words, "--out", str(self.out)]):
@@ -136,29 +155,103 @@ class Stages(unittest.TestCase):
                 status = stages.main()
         return status, said.getvalue()
 
+    def made(self, **texts):
+        """Stages of these names, with one shell command each that leaves a mark."""
+        def make(name, text):
+            return lambda options: runs.Stage(name, name, [], [command(f"echo x >> {self.out / name}; {text}")])
+        return unittest.mock.patch.dict(stages.STAGES, {name: make(name, text) for name, text in texts.items()}, clear=True)
+
     def test_what_has_passed_runs_again_only_when_named(self):
-        made = {name: (lambda name: lambda options: stages.Stage(name, name, [], [command(f"echo x >> {self.out / name}")]))(name)
-                for name in ("one", "two")}
-        with unittest.mock.patch.dict(stages.STAGES, made, clear=True):
+        with self.made(one="true", two="true"):
             self.assertEqual(self.main("one")[0], 0)
             self.assertEqual(self.main()[0], 0)
-            self.assertEqual([len((self.out / name).read_text().split()) for name in made], [1, 1])
+            self.assertEqual([self.times_run(name) for name in ("one", "two")], [1, 1])
             self.assertEqual(self.main("one")[0], 0)
-            self.assertEqual(len((self.out / "one").read_text().split()), 2)
+            self.assertEqual([self.times_run(name) for name in ("one", "two")], [2, 1])
+
+    def test_what_has_failed_holds_up_nothing(self):
+        with self.made(one="exit 3", two="true", three="true"):
+            status, said = self.main("one")
+            self.assertEqual(status, 1)
+            self.assertIn("left are two, three: ./dev gpu goes on with them", said)
+            _, said = self.main()
+            self.assertLess(said.index("two: two"), said.index("one: one"))
+            self.assertIn("gpu: 2 of 3 stages have passed\n", said)
 
     def test_no_stage_begins_when_the_time_is_over(self):
-        made = {"one": lambda options: stages.Stage("one", "one", [], [command("exit 3")])}
-        with unittest.mock.patch.dict(stages.STAGES, made, clear=True):
-            status, said = self.main("one", "--budget", "0.001")
-        self.assertEqual(status, 1)
-        self.assertIn("one: not begun, the time is over", said)
+        with self.made(one="exit 3"):
+            status, said = self.main("--minutes", "0.01")
+            self.assertEqual((status, self.times_run("one")), (0, 0))
+            self.assertIn("left are one: ./dev gpu goes on with them", said)
+
+    def test_a_call_takes_eight_minutes(self):
+        self.assertEqual(self.options().minutes, 8)
+        self.assertLess(runs.LIMIT, runs.SLICE)
+
+    def test_outcomes_are_a_table(self):
+        outcomes = runs.Outcomes(self.out, ["correct", "bench", "torch"])
+        outcomes.stage("correct").update(outcome="passed", all=1, passed=["a"])
+        outcomes.stage("bench").update(outcome="FAILED", all=1, failed={"a | b": "it ended with status 3"})
+        text = outcomes.text()
+        self.assertIn("| correct | passed | 1 of 1 | 0 | 0 |  |", text)
+        self.assertIn("| bench | FAILED | 0 of 1 | 0 | 0 | it ended with status 3: a \\| b |", text)
+        self.assertIn("| torch | not begun | | | | |", text)
+
+    # The stages themselves.
+
+    def options(self, *words):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return stages.parse_arguments([*words, "--out", str(self.out)])
+
+    def test_the_most_valuable_comes_first(self):
+        self.assertEqual(list(stages.STAGES)[:4], ["correct", "sanitize", "bench", "torch"])
+
+    def test_correct_is_what_check_does(self):
+        stage = stages.correct_stage(self.options())
+        self.assertEqual([each.words[1:-2] for each in stage.commands], [words[:-2] for _, _, words in stages.benchmarks.checks()])
+        for each in stage.commands:
+            self.assertLess(int(each.words[each.words.index("-T") + 1]), each.limit)
+            self.assertIn(pathlib.Path(each.words[0]).name, stage.preparations[-1].words)  # is built
+
+    def test_no_run_under_the_sanitizer_may_take_the_others_time(self):
+        kinds = set()
+        for make in (stages.sanitize_stage, stages.sanitize_more_stage):
+            stage = make(self.options())
+            for each in stage.commands:
+                self.assertLessEqual(each.limit, 60)
+                self.assertLess(int(each.words[each.words.index("-T") + 1]), each.limit)
+                self.assertEqual(each.words[each.words.index("--target-processes") + 1], "all")
+                self.assertIn(next(pathlib.Path(word).name for word in each.words if word.endswith("_perf")), stage.preparations[-1].words)
+                kinds |= {"threads"} if "-t" in each.words else {"processes"}
+        self.assertEqual(kinds, {"threads", "processes"})
+
+    def test_device_tests_run_on_the_machines_driver(self):
+        stage = stages.device_stage(self.options())
+        self.assertEqual(len(stage.commands), len(stages.DRIVER_TESTS + stages.DEVICE_TESTS))
+        for each in stage.commands:
+            self.assertEqual(each.environment, {"TUTTI_TEST_DRIVER": "machine"})
+            self.assertLess(each.limit, runs.LIMIT / 2)
+        for name in stages.DRIVER_TESTS + stages.DEVICE_TESTS:
+            self.assertTrue((SOURCE / "tests" / f"{name.replace('.', '/')}_test.cc").exists(), name)
+        for name in stages.DEVICE_TESTS:
+            self.assertIn("TestGpus", (SOURCE / "tests" / f"{name.replace('.', '/')}_test.cc").read_text())
+
+    def test_benches_have_all_numbers_of_ranks(self):
+        threads, processes = [], []
+        for make in (stages.bench_stage, stages.bench_ranks_stage):
+            words = make(self.options()).commands[0].words
+            words = ["60" if word == runs.LEFT else word for word in words[words.index("perf/gpu.py") + 1:]]
+            given = stages.benchmarks.parse_arguments(words)
+            self.assertEqual((given.command, given.resume, given.budget), ("bench", True, 60))
+            threads += given.threads
+            processes += given.processes
+        self.assertEqual((sorted(threads), sorted(processes)), ([*range(1, 9)], [*range(2, 9)]))
 
     def test_every_command_of_ours_exists(self):
-        with contextlib.redirect_stdout(io.StringIO()):
-            options = stages.parse_arguments(["--out", str(self.out)])
-        for make in stages.STAGES.values():
-            for each in [*make(options).preparations, *make(options).commands]:
-                for word in each.words:
+        for words in ([], ["--rehearsal"]):
+            for make in stages.STAGES.values():
+                stage = make(self.options(*words))
+                for word in [word for each in [*stage.preparations, *stage.commands] for word in each.words]:
                     if word.endswith((".py", ".c")) and not word.startswith("build"):
                         self.assertTrue((SOURCE / word).exists(), word)
 

@@ -47,6 +47,8 @@ def programs(folder, *broken):
 class Runs(unittest.TestCase):
     def test_checks_look_at_everything(self):
         runs = gpu.checks()
+        first = [program for _, program, _ in runs[:len(gpu.PROGRAMS)]]
+        self.assertEqual(first, gpu.PROGRAMS)  # all of them soon, should the time be over
         for program in gpu.PROGRAMS:
             mine = [options for _, at, options in runs if at == program]
             self.assertTrue(any("--ranks" in options for options in mine))
@@ -160,7 +162,7 @@ class Runs(unittest.TestCase):
             programs(folder)
             arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", folder + "/out", "--budget", "1e-9", "--nccl", folder])
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-                self.assertEqual(gpu.bench(arguments), 1)
+                self.assertEqual(gpu.bench(arguments), gpu.MORE)
             self.assertIn("was over", said.getvalue())
             self.assertIn("programs are left; --resume goes on with them", said.getvalue())
 
