@@ -329,7 +329,7 @@ def main() -> int:
         ran.append(stage.name)
     print(summary(outcomes, ran))
     came = [outcomes.outcome(name) for name in ran]
-    return 1 if FAILED in came or (stages and all(outcome == NOT_RUN for outcome in came)) else 0
+    return 1 if FAILED in came or (came and set(came) == {NOT_RUN}) else 0
 
 
 if __name__ == "__main__":

@@ -56,7 +56,6 @@ rehearsal_fill_tree() {
   rm -rf "$rehearsal_tree.new" && mkdir -p "$rehearsal_tree.new"
   git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read | tar -x -C "$rehearsal_tree.new"
   cp -a .carry "$rehearsal_tree.new/"
-  rm -f "$rehearsal_tree.new"/.carry/kernels.*  # nvcc is rehearsed, too
   [ ! -d "$rehearsal_tree/build-gpu" ] || mv "$rehearsal_tree/build-gpu" "$rehearsal_tree.new/"
   rm -rf "$rehearsal_tree" "$rehearsal_tree.new"/build-gpu/{no-driver,fake-driver}
   mv "$rehearsal_tree.new" "$rehearsal_tree"

@@ -89,17 +89,19 @@ class Runs(InAFolder):
         self.assertIn("| test | cut off | 1 of 2 |", (self.out / "then.md").read_text())
         self.assertIn("| test | passed | 2 of 2 |", table.read_text())
 
+    @unittest.mock.patch.object(runs, "LEAST", 0)
     def test_it_goes_on_behind_what_has_passed(self):
         commands = [command(f"echo x >> {self.out / 'one'}"), command(f"echo x >> {self.out / 'two'}; sleep 1000", limit=1000)]
-        self.assertEqual(self.run_stage(*commands, seconds=20)[0]["outcome"], "cut off")
+        self.assertEqual(self.run_stage(*commands, seconds=3)[0]["outcome"], "cut off")
         commands[1].words[-1] = commands[1].words[-1].replace("1000", "0")  # another text: it has never been tried
         of, _ = self.run_stage(*commands)
         self.assertEqual((of["outcome"], self.times_run("one"), self.times_run("two")), ("passed", 1, 2))
 
+    @unittest.mock.patch.object(runs, "LEAST", 0)
     def test_what_had_less_than_its_time_is_no_failure(self):
-        of, said = self.run_stage(runs.Command(["sleep", "1000"], limit=1000), seconds=16)
+        of, said = self.run_stage(runs.Command(["sleep", "1000"], limit=1000), seconds=2)
         self.assertEqual((of["outcome"], of["failed"]), ("cut off", {}))
-        self.assertIn("cut off after 16 s: sleep 1000", said)
+        self.assertIn("cut off after 2 s: sleep 1000", said)
 
     def test_nothing_begins_with_hardly_any_time_left(self):
         file = self.out / "ran"
