@@ -51,6 +51,6 @@ pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc)
 if(HWLOC_FOUND)
   tutti_feature(hwloc on "${HWLOC_VERSION}, finds PCI switches, NICs and GPUs")
 else()
-  tutti_feature(hwloc off "not found; a host's PCI devices are not known")
+  tutti_feature(hwloc off "not found, a host's PCI devices are not known")
 endif()
 include(tutti_networks)      # and the rooms that are made of it

@@ -86,12 +86,18 @@ gpu_environment() {
   fi
 }
 
+gpu_rehearse() {
+  source scripts/debian_root.sh
+  source scripts/rehearsal.sh
+  rehearse_gpu_machine || fail "the rehearsal failed"
+}
+
 command_gpu() {
   local arguments=() carry=no nccl_tests=${TUTTI_NCCL_TESTS-} nccl=
   while [ $# -gt 0 ]; do
     case $1 in
       --carry) carry=yes ;;
-      --rehearse) platform_gpu_machine && return ;;
+      --rehearse) gpu_rehearse && return ;;
       --nccl-tests) shift && nccl_tests=${1:?--nccl-tests needs a folder} ;;
       --nccl) shift && nccl=${1:?--nccl needs a folder} ;;
       *) arguments+=("$1") ;;

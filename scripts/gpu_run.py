@@ -22,6 +22,7 @@ GRACE = 5  # seconds that a command has to end by itself
 LEFT = "{left}"  # as a word of a command: the seconds that it has
 MORE = 75  # exit status of a command that has more to do, as EX_TEMPFAIL of sysexits.h
 NO_END = float("inf")
+UNLIMITED = 24 * 3600  # seconds, where a number is wanted
 
 PASSED, FAILED, CUT_OFF, NOT_RUN = "passed", "FAILED", "cut off", "not run"
 
@@ -33,7 +34,7 @@ class Command:
     words: list[str]
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     limit: float = LIMIT
-    goes_on: bool = False  # where it was, when it is run again: then too little time is no failure
+    goes_on: bool = False  # where it was, when it is run again: too little time is no failure, and it has all that is left
 
     def __str__(self) -> str:
         return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in self.environment.items()), shlex.join(self.words)])
@@ -61,8 +62,8 @@ def end(process: subprocess.Popen) -> None:
 
 def run_command(command: Command, log: pathlib.Path, left: float) -> tuple[str, str]:
     """What it says goes to the end of `log`. Returns PASSED, FAILED or CUT_OFF, and in words why."""
-    seconds = min(command.limit, left)
-    words = [str(int(seconds)) if word == LEFT else word for word in command.words]
+    seconds = left if command.goes_on else min(command.limit, left)
+    words = [str(int(min(seconds, UNLIMITED))) if word == LEFT else word for word in command.words]
     with log.open("a") as file:
         print(f"\n$ {command}", file=file, flush=True)
         try:
@@ -71,7 +72,7 @@ def run_command(command: Command, log: pathlib.Path, left: float) -> tuple[str, 
         except OSError as error:
             return FAILED, f"{words[0]} cannot be started: {error.strerror}"
         try:
-            status = process.wait(timeout=seconds)
+            status = process.wait(timeout=min(seconds, UNLIMITED))
         except subprocess.TimeoutExpired:
             return CUT_OFF if command.goes_on or seconds < command.limit else FAILED, f"it did not end within {seconds:.0f} s"
         finally:
