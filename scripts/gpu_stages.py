@@ -32,7 +32,8 @@ import gpu as benchmarks  # noqa: E402
 from gpu_run import FAILED, LEAST, LEFT, NO_END, NOT_RUN, PASSED, SLICE, Command, Need, Outcomes, Stage, StageRun  # noqa: E402
 
 BUILD = "build-gpu"
-KERNELS = os.environ.get("TUTTI_KERNELS") or str(ROOT / BUILD / "kernels.fatbin")  # compiled once, by the first stage or before
+CARRIED_KERNELS = os.environ.get("TUTTI_KERNELS", "")
+KERNELS = CARRIED_KERNELS or str(ROOT / BUILD / "kernels.fatbin")  # compiled once, by the first stage or before
 TORCH_TESTS = "training/torch_backend/tests"
 # Tests by ctest's names. Those of device memory run on the fake driver elsewhere, the others skip where there is no GPU.
 DRIVER_TESTS = ["gpu.memory", "cuda_ipc.arena", "cuda_ipc.processes", "topology.gpus", "device.driver"]
@@ -88,7 +89,7 @@ def built(options: argparse.Namespace, *targets: str, training: str = "OFF") -> 
     """The commands that make these targets, and the program that says whether there is a GPU, of one build folder."""
     prefix = '-DTorch_DIR="$(python3 -c \'import torch; print(torch.utils.cmake_prefix_path)\')/Torch"'
     configure = ["cmake", "-G", "Ninja", "-S", ".", "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_CUDA=ON",
-                 "-DTUTTI_EXAMPLES=OFF", f"-DTUTTI_TRAINING={training}"]
+                 "-DTUTTI_EXAMPLES=OFF", f"-DTUTTI_TRAINING={training}", f"-DTUTTI_KERNELS={CARRIED_KERNELS}"]
     if training == "ON":
         configure = ["sh", "-c", f"{' '.join(configure)} {prefix}"]
     return [Command(configure),
