@@ -4,6 +4,8 @@ gpu_packages=(libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-d
   pkgconf pkgconf-bin libpkgconf3)
 gpu_carry_most_mib=64  # with the tree
 
+gpu_nccl_for=9.0  # compute capability of the GPU for which NCCL is taken along
+
 # gpu_carry NCCL_TESTS NCCL: Debian's packages, and what else is named; either may be empty.
 gpu_carry() {
   local nccl_tests=$1 nccl=$2 work package
@@ -23,11 +25,15 @@ gpu_carry() {
   find .carry -name '*.pc' -exec sed -i 's#^prefix=/usr$#prefix=${pcfiledir}/../../..#' {} +
   rm -rf "$work" .carry/usr/share/doc .carry/usr/share/man .carry/usr/share/lintian
   if [ -n "$nccl_tests" ]; then gpu_carry_nccl_tests "$nccl_tests"; fi
-  if [ -n "$nccl" ]; then install -D "$(readlink -f "$nccl/libnccl.so.2")" .carry/nccl/libnccl.so.2; fi
+  if [ -n "$nccl" ]; then
+    mkdir .carry/nccl
+    python3 -B scripts/thin_nccl.py pack "$nccl/libnccl.so.2" "${gpu_nccl_for/./}" .carry/nccl/libnccl.so.2.xz || exit 1
+  fi
   git describe --always --dirty --exclude '*' > .carry/commit 2> /dev/null || rm .carry/commit
   gpu_carry_kernels
   gpu_carry_size
-  say "gpu: .carry has ${#gpu_packages[@]} packages${nccl_tests:+, nccl-tests}${nccl:+, NCCL}, $(du -sh .carry | cut -f1); take it along"
+  say "gpu: .carry has ${#gpu_packages[@]} packages${nccl_tests:+, nccl-tests}${nccl:+, NCCL for $gpu_nccl_for}," \
+    "$(du -sh .carry | cut -f1); take it along"
 }
 
 # The compiled kernels of build/, or of TUTTI_KERNELS: that saves nvcc's minutes there.
@@ -35,9 +41,12 @@ gpu_carry_kernels() {
   local kernels=${TUTTI_KERNELS-}
   if [ -z "$kernels" ] && [ -e build/build.ninja ] && command -v nvcc > /dev/null; then
     kernels=build/kernels.fatbin
-    cmake --build build --target kernels.fatbin > /dev/null || fail "the kernels could not be compiled: cmake --build build --target kernels.fatbin"
+    cmake --build build --target $(basename $kernels) > /dev/null || fail "$kernels could not be made: cmake --build build"
   fi
-  [ -n "$kernels" ] || { say "gpu: no kernels in .carry, since nothing is built here with nvcc; they are compiled there" && return; }
+  if [ -z "$kernels" ]; then
+    say "gpu: no kernels in .carry, since nothing is built here with nvcc: they are compiled there"
+    return
+  fi
   cp "$kernels" .carry/kernels.fatbin && gpu_kernel_sources > .carry/kernels.sources
 }
 
@@ -86,6 +95,14 @@ gpu_environment() {
   fi
 }
 
+# Prints the folder of the NCCL that was taken along, unpacked.
+gpu_carried_nccl() {
+  local packed=.carry/nccl/libnccl.so.2.xz folder=build-gpu/nccl
+  [ -e $packed ] || return 0
+  [ $folder/libnccl.so.2 -nt $packed ] || { mkdir -p $folder && python3 -B scripts/thin_nccl.py unpack $packed $folder/libnccl.so.2; }
+  echo "$PWD/$folder"
+}
+
 gpu_rehearse() {
   source scripts/debian_root.sh
   source scripts/rehearsal.sh
@@ -100,19 +117,20 @@ command_gpu() {
       --rehearse) gpu_rehearse && return ;;
       --nccl-tests) shift && nccl_tests=${1:?--nccl-tests needs a folder} ;;
       --nccl) shift && nccl=${1:?--nccl needs a folder} ;;
+      --nccl-for) shift && gpu_nccl_for=${1:?--nccl-for needs a compute capability} ;;
       *) arguments+=("$1") ;;
     esac
     shift
   done
   if [ $carry = yes ]; then
-    [ ${#arguments[@]} = 0 ] || fail "gpu --carry takes --nccl-tests and --nccl, not ${arguments[*]}"
+    [ ${#arguments[@]} = 0 ] || fail "gpu --carry takes --nccl-tests, --nccl and --nccl-for, not ${arguments[*]}"
     gpu_carry "$nccl_tests" "$nccl"
     return
   fi
   export CUDA_DEVICE_MAX_CONNECTIONS=32  # ranks as threads of one process have a stream each: docs/cuda.md, "Co-residency"
   gpu_environment
   [ -z "$nccl_tests" ] || arguments+=(--nccl-tests "$nccl_tests")
-  if [ -z "$nccl" ] && [ -e .carry/nccl/libnccl.so.2 ]; then nccl=.carry/nccl; fi
+  [ -n "$nccl" ] || nccl=$(gpu_carried_nccl)
   [ -z "$nccl" ] || arguments+=(--nccl "$nccl")
   python3 -B scripts/gpu_stages.py "${arguments[@]}"
 }

@@ -89,7 +89,8 @@ def built(options: argparse.Namespace, *targets: str, training: str = "OFF") -> 
     """The commands that make these targets, and the program that says whether there is a GPU, of one build folder."""
     prefix = '-DTorch_DIR="$(python3 -c \'import torch; print(torch.utils.cmake_prefix_path)\')/Torch"'
     configure = ["cmake", "-G", "Ninja", "-S", ".", "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_CUDA=ON",
-                 "-DTUTTI_EXAMPLES=OFF", f"-DTUTTI_TRAINING={training}", f"-DTUTTI_KERNELS={CARRIED_KERNELS}"]
+                 "-DTUTTI_EXAMPLES=OFF", f"-DTUTTI_TRAINING={training}", f"-DTUTTI_KERNELS={CARRIED_KERNELS}",
+                 f"-DTUTTI_CUDA_ARCHITECTURES={options.architecture}"]
     if training == "ON":
         configure = ["sh", "-c", f"{' '.join(configure)} {prefix}"]
     return [Command(configure),

@@ -87,7 +87,7 @@ rehearsal_driver() {
 rehearse() {
   local torch=$PWD/$rehearsal_torch
   (cd "$rehearsal_tree" && in_debian_root gpu-machine --no-network --bind "$rehearsal_cuda" --bind "$torch:/opt/torch" \
-    nice -n 10 env PYTHONPATH=/opt/torch PYTHONDONTWRITEBYTECODE=1 TUTTI_JOBS="$(jobs)" "$@")
+    env PYTHONPATH=/opt/torch PYTHONDONTWRITEBYTECODE=1 TUTTI_JOBS="$(jobs)" "$@")
 }
 
 # rehearsal_expect RUN PATTERN STAGES...: what the table says of each stage.
