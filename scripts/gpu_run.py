@@ -19,7 +19,8 @@ SLICE = 480  # seconds of one call of ./dev gpu: with what starts and reports it
 LIMIT = 420  # seconds of a command: less than a slice, so that one that begins a slice has all of them
 LEAST = 15  # seconds: with less than that left no command begins
 GRACE = 5  # seconds that a command has to end by itself
-LEFT = "{left}"  # as a word of a command: the seconds that it has
+LEFT = "{left}"  # as a word of a command: the seconds that it has, less those of its report
+REPORT = 30
 MORE = 75  # exit status of a command that has more to do, as EX_TEMPFAIL of sysexits.h
 NO_END = float("inf")
 UNLIMITED = 24 * 3600  # seconds, where a number is wanted
@@ -63,7 +64,7 @@ def end(process: subprocess.Popen) -> None:
 def run_command(command: Command, log: pathlib.Path, left: float) -> tuple[str, str]:
     """What it says goes to the end of `log`. Returns PASSED, FAILED or CUT_OFF, and in words why."""
     seconds = left if command.goes_on else min(command.limit, left)
-    words = [str(int(min(seconds, UNLIMITED))) if word == LEFT else word for word in command.words]
+    words = [str(int(max(1, min(seconds, UNLIMITED) - REPORT))) if word == LEFT else word for word in command.words]
     with log.open("a") as file:
         print(f"\n$ {command}", file=file, flush=True)
         try:
@@ -115,7 +116,8 @@ class Outcomes:
         self.of.pop(name, None)
 
     def stage(self, name: str) -> dict:
-        return self.of.setdefault(name, {"outcome": CUT_OFF, "all": 0, "seconds": 0, "processor_seconds": 0, "why": [], "passed": [], "failed": {}})
+        return self.of.setdefault(name, {"outcome": CUT_OFF, "all": 0, "seconds": 0, "processor_seconds": 0, "why": [],
+                                         "passed": [], "failed": {}})
 
     def keep(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)

@@ -129,9 +129,10 @@ class Runs(InAFolder):
         self.assertEqual((of["outcome"], of["why"], of["failed"]), ("cut off", [], {}))
 
     def test_a_command_is_told_how_long_it_has(self):
-        of, _ = self.run_stage(runs.Command(["sh", "-c", f"echo $0 > {self.out / 'left'}", runs.LEFT], limit=30))
+        of, _ = self.run_stage(runs.Command(["sh", "-c", f"echo $0 > {self.out / 'left'}", runs.LEFT], limit=runs.REPORT + 60),
+                               seconds=1000)
         self.assertEqual(of["outcome"], "passed")
-        self.assertEqual((self.out / "left").read_text(), "30\n")
+        self.assertEqual((self.out / "left").read_text(), "60\n")
 
     def test_what_is_needed_is_said(self):
         of, said = self.run_stage(command("exit 3"), before=[lambda: None, lambda: "there is no moon"])
