@@ -1,5 +1,6 @@
 # Debian in a folder: another release to build and test in, or a machine where nothing was built.
-# The folders lie under .platforms/ and need root. Source say.sh and install.sh before.
+# The folders lie under .platforms/ and need root. Source say.sh and install.sh before, or run this file itself:
+# `scripts/debian_root.sh NAME COMMAND...` is in_debian_root.
 #
 #   debian_root trixie debian13 g++ cmake             makes .platforms/debian13, once
 #   in_debian_root debian13 --no-network make         runs make in it; this tree is /tutti there, and the working directory
@@ -103,3 +104,8 @@ debian_enter() {
     TERM="${TERM:-dumb}" DEBIAN_FRONTEND=noninteractive "$@"
   exit $?
 }
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  source "$(dirname "$0")/say.sh"
+  in_debian_root "$@"
+fi

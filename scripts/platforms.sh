@@ -1,5 +1,5 @@
 # ./dev platforms [--fast] [NAME...]: builds and tests for other platforms than this machine's, and shows a table at the end.
-# Each row of it is a build in .platforms/build/ROW; what it says goes to build/log/platforms-NAME.log. docs/platforms.md tells
+# Each row of it is a build in .platforms/build/ROW; what it says goes to build/log/platforms-ROW-*.log. docs/platforms.md tells
 # what each platform is.
 platform_names=(debian13 clang arm64 minimal gpu-machine)
 platform_clang_packages=(clang clang-tools)  # the latter for ./dev lint --includes
@@ -34,11 +34,9 @@ command_platforms() {
     [[ " ${platform_names[*]} " == *" $name "* ]] || fail "'$name' is not one of the platforms: ${platform_names[*]}"
   done
   steps ${#names[@]}
-  mkdir -p build/log
+  needed_packages+=("${test_packages[@]}")
   for name in "${names[@]}"; do
     step "$name"
-    platform_log=$PWD/build/log/platforms-$name.log
-    : > "$platform_log"
     "platform_${name//-/_}" || failed+=("$name")
   done
   say
@@ -75,7 +73,7 @@ platform_arm64() {
   platform_arm64_root || return 1
   platform_build arm64 here -DTUTTI_TRAINING=OFF -DTUTTI_CUDA=OFF -DTUTTI_EXAMPLES=OFF \
     -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/arm64.cmake" -- -R "$select" || return 1
-  platform_stage "testing with pages of 64 KiB" env QEMU_PAGESIZE=65536 ctest --test-dir $folder --output-on-failure \
+  platform_stage test-64k env QEMU_PAGESIZE=65536 ctest --test-dir $folder --output-on-failure \
     --no-tests=error --output-junit tests-64k.xml -j 2 -R "$platform_page_tests" && return 0
   sed -i 's/^passed/failed/' $folder/result
   return 1
@@ -102,15 +100,10 @@ platform_arm64_root() {
   local root=$debian_roots/arm64 suite
   [ "$(cat "$root/.complete" 2> /dev/null)" != "${platform_arm64_libraries[*]}" ] || return 0
   suite=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
-  say "arm64: unpacking the libraries of Debian's $suite for arm64"
   rm -rf "$root"
   mkdir -p "$debian_roots"
-  if ! mmdebstrap --variant=extract --architectures=arm64 --include="${platform_arm64_libraries[*]}" "$suite" "$root" \
-    "$(debian_mirror)" >> "$platform_log" 2>&1; then
-    tail -n 10 "$platform_log" >&2
-    warn "arm64: the libraries could not be had; the whole output is in $platform_log"
-    return 1
-  fi
+  logged platforms-arm64-libraries "libraries of Debian's $suite for arm64" mmdebstrap --variant=extract \
+    --architectures=arm64 --include="${platform_arm64_libraries[*]}" "$suite" "$root" "$(debian_mirror)" || return 1
   echo "${platform_arm64_libraries[*]}" > "$root/.complete"
 }
 
@@ -122,11 +115,11 @@ platform_build() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do configure+=("$1") && shift; done
   [ $# = 0 ] || shift
   if [ "$root" != here ]; then
-    where=(in_debian_root "$root" env CCACHE_DIR=/tutti/.platforms/ccache CCACHE_BASEDIR=/tutti CCACHE_NOHASHDIR=yes
-      CCACHE_SLOPPINESS="$CCACHE_SLOPPINESS")
+    where=(bash scripts/debian_root.sh "$root" env CCACHE_DIR=/tutti/.platforms/ccache CCACHE_BASEDIR=/tutti CCACHE_NOHASHDIR=yes
+      CCACHE_SLOPPINESS="$CCACHE_SLOPPINESS" CCACHE_DEPEND=yes)
   fi
   mkdir -p "$folder"
-  rm -f "$folder"/tests*.xml "$folder/summary.txt"
+  rm -f "$folder"/tests*.xml
   platform_rows+=("$row")
   if platform_stages "$@"; then state=passed; fi
   echo "$state $((SECONDS - began))" > "$folder/result"
@@ -135,24 +128,15 @@ platform_build() {
 
 # platform_stages CTEST-ARGUMENTS...: the stages of platform_build, with its variables.
 platform_stages() {
-  local targets=()
-  [ $platform_fast = no ] || targets=(--target "${platform_fast_targets[@]}")
-  platform_stage configuring cmake -G Ninja -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+  local targets=(all tests)
+  [ $platform_fast = no ] || targets=("${platform_fast_targets[@]}")
+  platform_stage configure cmake -G Ninja -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
     "${configure[@]}" || return 1
-  tail -n "+$platform_begin" "$platform_log" > "$folder/summary.txt"
-  platform_stage building nice cmake --build "$folder" --parallel "$(jobs)" "${targets[@]}" -- -k 0 || return 1
-  platform_stage testing ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit tests.xml -j 2 \
+  cp "build/log/platforms-$row-configure.log" "$folder/summary.txt"
+  platform_stage build nice ninja -C "$folder" -j "$(jobs)" -k 0 "${targets[@]}" || return 1
+  platform_stage test ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit tests.xml -j 2 \
     -LE "$platform_not_tested" "$@"
 }
 
-# platform_stage WHAT COMMAND...: what the command says goes to the log; some of it is shown when it fails.
-platform_stage() {
-  local what=$1
-  shift
-  say "$row: $what ($(clock))"
-  platform_begin=$(($(wc -l < "$platform_log") + 1))
-  if "${where[@]}" "$@" >> "$platform_log" 2>&1 < /dev/null; then return 0; fi
-  tail -n "+$platform_begin" "$platform_log" | grep -E 'error:|CMake Error|FAILED|\*\*\*' | head -n 20 >&2 || true
-  warn "$row: $what failed; the whole output is in $platform_log"
-  return 1
-}
+# platform_stage WHAT COMMAND...
+platform_stage() { logged "platforms-$row-$1" "$row, $1" "${where[@]}" "${@:2}"; }
