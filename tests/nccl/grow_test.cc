@@ -96,7 +96,7 @@ TEST(Grow, WhatDoesNotFitIsNamedAndHarmsNothing) {
       must(ncclGroupEnd(), expected);
       return std::string(ncclGetLastError(nullptr)) + "\n";
     };
-    std::string said = grow_both(3, 3, ncclInvalidUsage);  // nobody has made an id
+    std::string said = grow_both(3, 3, ncclInvalidUsage);  // no rank has made an id
     said += grow_both(3, 4, ncclInvalidUsage);
     ncclUniqueId ids[2];
     for (std::size_t r = 0; r < 2; ++r) must(ncclCommGetUniqueId(comms[r], &ids[r]));
