@@ -1,4 +1,7 @@
 # What `cmake --install` puts where, and what libtutti.so shows. Included by tutti_libraries().
+#
+# The component `library` is all that a program is built and run with. The same files are in the components that packages
+# are made of (cmake/tutti_package.cmake): `runtime` and `development`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,20 +19,9 @@ target_link_libraries(tutti_static INTERFACE
   $<INSTALL_INTERFACE:PkgConfig::TUTTI_SODIUM> $<INSTALL_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:Threads::Threads>)
 
 set(tutti_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-install(DIRECTORY ${tutti_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
-foreach(kind Shared Static)
-  string(TOLOWER ${kind} target)
-  install(TARGETS tutti_${target} EXPORT tutti${kind}Targets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT library
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
-  install(EXPORT tutti${kind}Targets NAMESPACE tutti:: DESTINATION ${tutti_cmake_dir} COMPONENT library)
-endforeach()
-
 configure_package_config_file(${tutti_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${tutti_BINARY_DIR}/cmake/tuttiConfig.cmake
   INSTALL_DESTINATION ${tutti_cmake_dir})
 write_basic_package_version_file(${tutti_BINARY_DIR}/cmake/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${tutti_BINARY_DIR}/cmake/tuttiConfig.cmake ${tutti_BINARY_DIR}/cmake/tuttiConfigVersion.cmake
-  DESTINATION ${tutti_cmake_dir} COMPONENT library)
 
 # Relative to the .pc file where that can be said, so that a moved prefix still works.
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
@@ -38,5 +30,30 @@ else()
   string(REGEX REPLACE "[^/]+" ".." tutti_up ${CMAKE_INSTALL_LIBDIR})
   set(TUTTI_PC_PREFIX "\${pcfiledir}/../${tutti_up}")
 endif()
+if(TUTTI_STATIC_DEPENDENCIES)  # for other machines, which may have another fmt: the static library stays here
+  set(static_part static)
+  set(TUTTI_PC_PRIVATE "")
+else()
+  set(static_part development)
+  set(TUTTI_PC_PRIVATE "libsodium fmt")
+endif()
 configure_file(${tutti_SOURCE_DIR}/cmake/tutti.pc.in ${tutti_BINARY_DIR}/cmake/tutti.pc @ONLY)
-install(FILES ${tutti_BINARY_DIR}/cmake/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)
+
+# tutti_install_library(runtime development static): which component gets which part.
+function(tutti_install_library runtime development static)
+  install(DIRECTORY ${tutti_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ${development} ${ARGN})
+  install(TARGETS tutti_shared EXPORT shared_${runtime} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT ${runtime} NAMELINK_COMPONENT ${development} ${ARGN})
+  install(TARGETS tutti_static EXPORT static_${static} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT ${static} ${ARGN})
+  install(EXPORT shared_${runtime} FILE tuttiSharedTargets.cmake NAMESPACE tutti:: DESTINATION ${tutti_cmake_dir}
+    COMPONENT ${development} ${ARGN})
+  install(EXPORT static_${static} FILE tuttiStaticTargets.cmake NAMESPACE tutti:: DESTINATION ${tutti_cmake_dir}
+    COMPONENT ${static} ${ARGN})
+  install(FILES ${tutti_BINARY_DIR}/cmake/tuttiConfig.cmake ${tutti_BINARY_DIR}/cmake/tuttiConfigVersion.cmake
+    DESTINATION ${tutti_cmake_dir} COMPONENT ${development} ${ARGN})
+  install(FILES ${tutti_BINARY_DIR}/cmake/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+    COMPONENT ${development} ${ARGN})
+endfunction()
+tutti_install_library(library library library)
+tutti_install_library(runtime development ${static_part} EXCLUDE_FROM_ALL)

@@ -103,7 +103,7 @@ typedef struct tutti_unique_id {
 TUTTI_API const char* tutti_last_error(void);
 /* "peer died"; "unknown" for a number that is not a status. Static. */
 TUTTI_API const char* tutti_status_name(tutti_status_t status);
-/* "0.1.0". Static. */
+/* "MAJOR.MINOR.PATCH" of the library that runs. Static. */
 TUTTI_API const char* tutti_version(void);
 /* Bytes of one element; 0 for a number that is not a type. */
 TUTTI_API size_t tutti_size_of(tutti_type_t type);

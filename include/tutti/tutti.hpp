@@ -281,7 +281,7 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// "0.1.0".
+/// "MAJOR.MINOR.PATCH" of the library that runs.
 TUTTI_API const char* version();
 
 }  // namespace tutti
