@@ -5,6 +5,7 @@
 int main(int argc, char** argv) {
   CLI::App app("Tutti, collective communication: proofs, plans and what this machine offers", "tutti");
   app.set_version_flag("--version", tutti::version());
+  app.set_help_all_flag("--help-all", "Of all subcommands");
   app.require_subcommand(1);
   int exit_code = 0;
   tutti::cli::add_verify(app, exit_code);

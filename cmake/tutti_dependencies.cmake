@@ -7,19 +7,16 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 
 # fmt as a library, not as headers alone: the latter made a compilation take up to five times as long. Linked only, without
 # what it defines: LibTorch has another fmt among its headers, and whoever sees those takes fmt from headers.
-option(TUTTI_STATIC_DEPENDENCIES "Link fmt and libsodium from their archives: what is built needs neither where it runs" OFF)
+option(TUTTI_STATIC_DEPENDENCIES "Link fmt and libsodium from archives: what is built needs neither where it runs" OFF)
+get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
 add_library(tutti_third_party INTERFACE)
+target_include_directories(tutti_third_party SYSTEM INTERFACE ${fmt_headers})
 if(TUTTI_STATIC_DEPENDENCIES)
-  find_library(TUTTI_FMT_ARCHIVE libfmt.a REQUIRED)
-  find_library(TUTTI_SODIUM_ARCHIVE libsodium.a REQUIRED HINTS ${SODIUM_LIBDIR})
-  target_include_directories(tutti_third_party SYSTEM INTERFACE ${SODIUM_INCLUDE_DIRS})
-  target_link_libraries(tutti_third_party INTERFACE ${TUTTI_FMT_ARCHIVE} ${TUTTI_SODIUM_ARCHIVE})
+  include(tutti_static_dependencies)
 else()
   target_link_libraries(tutti_third_party INTERFACE $<LINK_ONLY:fmt::fmt> PkgConfig::SODIUM)
 endif()
 target_link_libraries(tutti_third_party INTERFACE nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
-get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
-target_include_directories(tutti_third_party SYSTEM INTERFACE ${fmt_headers})
 
 set_property(GLOBAL PROPERTY TUTTI_SUMMARY "")
 # tutti_feature(NAME on/off "why"): one line of the configure summary.

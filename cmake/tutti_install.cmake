@@ -41,7 +41,8 @@ configure_file(${tutti_SOURCE_DIR}/cmake/tutti.pc.in ${tutti_BINARY_DIR}/cmake/t
 
 # tutti_install_library(runtime development static): which component gets which part.
 function(tutti_install_library runtime development static)
-  install(DIRECTORY ${tutti_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ${development} ${ARGN})
+  install(DIRECTORY ${tutti_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    COMPONENT ${development} ${ARGN})
   install(TARGETS tutti_shared EXPORT shared_${runtime} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     COMPONENT ${runtime} NAMELINK_COMPONENT ${development} ${ARGN})
   install(TARGETS tutti_static EXPORT static_${static} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

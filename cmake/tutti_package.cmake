@@ -1,4 +1,4 @@
-# What cpack makes of a build: Debian packages (DEB) and an archive that runs from any folder (TXZ). scripts/package.sh
+# What cpack makes of a build: Debian packages (DEB) and an archive that runs from any folder (TGZ). scripts/package.sh
 # builds one folder for each, since they differ in where libraries lie and whether fmt and libsodium are linked in.
 #
 #   libtutti0      libtutti.so.0
@@ -12,19 +12,16 @@ include(tutti_tools)  # what the component `tools` has
 
 set(CPACK_PACKAGE_NAME tutti)
 set(CPACK_PACKAGE_VENDOR Tutti)
+set(CPACK_PACKAGE_FILE_NAME tutti-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_PACKAGE_CONTACT "The authors of Tutti <tutti@localhost>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "collective communication between processes, threads and GPUs")
 set(CPACK_PACKAGE_DIRECTORY ${tutti_BINARY_DIR}/packages)
-set(CPACK_PACKAGE_CHECKSUM "")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_COMPONENTS_ALL runtime development tools nccl)
 
-# The archive: everything in one, but not the static library, which would ask for the fmt of the machine that built it.
-set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)  # everything in one, with a folder around it: scripts/package.sh says so
 
 # What a package needs is found by dpkg-shlibdeps in its files. What is looked for at run time is only suggested.
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -47,19 +44,28 @@ endmacro()
 
 set(exact "= ${PROJECT_VERSION}")
 tutti_debian(runtime libtutti${PROJECT_VERSION_MAJOR} libs "collective communication: the library" "" "${networks}"
-  "Tutti joins processes, threads and GPUs in collective calls such as all_reduce.\nThis is the shared library.")
-# C programs may run with any libtutti.so.0 that is newer, C++ programs only with the one they were compiled with, and
-# the linker cannot tell one from the other.
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS_POLICY "=")
+  "Tutti joins processes, threads and GPUs in collective calls such as
+all_reduce. This is the shared library.")
+# What a package that is linked to the library depends on. C programs could run with a newer one, but C++ programs only with
+# the one they were compiled with, and the linker cannot tell one from the other.
+file(CONFIGURE OUTPUT ${tutti_BINARY_DIR}/cmake/shlibs @ONLY
+  CONTENT "libtutti @PROJECT_VERSION_MAJOR@ libtutti@PROJECT_VERSION_MAJOR@ (@exact@)\n")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${tutti_BINARY_DIR}/cmake/shlibs)
 tutti_debian(development libtutti-dev libdevel "collective communication: what programs are compiled with"
   "libtutti${PROJECT_VERSION_MAJOR} (${exact}), libc6-dev, libfmt-dev, libsodium-dev" "cmake, pkg-config"
-  "Headers for C and C++, the static library, the CMake package and the pkg-config file of Tutti.")
-tutti_debian(tools tutti-tools utils "collective communication: benchmarks and the program tutti" "" "${networks}, tutti-nccl"
-  "all_reduce_perf and its siblings measure collective calls, with the options and columns of nccl-tests.
-tutti shows what a machine offers, and prints, draws and proves the plans that calls follow.")
+  "Headers for C and C++, the static library, the CMake package and the
+pkg-config file of Tutti.")
+tutti_debian(tools tutti-tools utils "collective communication: benchmarks and the program tutti"
+  "" "${networks}, tutti-nccl"
+  "all_reduce_perf and its siblings measure collective calls, with the options
+and columns of nccl-tests. tutti shows what a machine offers, and prints, draws
+and proves the plans that calls follow.")
 tutti_debian(nccl tutti-nccl libs "collective communication: NCCL's interface" "" "${networks}"
-  "libtutti_nccl.so serves programs that were written for NCCL, on GPUs or on the host's memory:
+  "libtutti_nccl.so serves programs that were written for NCCL, on GPUs or on
+the memory of the host:
 LD_PRELOAD=/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/tutti/libtutti_nccl.so program")
 
 include(CPack)
+
+# What is packed, and all that needs it.
+add_custom_target(tutti_packed DEPENDS tutti_shared tutti_static tutti_nccl tutti_tools)

@@ -19,6 +19,11 @@ if(Python3_Interpreter_FOUND)
     ${CMAKE_SOURCE_DIR})
   set_tests_properties(packaging.version PROPERTIES LABELS "fast;packaging" TIMEOUT 60)
 endif()
+if(TARGET tutti AND TARGET all_reduce_perf AND TUTTI_BASH)
+  add_test(NAME packaging.completion COMMAND ${TUTTI_BASH} ${CMAKE_SOURCE_DIR}/tests/packaging/completion.sh
+    ${CMAKE_BINARY_DIR}/bin ${CMAKE_SOURCE_DIR})
+  set_tests_properties(packaging.completion PROPERTIES LABELS "fast;packaging" TIMEOUT 60)
+endif()
 # packaging.abi: the description is of what GCC says on x86-64.
 find_program(TUTTI_ABIDIFF abidiff)
 if(TUTTI_ABIDIFF AND TUTTI_BASH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")

@@ -26,7 +26,8 @@ fi
 
 last=$described/libtutti.so.$major
 [ -e "$last" ] || { echo "there is no $last: is the soname new? Then describe the new ABI: $0 $* --write"; exit 1; }
-if ! abidiff --suppressions "$described/allowed.ini" --no-added-syms --no-show-locs --no-architecture "$last" "$work/now.abi"; then
+if ! abidiff --suppressions "$described/allowed.ini" --no-added-syms --no-show-locs --no-architecture \
+  "$last" "$work/now.abi"; then
   echo "The C ABI is not that of the last release any more, which docs/abi.md promises under this soname."
   exit 1
 fi
