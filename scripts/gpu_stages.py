@@ -32,8 +32,7 @@ import gpu as benchmarks  # noqa: E402
 from gpu_run import FAILED, LEAST, LEFT, NO_END, NOT_RUN, PASSED, SLICE, Command, Need, Outcomes, Stage, StageRun  # noqa: E402
 
 BUILD = "build-gpu"
-CARRIED_KERNELS = os.environ.get("TUTTI_KERNELS", "")
-KERNELS = CARRIED_KERNELS or str(ROOT / BUILD / "kernels.fatbin")  # compiled once, by the first stage or before
+CARRIED_KERNELS = os.environ.get("TUTTI_KERNELS", "")  # none: the first stage compiles them
 TORCH_TESTS = "training/torch_backend/tests"
 # Tests by ctest's names. Those of device memory run on the fake driver elsewhere, the others skip where there is no GPU.
 DRIVER_TESTS = ["gpu.memory", "cuda_ipc.arena", "cuda_ipc.processes", "topology.gpus", "device.driver"]
@@ -155,7 +154,7 @@ def device_stage(options: argparse.Namespace) -> Stage:
     since each expects the GPU to itself, and one that hangs leaves time to the next."""
     names = [*DRIVER_TESTS, *DEVICE_TESTS]
     return Stage("device", "the tests of the driver and of device memory, on this machine's driver",
-                 built(options, *(f"test_{name.replace('.', '_')}" for name in names)),
+                 built(options, *sorted({f"test_{name.split('.')[0]}" for name in names})),  # one program for each room
                  [Command(["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "-R",
                            f"^{re.escape(name)}(\\.|$)"], {"TUTTI_TEST_DRIVER": "machine"}, limit=150) for name in names],
                  needs=[has_gpu])
@@ -184,9 +183,9 @@ def torch_stage(options: argparse.Namespace) -> Stage:
     device = {**there, "TUTTI_TORCH_TEST_DEVICE": torch_device(options),
               "TUTTI_TORCH_TEST_DEADLINE": str(150 * patience(options))}
     return Stage("torch", "the PyTorch backend on CUDA tensors", [
-        *built(options),
+        *built(options, "tutti_static"),
         Command(["cmake", "-G", "Ninja", "-S", "training/torch_backend", "-B", room, "-DCMAKE_BUILD_TYPE=Release",
-                 f"-DPython_EXECUTABLE={shutil.which('python3')}"], {"TUTTI_KERNELS": KERNELS}),
+                 f"-DPython_EXECUTABLE={shutil.which('python3')}", f"-DTUTTI_TORCH_LIBRARY={ROOT / BUILD / 'libtutti.a'}"]),
         Command(["cmake", "--build", room, "--parallel", options.jobs, "--target", "_C"], goes_on=True)], [
         *(Command([*suite, str(ranks), *tests], device, limit=170) for ranks in (2, 4)),
         *(Command(beside_one_process(options, "tutti", way, ranks), {**there, "TUTTI_DETERMINISTIC": "1"}, limit=120)
