@@ -9,7 +9,7 @@
 namespace tutti::nccl {
 namespace {
 
-ncclResult_t refuse(const char* function) {
+ncclResult_t refuse_call(const char* function) {
   return guarded(function,
                  [&] { return report(not_served(function, "it has no interface for a program's own kernels")); });
 }
@@ -23,41 +23,41 @@ ncclTeam_t world(ncclComm_t handle) {
 }  // namespace
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclDevCommCreate, (ncclComm_t, const ncclDevCommRequirements_t*, ncclDevComm_t*)) {
-  return refuse("ncclDevCommCreate");
+  return refuse_call("ncclDevCommCreate");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclDevCommDestroy, (ncclComm_t, const ncclDevComm_t*)) {
-  return refuse("ncclDevCommDestroy");
+  return refuse_call("ncclDevCommDestroy");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclLsaBarrierCreateRequirement,
                   (ncclTeam_t, int, ncclLsaBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
-  return refuse("ncclLsaBarrierCreateRequirement");
+  return refuse_call("ncclLsaBarrierCreateRequirement");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGinBarrierCreateRequirement,
                   (ncclComm_t, ncclTeam_t, int, ncclGinBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
-  return refuse("ncclGinBarrierCreateRequirement");
+  return refuse_call("ncclGinBarrierCreateRequirement");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclLLA2ACreateRequirement,
                   (int, int, ncclLLA2AHandle_t*, ncclDevResourceRequirements_t*)) {
-  return refuse("ncclLLA2ACreateRequirement");
+  return refuse_call("ncclLLA2ACreateRequirement");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCftBarrierCreateRequirement,
                   (ncclTeam_t, int, ncclCftBarrierHandle_t*, ncclDevResourceRequirements_t*)) {
-  return refuse("ncclCftBarrierCreateRequirement");
+  return refuse_call("ncclCftBarrierCreateRequirement");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGinOutboxCreateRequirement,
                   (int, int, ncclGinOutboxHandle*, ncclDevResourceRequirements_t*)) {
-  return refuse("ncclGinOutboxCreateRequirement");
+  return refuse_call("ncclGinOutboxCreateRequirement");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGinInboxA2ACreateRequirement,
                   (ncclTeam_t, int, int, ncclGinInboxA2AHandle*, ncclDevResourceRequirements_t*)) {
-  return refuse("ncclGinInboxA2ACreateRequirement");
+  return refuse_call("ncclGinInboxA2ACreateRequirement");
 }
 
 TUTTI_NCCL_DEFINE(int, ncclLLA2ACalcSlots, (int, int)) { return 0; }
@@ -84,32 +84,32 @@ TUTTI_NCCL_DEFINE(int, ncclTeamRankToLsa, (ncclComm_t, ncclTeam_t team, int rank
 // ---- Addresses in windows, of which there are none ----
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetLsaMultimemDevicePointer, (ncclWindow_t, size_t, void**)) {
-  return refuse("ncclGetLsaMultimemDevicePointer");
+  return refuse_call("ncclGetLsaMultimemDevicePointer");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetMultimemDevicePointer, (ncclWindow_t, size_t, ncclMultimemHandle_t, void**)) {
-  return refuse("ncclGetMultimemDevicePointer");
+  return refuse_call("ncclGetMultimemDevicePointer");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetLsaDevicePointer, (ncclWindow_t, size_t, int, void**)) {
-  return refuse("ncclGetLsaDevicePointer");
+  return refuse_call("ncclGetLsaDevicePointer");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetPeerDevicePointer, (ncclWindow_t, size_t, int, void**)) {
-  return refuse("ncclGetPeerDevicePointer");
+  return refuse_call("ncclGetPeerDevicePointer");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetMultimemDeviceLeInfo, (ncclWindow_t, size_t, ncclCftLeId*, size_t*)) {
-  return refuse("ncclGetMultimemDeviceLeInfo");
+  return refuse_call("ncclGetMultimemDeviceLeInfo");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetCftDeviceLeInfo,
                   (ncclWindow_t, size_t, int, ncclTeam_t, ncclCftLeId*, size_t*)) {
-  return refuse("ncclGetCftDeviceLeInfo");
+  return refuse_call("ncclGetCftDeviceLeInfo");
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetPeerDeviceLeInfo, (ncclWindow_t, size_t, int, ncclCftLeId*, size_t*)) {
-  return refuse("ncclGetPeerDeviceLeInfo");
+  return refuse_call("ncclGetPeerDeviceLeInfo");
 }
 
 // ---- What a communicator can do ----
