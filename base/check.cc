@@ -1,5 +1,7 @@
 #include "base/check.h"
 
+#include <string>
+
 namespace tutti {
 
 void check_failed(const char* file, int line, const char* expression, const std::string& values) {

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "base/cores.h"
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "base/parse.h"

@@ -5,7 +5,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <optional>
+#include <system_error>
 
 namespace tutti {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <string>
 
 #include "base/check.h"
 #include "transport/shm/cross_memory.h"

@@ -1,7 +1,13 @@
 // tutti explain: every way to serve a call on a topology, with its predicted time, and which a job would choose.
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/options.h"
 #include "base/parse.h"

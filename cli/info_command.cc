@@ -1,8 +1,12 @@
 // tutti info: what this build has and what this machine offers.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "base/parse.h"

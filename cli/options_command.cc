@@ -1,7 +1,10 @@
 // tutti options: the one table of all options, with what is in force here.
 #include <fmt/format.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "cli/commands.h"

@@ -1,7 +1,12 @@
 // tutti plan: prints the plan of one algorithm, and draws it.
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/even_share.h"
 #include "base/parse.h"

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace tutti::cli {

@@ -1,6 +1,10 @@
 // tutti selection: the rules by which an algorithm is chosen, and what they choose for a call.
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/commands.h"

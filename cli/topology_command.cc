@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/launch_local.h"
 #include "base/options.h"

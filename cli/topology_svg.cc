@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/parse.h"
 #include "topology/cpu_list.h"

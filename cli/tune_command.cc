@@ -3,8 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/launch_local.h"

@@ -3,6 +3,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/names.h"

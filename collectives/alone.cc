@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <list>
+#include <memory>
+#include <span>
 
 #include "collectives/async_queue.h"
 #include "collectives/device_copy.h"

@@ -1,7 +1,11 @@
 // A communicator of one rank: every collective is a copy at most. It owns no buffers and no thread.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "collectives/communicator_interface.h"

@@ -1,6 +1,11 @@
 // tutti.hpp: turns Status into exceptions and arguments into a Call; everything else is behind CommunicatorInterface.
 
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 

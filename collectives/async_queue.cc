@@ -1,5 +1,6 @@
 #include "collectives/async_queue.h"
 
+#include <chrono>
 #include <system_error>
 
 namespace tutti {

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/forks.h"

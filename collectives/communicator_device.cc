@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator.h"
@@ -214,10 +219,9 @@ Status TuttiCommunicator::mixed_memories() {
     return static_cast<int>(std::find_if(told_.begin(), told_.end(), has) - told_.begin());
   };
   const executor::CallSnapshot call = last_call();
-  return failed(health_.fail(Code::mismatch,
-                             executor::mixed_text([this](int rank) { return who(rank); },
-                                                  first_with(executor::Parcel::kOnHost), call,
-                                                  first_with(executor::Parcel::kOnDevice), call)));
+  return failed(health_.fail(Code::mismatch, executor::mixed_text([this](int rank) { return who(rank); },
+                                                                  first_with(executor::Parcel::kOnHost), call,
+                                                                  first_with(executor::Parcel::kOnDevice), call)));
 }
 
 Status TuttiCommunicator::execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device) {

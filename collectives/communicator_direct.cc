@@ -11,8 +11,15 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "collectives/direct_call.h"

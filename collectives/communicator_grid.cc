@@ -8,6 +8,12 @@
 // none waits for one that stands behind what it waits for itself.
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "collectives/communicator.h"

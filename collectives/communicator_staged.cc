@@ -8,8 +8,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "collectives/communicator.h"

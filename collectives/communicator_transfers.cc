@@ -5,6 +5,12 @@
 // collectives sends and receives progress independently of each other.
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
 
 #include "base/clock.h"
 #include "collectives/communicator.h"

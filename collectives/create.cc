@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "base/options.h"

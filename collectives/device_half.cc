@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <utility>
 #include <vector>

@@ -6,11 +6,14 @@
 // Errors of create() leave the communicator as it is: its calls on host memory go on working.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"

@@ -8,10 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <mutex>
 #include <random>
+#include <string>
 
 #include "base/options.h"
 #include "collectives/executor/cuda/loaded_kernels.h"

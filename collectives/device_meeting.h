@@ -2,7 +2,10 @@
 // have, in which form calls are carried out, and each other's windows. Needs the CUDA toolkit's headers.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/device_half.h"

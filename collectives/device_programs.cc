@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/options.h"

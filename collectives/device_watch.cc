@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstddef>
 
 #include "base/clock.h"
 #include "collectives/executor/kinds.h"

@@ -2,6 +2,7 @@
 // is reachable (also when their process is gone).
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "base/status.h"

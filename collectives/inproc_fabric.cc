@@ -3,6 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "topology/discover.h"
 
 namespace tutti {

@@ -1,8 +1,14 @@
 // A job whose ranks are threads of one process.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "collectives/fabric.h"
 #include "transport/inproc/inproc.h"

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "base/boot_id.h"
 #include "base/log.h"

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <utility>
+
 #include "base/options.h"
 #include "collectives/job_table.h"
 #include "topology/discover.h"

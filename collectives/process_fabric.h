@@ -3,9 +3,17 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "collectives/fabric.h"
 #include "transport/bootstrap/bootstrap.h"

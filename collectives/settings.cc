@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "base/options.h"

@@ -10,7 +10,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <ctime>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "collectives/alone.h"

@@ -2,7 +2,12 @@
 // through the one that it is split from.
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "collectives/alone.h"
 #include "collectives/communicator.h"

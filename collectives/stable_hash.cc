@@ -3,6 +3,7 @@
 #include <sodium.h>
 
 #include <array>
+#include <cstddef>
 
 #include "base/check.h"
 

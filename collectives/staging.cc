@@ -30,7 +30,9 @@ Result<std::size_t> Staging::slot_bytes(std::size_t room) {
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/even_share.h"

@@ -1,6 +1,7 @@
 #include "collectives/usual_wire.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/options.h"
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "collectives/call.h"

@@ -4,6 +4,7 @@
 #include <tutti/training/ddp/ddp.h>
 
 #include <cstdio>
+#include <exception>
 
 int main() try {
   tutti::Communicator comm = tutti::Communicator::from_environment();

@@ -6,7 +6,9 @@
 #include <tutti/training/fsdp/shard_init.h>
 
 #include <cstdio>
+#include <exception>
 #include <optional>
+#include <utility>
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <tutti/training/pipeline/pipeline.h>
 
 #include <cstdio>
+#include <exception>
 
 int main() try {
   using namespace tutti::training;

@@ -2,7 +2,9 @@
 // must be written back as the same bytes.
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "transport/bootstrap/bootstrap.h"

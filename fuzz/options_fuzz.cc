@@ -1,8 +1,10 @@
 // What a user may write into the environment or on a command line. The first byte chooses the option; what is accepted
 // is printed and must be read again as the same value.
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "base/parse.h"

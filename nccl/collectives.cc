@@ -1,5 +1,6 @@
 // The collectives, sends and receives.
 
+#include <cstddef>
 #include <utility>
 
 #include "nccl/group.h"

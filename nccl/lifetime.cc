@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "nccl/group.h"
 
 namespace tutti::nccl {

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
+#include <string>
+
 #include "nccl/device.h"
 #include "nccl/group.h"
 #include "nccl/scalar.h"

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "nccl/device.h"
 #include "nccl/scalar.h"

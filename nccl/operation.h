@@ -1,6 +1,7 @@
 // One call of a collective, a send or a receive: checked, then run at once or started with others.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <memory>
+#include <utility>
+
 #include "nccl/creation.h"
 #include "nccl/group.h"
 

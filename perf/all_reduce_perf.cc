@@ -1,3 +1,6 @@
+#include <cstddef>
+#include <vector>
+
 #include "perf/driver/collective.h"
 
 namespace tutti::perf {

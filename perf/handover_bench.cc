@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -18,8 +20,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/cores.h"
+#include "base/cpu.h"
 #include "collectives/reduce/reduce.h"
 #include "transport/shm/cross_memory.h"
 

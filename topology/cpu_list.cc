@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstddef>
+#include <system_error>
 
 #include "base/parse.h"
 

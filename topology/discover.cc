@@ -8,6 +8,8 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,7 +18,10 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/options.h"
 #include "base/parse.h"

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #ifdef TUTTI_HAS_HWLOC
 #include <dlfcn.h>
@@ -16,7 +18,6 @@
 #include <hwloc.h>
 
 #include <memory>
-#include <vector>
 #endif
 
 namespace tutti::topology {

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <queue>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/index.h"

@@ -18,8 +18,11 @@
 // Threads: one at a time (routes are found when they are first asked for, and kept).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <map>
+#include <utility>
 
 #include "base/index.h"
 

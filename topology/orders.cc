@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/index.h"

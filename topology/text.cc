@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "base/parse.h"
 #include "topology/cpu_list.h"
@@ -141,8 +145,8 @@ class Reader {
   }
 
   Status host(const At& at, Host& host) {
-    TUTTI_TRY(object(at, {"name", "machine", "cpu_model", "packages", "core_gb_per_s", "numa_nodes", "cores", "caches",
-                          "devices"}));
+    TUTTI_TRY(object(
+        at, {"name", "machine", "cpu_model", "packages", "core_gb_per_s", "numa_nodes", "cores", "caches", "devices"}));
     TUTTI_TRY(text(at, "name", host.name));
     TUTTI_TRY(maybe_text(at, "machine", host.machine));
     TUTTI_TRY(text(at, "cpu_model", host.cpu_model));
@@ -312,8 +316,8 @@ std::string print(const Topology& topology) {
     const char* indent = "      ";
     text += fmt::format("{}\n    {{\n{}\"name\": {},\n", i == 0 ? "" : ",", indent, dump(host.name));
     if (!host.machine.empty()) text += fmt::format("{}\"machine\": {},\n", indent, dump(host.machine));
-    text += fmt::format("{}\"cpu_model\": {},\n{}\"packages\": {},\n", indent, dump(host.cpu_model), indent,
-                        host.packages);
+    text +=
+        fmt::format("{}\"cpu_model\": {},\n{}\"packages\": {},\n", indent, dump(host.cpu_model), indent, host.packages);
     if (host.core_gb_per_s != 0) text += fmt::format("{}\"core_gb_per_s\": {},\n", indent, dump(host.core_gb_per_s));
     print_list(text, indent, "numa_nodes", host.numa_nodes, [](const NumaNode& node) { return json_of(node); });
     text += ",\n";

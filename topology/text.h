@@ -20,6 +20,7 @@
 // but "kind". A key that is not listed here is refused, so that a slip of the pen does not go unseen.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <iterator>
+#include <string>
 
 #include "base/status.h"
 

@@ -1,8 +1,10 @@
 #include "tuning/cases.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/options.h"

@@ -1,6 +1,7 @@
 // Calls that are measured on a communicator, and their plans, which the cost model is asked about.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>

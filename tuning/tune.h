@@ -1,6 +1,7 @@
 // Finds the costs with which the model (planner/cost.h) best tells what calls take on this machine or in this job.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>

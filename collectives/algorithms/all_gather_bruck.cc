@@ -3,6 +3,7 @@
 // multiport message-passing systems", 1997. Blocks go to their final place at once, so nothing is rotated at the end; a
 // run of blocks that wraps around is two messages.
 #include <algorithm>
+#include <vector>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"

@@ -2,6 +2,8 @@
 // at its place on the next host (host_map.h) and from leader to leader around the ring; every leader spreads what it
 // gets within its host, while the next hop is on its way. Each block enters every other host once: with n blocks and g
 // ranks a host receives n - g, the least that hosts can do.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/host_map.h"
 #include "collectives/algorithms/phases.h"

@@ -3,6 +3,8 @@
 // to: over TCP each message then costs an acknowledgement of its own.
 //
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/fold.h"
 #include "collectives/algorithms/phases.h"

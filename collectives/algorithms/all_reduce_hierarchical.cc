@@ -5,6 +5,8 @@
 // Each host sends 2(H-1)/H of the data to other hosts, the least that H hosts need, whatever the numbers of ranks on
 // them.
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"

@@ -1,6 +1,8 @@
 // Two-shot through published slots: everybody publishes the pieces that others add up, each rank publishes the sum of
 // its own piece, and all copy it from there. Against sends, a sum is written once for all readers, and what everybody
 // keeps of it is copied out of the caches. No credits are needed, for the reason given in all_reduce_one_shot.cc.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 

@@ -1,5 +1,7 @@
 // Two-shot for links that only put: everybody sends piece j to rank j, which adds up all contributions in rank order
 // and sends the sum back to all. Two steps, and the bytes of a ring.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 

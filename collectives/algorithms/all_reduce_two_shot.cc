@@ -1,5 +1,7 @@
 // Direct two-shot: rank i reads piece i of every rank's input, adds them up and writes the sum into piece i of every
 // rank's output, in one pass over memory. In place is safe, since only rank i touches any copy of piece i.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 

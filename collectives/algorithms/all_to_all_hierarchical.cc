@@ -4,6 +4,9 @@
 // messages are under way. The proxy has the place on its host that the receiver has on its own, so that each goes by
 // one rail. Every block crosses once, if it must, in messages of g blocks (g ranks on the sending host). In place is
 // safe: all of the input has been sent before anything is written to the output.
+#include <cstddef>
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/host_map.h"
 #include "collectives/algorithms/phases.h"

@@ -1,4 +1,6 @@
 // The root publishes, everybody else copies.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 

@@ -1,6 +1,7 @@
 #include "collectives/algorithms/double_tree.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace tutti::algorithms {
 namespace {

@@ -1,5 +1,6 @@
 #include "collectives/algorithms/phases.h"
 
+#include <cstddef>
 #include <map>
 #include <numeric>
 

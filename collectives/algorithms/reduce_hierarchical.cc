@@ -1,6 +1,8 @@
 // The mirror image of broadcast_hierarchical.cc: each host adds up its own ranks' contributions to a shard at the
 // leader of that shard (shards.h), what comes from the host behind it in the chain included, and sends the sum one host
 // nearer to the root. Rounds make it a pipeline. Every other host sends the data once.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 #include "collectives/algorithms/shards.h"

@@ -1,4 +1,6 @@
 // Everybody publishes, the root adds up in rank order.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 

@@ -2,6 +2,9 @@
 // the host after it and collect one host's contributions at each hop (Patarasuk and Yuan 2009, phases.h, with hosts in
 // place of ranks); block b goes by the leaders at the place of rank b (host_map.h), the last one hands it to b itself.
 // So each host sends every block once, but its own: with n blocks and g ranks n - g, the least that hosts can do.
+#include <cstddef>
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/host_map.h"
 #include "collectives/algorithms/phases.h"

@@ -1,4 +1,6 @@
 // The root publishes all blocks, everybody else copies its own.
+#include <vector>
+
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 

@@ -1,6 +1,8 @@
 #include "collectives/algorithms/shards.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 
 #include "collectives/algorithms/phases.h"
 

@@ -1,5 +1,7 @@
 #include "collectives/algorithms/table.h"
 
+#include <cstddef>
+
 namespace tutti::algorithms {
 
 const std::vector<Algorithm>& table() {

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "base/options.h"
 #include "collectives/baseline/plugins/plugin.h"

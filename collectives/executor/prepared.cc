@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "collectives/plan/express.h"

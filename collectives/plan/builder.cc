@@ -1,6 +1,7 @@
 #include "collectives/plan/builder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/check.h"

@@ -1,5 +1,7 @@
 #include "collectives/plan/count.h"
 
+#include <cstddef>
+
 namespace tutti::plan {
 namespace {
 

@@ -1,6 +1,7 @@
 #include "collectives/plan/express.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace tutti::plan {
 

@@ -1,6 +1,7 @@
 // The memory of all ranks during one call, as the verifier sees it: a value per place, and who touched it when.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

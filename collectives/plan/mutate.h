@@ -1,6 +1,7 @@
 // Plants one mistake in a plan: to show that the proof finds it. Used by tests only.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

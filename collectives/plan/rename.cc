@@ -1,6 +1,7 @@
 #include "collectives/plan/rename.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/check.h"
 #include "collectives/plan/layout.h"

@@ -2,6 +2,7 @@
 // call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

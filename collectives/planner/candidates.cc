@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <numeric>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "collectives/plan/rename.h"
 #include "topology/job.h"

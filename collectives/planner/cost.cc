@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <queue>
+#include <utility>
 
 #include "base/check.h"
 #include "base/index.h"

@@ -1,6 +1,7 @@
 #include "collectives/planner/flat_plan.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <numeric>
 #include <tuple>

@@ -11,9 +11,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "collectives/planner/cost.h"

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <limits>
+#include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "base/parse.h"

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <vector>
 
 #include "base/log.h"
 #include "base/options.h"

@@ -3,6 +3,9 @@
 // For reduce.cc, the tests and the benchmark, which run every body that the machine can; everybody else calls reduce.h.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "collectives/reduce/body_table.h"
 #include "collectives/reduce/reduce.h"
 

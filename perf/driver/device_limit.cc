@@ -1,6 +1,7 @@
 #include "perf/driver/device_limit.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/clock.h"
 #include "perf/driver/add_kernel.h"

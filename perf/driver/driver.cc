@@ -8,6 +8,9 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <new>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include "device/memory_kind.h"
 #if TUTTI_HAS_CUDA
 #include <optional>
+#include <utility>
 
 #include "device/driver.h"
 #include "perf/driver/throwing.h"

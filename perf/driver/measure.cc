@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/cpu.h"

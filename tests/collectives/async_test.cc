@@ -1,8 +1,12 @@
 // Operations in flight: their order, their outcome, and what may be done meanwhile.
 #include <atomic>
-#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <future>
-#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"

@@ -2,8 +2,10 @@
 // reaches the one it names. Whether collectives compute right is the conformance suite's matter.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <numeric>

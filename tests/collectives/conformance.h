@@ -2,8 +2,9 @@
 // loop over all ranks' inputs gives. Inputs are small whole numbers, so that sums are exact in every type and order.
 #pragma once
 
+#include <cstddef>
 #include <cstring>
-#include <vector>
+#include <string>
 
 #include "collectives/reduce/reduce.h"
 #include "tutti/tutti.hpp"

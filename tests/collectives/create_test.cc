@@ -1,4 +1,8 @@
 // What is asked for when a communicator or memory is made: refused where it cannot be had.
+#include <chrono>
+#include <string>
+#include <thread>
+
 #include "tests/collectives/ranks.h"
 
 namespace tutti::testing::create_test {

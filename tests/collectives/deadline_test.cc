@@ -1,7 +1,9 @@
 // How long a call waits: a deadline that is changed, and an embedding program that wants its thread back.
 #include <atomic>
-#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <future>
+#include <string>
 
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"

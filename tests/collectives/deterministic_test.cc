@@ -3,9 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "collectives/algorithms/table.h"
 #include "tests/collectives/processes.h"

@@ -5,7 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <string>
+#include <vector>
 
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"

@@ -2,7 +2,10 @@
 // with memory of any kind.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "tests/collectives/must.h"

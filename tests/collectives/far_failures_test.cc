@@ -2,9 +2,13 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "tests/collectives/far.h"
 

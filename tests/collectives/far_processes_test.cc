@@ -5,9 +5,16 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "tests/collectives/far.h"
 #include "tests/collectives/random_programs.h"

@@ -3,6 +3,17 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "collectives/executor/host/wait.h"
 #include "transport/hosts/hosts.h"
 #include "transport/inproc/inproc.h"

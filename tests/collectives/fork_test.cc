@@ -1,4 +1,8 @@
 // A process that forks.
+#include <cstdint>
+#include <functional>
+#include <string>
+
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 

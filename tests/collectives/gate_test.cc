@@ -4,7 +4,16 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
 #include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "collectives/algorithms/table.h"
 #include "tests/collectives/conformance.h"

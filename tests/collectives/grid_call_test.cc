@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
-#include <random>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "collectives/plan/layout.h"
 #include "collectives/validate.h"

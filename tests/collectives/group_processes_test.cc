@@ -1,4 +1,8 @@
 // Sends, receives and all_to_allv among processes: by place, by the kernel's copy, and through slots.
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "tests/collectives/exchanges.h"
 #include "tests/collectives/processes.h"
 

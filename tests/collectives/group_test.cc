@@ -1,5 +1,10 @@
 // Sends, receives and all_to_allv among threads.
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/collectives/exchanges.h"
 #include "tests/collectives/ranks.h"

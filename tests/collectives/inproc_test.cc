@@ -1,4 +1,8 @@
 // Every collective by every algorithm on ranks that are threads.
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include "collectives/algorithms/table.h"
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/ranks.h"

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <sched.h>
 
+#include <cstddef>
 #include <locale>
+#include <string>
 
 #include "tests/transport/bootstrap_support.h"
 #include "topology/discover.h"

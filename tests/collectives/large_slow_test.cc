@@ -1,6 +1,10 @@
 // Counts past 2^31 elements: no offset or count may pass through 32 bits on its way. Two processes, about 5 GiB in all.
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"

@@ -1,4 +1,8 @@
 // What a communicator among processes takes, and that its limit is kept.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
 #include "base/pages.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"

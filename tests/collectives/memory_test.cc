@@ -1,4 +1,9 @@
 // What a communicator takes is what it says, a limit is kept, and nothing is left when it goes.
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 #include "tests/collectives/taken.h"

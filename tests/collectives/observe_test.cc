@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "collectives/algorithms/table.h"
 #include "collectives/executor/host/trace.h"

@@ -1,6 +1,9 @@
 // Every algorithm that adds up, with every op: among them avg, which divides once, and premultiplied sums, where each
 // rank has its own factor. In f64 all of it is exact in any order.
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <string>
 
 #include "collectives/algorithms/table.h"
 #include "tests/collectives/conformance.h"

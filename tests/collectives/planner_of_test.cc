@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cstddef>
+
 #include "collectives/usual_wire.h"
 #include "collectives/wires.h"
 #include "topology/graph.h"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <map>
 #include <string>

@@ -1,4 +1,8 @@
 // Random programs on processes. A failure prints the seed; TUTTI_TEST_SEED repeats it.
+#include <cstddef>
+#include <iterator>
+#include <string>
+
 #include "tests/collectives/processes.h"
 #include "tests/collectives/random_programs.h"
 

@@ -2,8 +2,14 @@
 // communicators, with buffers that differ from rank to rank.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "collectives/algorithms/table.h"

@@ -1,4 +1,6 @@
 // Random programs on threads. A failure prints the seed; TUTTI_TEST_SEED repeats it.
+#include <string>
+
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/ranks.h"
 

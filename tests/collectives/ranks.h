@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>

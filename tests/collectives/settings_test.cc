@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <barrier>
-#include <random>
+#include <cstddef>
 #include <thread>
 
 namespace tutti::settings_test {

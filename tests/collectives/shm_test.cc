@@ -1,4 +1,10 @@
 // Every collective by every algorithm on ranks that are processes, with buffers of every kind.
+#include <cstddef>
+#include <iterator>
+#include <ostream>
+#include <string>
+#include <vector>
+
 #include "collectives/algorithms/table.h"
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/processes.h"

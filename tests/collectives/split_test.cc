@@ -1,5 +1,12 @@
 // Communicators made of communicators: who is in, in which order, and that they are independent of each other.
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"

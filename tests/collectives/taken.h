@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include <cstddef>
 #include <fstream>
 #include <string>
 

@@ -1,6 +1,14 @@
 // What TUTTI_TOPOLOGY's file says of the ranks is what plans are made from.
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"
 #include "tests/collectives/processes.h"

@@ -1,5 +1,10 @@
 // What the counters of a run say equals what the plan says, byte for byte and signal for signal; and for the textbook's
 // algorithms, what the textbook says.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"
 #include "tests/collectives/must.h"

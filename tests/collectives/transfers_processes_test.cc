@@ -1,4 +1,8 @@
 // Random programs of messages among processes: by place, by the kernel's copy, and through slots.
+#include <cstddef>
+#include <iterator>
+#include <string>
+
 #include "tests/collectives/processes.h"
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/transfer_programs.h"

@@ -1,7 +1,12 @@
 // Sends and receives with tags, from any source, and in progress side by side, among threads.
 #include <algorithm>
-#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "tests/collectives/must.h"

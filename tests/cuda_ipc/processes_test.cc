@@ -3,6 +3,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "tests/cuda_ipc/job.h"
 
 namespace tutti::testing::processes_test {

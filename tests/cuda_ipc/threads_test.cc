@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <string>
+
 #include "tests/cuda_ipc/job.h"
 
 namespace tutti::testing::threads_test {

@@ -2,8 +2,11 @@
 // same bits, whatever the numbers, the number of ranks, blocks and rounds.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "collectives/algorithms/table.h"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -91,8 +92,7 @@ class DeviceBuffers {
       must_cuda(cuda_.MemHostAlloc(&made, sizeof(*gate_), 0), "cuMemHostAlloc");
       gate_ = new (made) std::uint64_t{0};
     }
-    must_cuda(cuda_.StreamWaitValue64(stream_, reinterpret_cast<CUdeviceptr>(gate_), ++held_,
-                                      CU_STREAM_WAIT_VALUE_GEQ),
+    must_cuda(cuda_.StreamWaitValue64(stream_, reinterpret_cast<CUdeviceptr>(gate_), ++held_, CU_STREAM_WAIT_VALUE_GEQ),
               "cuStreamWaitValue64");
   }
   void let_go() {

@@ -5,10 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <random>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/wires.h"
 #include "tests/collectives/must.h"

@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 #include <thread>
-#include <vector>
 
 namespace tutti::testing::fake_driver_test {
 namespace {

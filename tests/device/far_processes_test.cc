@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"

@@ -4,8 +4,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
 #include <random>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"

@@ -2,10 +2,16 @@
 // take, which a fake driver counts, and that it makes no difference otherwise.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/executor/cuda/launch.h"
 #include "tests/collectives/must.h"

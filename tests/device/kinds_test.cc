@@ -1,8 +1,12 @@
 // Ranks of which some pass host memory and some device memory in the same call, as threads, on a fake driver.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"

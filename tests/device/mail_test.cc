@@ -1,8 +1,12 @@
 // Messages between device walkers on host threads: groups of any shape, by any number of blocks.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/support/device_job.h"

@@ -2,7 +2,11 @@
 // wait for room as a GPU does, or on the machine's.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "tests/collectives/must.h"

@@ -1,8 +1,12 @@
 // abort() from any one rank ends every pending and future call of all ranks within two seconds, in the same words.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "base/cpu.h"
 #include "tests/failure/any_call.h"

@@ -4,8 +4,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <random>
+#include <string>
 
 #include "base/cpu.h"
 #include "tests/failure/processes.h"

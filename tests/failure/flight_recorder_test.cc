@@ -2,9 +2,12 @@
 // too.
 #include <gmock/gmock.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/failure/processes.h"
 

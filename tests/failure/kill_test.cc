@@ -1,7 +1,12 @@
 // kill -9 at a random point of a random collective: the survivors know it within two seconds, in the same words.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "base/cpu.h"
 #include "tests/failure/any_call.h"

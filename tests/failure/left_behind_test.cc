@@ -3,9 +3,13 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cstddef>
 #include <fstream>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"

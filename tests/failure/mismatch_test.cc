@@ -2,8 +2,13 @@
 // data before it, nothing written out of bounds.
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <random>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"

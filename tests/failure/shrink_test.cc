@@ -1,6 +1,12 @@
 // After a death the survivors make a smaller communicator and go on; down to one.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "base/cpu.h"
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"

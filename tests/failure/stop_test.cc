@@ -2,6 +2,10 @@
 // same sentence.
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include "tests/failure/any_call.h"
 #include "tests/failure/processes.h"
 

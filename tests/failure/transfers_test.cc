@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "collectives/communicator.h"
 #include "tests/collectives/must.h"

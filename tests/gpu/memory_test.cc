@@ -6,7 +6,12 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "device/memory_kind.h"
 #include "tests/cuda_ipc/job.h"

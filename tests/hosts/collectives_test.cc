@@ -2,6 +2,10 @@
 // the hosts, groups and messages. A failure prints the seed; TUTTI_TEST_SEED repeats it.
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <functional>
+#include <string>
+
 #include "collectives/algorithms/table.h"
 #include "tests/collectives/processes.h"
 #include "tests/collectives/random_programs.h"

@@ -1,6 +1,10 @@
 // Device memory between hosts, each rank with a fake driver of its own: it goes through pinned memory. Where ranks have
 // GPUs of their own, each host sends its share alone: counted by the kernel at each host's link.
+#include <cstddef>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"

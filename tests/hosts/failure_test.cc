@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/collectives/processes.h"
 #include "tests/failure/any_call.h"

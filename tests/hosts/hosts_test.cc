@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <string>
+#include <system_error>
 
 #include "tests/hosts/job.h"
 

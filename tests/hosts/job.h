@@ -1,8 +1,8 @@
 // The ranks of one job on several hosts, as processes that may be killed and stopped (tests/failure/processes.h).
 #pragma once
 
-#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <string>
 #include <vector>
 

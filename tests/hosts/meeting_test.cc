@@ -2,6 +2,14 @@
 // is a named error within the deadline, and one that comes back in time is none.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
 #include "tests/hosts/job.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/environment.h"

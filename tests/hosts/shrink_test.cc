@@ -1,6 +1,10 @@
 // After a host or a rank has died, those that are left on all hosts make a smaller communicator and go on.
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "base/cpu.h"
 #include "tests/failure/any_call.h"
 #include "tests/hosts/job.h"

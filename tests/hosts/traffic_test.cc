@@ -3,6 +3,9 @@
 // theirs.
 #include "tests/hosts/traffic.h"
 
+#include <cstddef>
+#include <vector>
+
 namespace tutti::testing::traffic_test {
 namespace {
 

@@ -2,6 +2,9 @@
 // by which network and interface nobody came through.
 #include <gmock/gmock.h>
 
+#include <string>
+#include <vector>
+
 #include "tests/collectives/processes.h"
 #include "tests/hosts/job.h"
 #include "transport/ucx/ucx.h"

@@ -1,5 +1,10 @@
 // The suite of wires between hosts: each member is a process on its own one, and nothing goes but by eth0.
+#include <cstddef>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/hosts/hosts.h"
 #include "tests/transport/wire_suite_landing.h"

@@ -12,6 +12,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "base/options.h"
 #include "transport/bootstrap/bootstrap.h"

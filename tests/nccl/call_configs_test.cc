@@ -1,6 +1,11 @@
 // The nccl...Config forms of the collectives: what they do, and what becomes of a selection of algorithms. In children,
 // which print what ran: this process itself does not use the library.
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "nccl/call_config.h"
 #include "tests/nccl/ranks.h"

@@ -1,4 +1,8 @@
 // How communicators are made and how they end: configurations, non-blocking ones, split, shrink.
+#include <cstddef>
+#include <functional>
+#include <vector>
+
 #include "tests/nccl/ranks.h"
 
 namespace tutti::nccl::testing::communicators_test {

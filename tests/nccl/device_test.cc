@@ -1,5 +1,6 @@
 // What is asked of the CUDA driver, of one that is not there: see fake_cuda.cc, which this program is linked to.
 #include <cstring>
+#include <vector>
 
 #include "tests/nccl/ranks.h"
 

@@ -1,4 +1,8 @@
 // What goes wrong, as ncclResult_t and as the sentence of ncclGetLastError.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "tests/nccl/ranks.h"
 
 namespace tutti::nccl::testing::errors_test {

@@ -1,4 +1,9 @@
 // Ranks added to a communicator, as processes. This process itself does not use the library.
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include "tests/nccl/ranks.h"
 
 namespace tutti::nccl::testing::grow_test {

@@ -1,10 +1,12 @@
 // NCCL's calls on device memory, with streams, on the fake driver. The library's objects are in this program.
 #include <atomic>
 #include <barrier>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "device/memory_kind.h"
 #include "tests/device/device_buffers.h"

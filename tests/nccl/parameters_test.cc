@@ -1,6 +1,10 @@
 // ncclParam*: Tutti's options by NCCL's functions. In a child, whose environment sets some: this process itself does
 // not use the library.
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "tests/nccl/ranks.h"
 

@@ -2,7 +2,13 @@
 // itself does not use the library: its forks would inherit the options that it has read.
 #include <dirent.h>
 
+#include <cmath>
 #include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "tests/nccl/ranks.h"
 

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <functional>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,5 +1,9 @@
 // The memory of a communicator, and how it is given back for a while. As processes: this one does not use the library.
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "tests/nccl/ranks.h"

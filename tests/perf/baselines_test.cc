@@ -1,6 +1,10 @@
 // The same benchmarks on Open MPI, MPICH and Gloo, where they were built.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
+#include <tuple>
+
 #include "tests/perf/run_program.h"
 
 namespace tutti::perf::baselines_test {

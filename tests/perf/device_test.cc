@@ -3,6 +3,10 @@
 #if TUTTI_HAS_CUDA
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <memory>
+#include <vector>
+
 #include "device/memory_kind.h"
 #include "perf/driver/device_limit.h"
 #include "perf/driver/measure.h"

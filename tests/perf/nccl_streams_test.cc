@@ -4,9 +4,12 @@
 #if TUTTI_HAS_CUDA
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tests/collectives/must.h"

@@ -1,8 +1,10 @@
 // A communicator of one rank that copies, rightly or wrongly, and a benchmark of it.
 #pragma once
 
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 

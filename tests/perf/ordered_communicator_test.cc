@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <semaphore>
 #include <thread>
 #include <vector>

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <cstdint>
 #include <random>
+#include <string>
+#include <tuple>
 
 namespace tutti::perf::pattern_test {
 namespace {

@@ -1,8 +1,11 @@
 // The benchmarks of the training layer as programs: what they count is exact, and what they time keeps to its bounds.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "tests/perf/run_program.h"
 

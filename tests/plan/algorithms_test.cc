@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "collectives/algorithms/samples.h"
 #include "collectives/algorithms/table.h"

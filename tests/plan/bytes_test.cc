@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <vector>
 
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/count.h"

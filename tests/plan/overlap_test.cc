@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/rename.h"

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <random>
+#include <string>
 
 #include "collectives/algorithms/samples.h"
 #include "collectives/plan/count.h"

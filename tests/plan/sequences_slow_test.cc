@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "collectives/algorithms/samples.h"
 #include "collectives/algorithms/table.h"

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <random>
+#include <string>
+#include <utility>
 
 #include "collectives/algorithms/samples.h"
 #include "collectives/plan/builder.h"

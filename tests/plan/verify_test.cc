@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/builder.h"
 

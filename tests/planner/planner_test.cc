@@ -3,6 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "collectives/plan/count.h"
 #include "collectives/plan/verify.h"
 #include "collectives/planner/candidates.h"

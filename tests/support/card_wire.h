@@ -6,8 +6,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "tests/transport/local_wire.h"
 

@@ -1,8 +1,8 @@
 #include "tests/support/device_job.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
 
 #include "collectives/executor/cuda/kernels.h"

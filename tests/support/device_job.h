@@ -13,8 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <random>
-#include <span>
+#include <new>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,11 @@
 // Capture of streams, and graphs that are launched again and again.
 #if TUTTI_HAS_CUDA
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "tests/support/fake_state.h"

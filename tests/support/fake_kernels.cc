@@ -1,7 +1,12 @@
 // Libraries, kernels and their launches: each block on a thread of its own, as many at a time as the device holds.
 #if TUTTI_HAS_CUDA
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "tests/support/fake_state.h"
 

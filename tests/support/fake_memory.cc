@@ -3,7 +3,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "base/even_share.h"
 #include "base/pages.h"

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/even_share.h"
 #include "base/pages.h"

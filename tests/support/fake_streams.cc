@@ -2,6 +2,13 @@
 #if TUTTI_HAS_CUDA
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "tests/support/fake_state.h"

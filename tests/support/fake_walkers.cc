@@ -2,6 +2,7 @@
 
 #include "tests/support/fake_walkers.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "collectives/executor/cuda/kernels.h"

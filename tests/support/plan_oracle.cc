@@ -1,5 +1,6 @@
 #include "tests/support/plan_oracle.h"
 
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <stdexcept>

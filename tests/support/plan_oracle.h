@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "collectives/executor/prepared.h"
 #include "collectives/executor/uneven.h"

@@ -7,6 +7,9 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "transport/verbs/library.h"
 
 namespace tutti::testing {

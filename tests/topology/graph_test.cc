@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include <map>
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
 
 #include "topology/machines.h"
 

@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
 #include "topology/graph.h"
 #include "topology/machines.h"
 #include "topology/orders.h"

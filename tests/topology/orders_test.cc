@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "topology/job.h"
 #include "topology/machines.h"

@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "tests/topology/machines.h"
 #include "topology/cpu_list.h"

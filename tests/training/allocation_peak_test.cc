@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdint>
+
 namespace tutti::training::allocation_peak_test {
 namespace {
 

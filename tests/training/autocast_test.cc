@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "training/models/gpt.h"
 #include "tutti/tutti.hpp"

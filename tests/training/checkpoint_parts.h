@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <string>
 
 #include "tests/training/on_ranks.h"
 #include "training/mesh/mesh.h"

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "tests/training/bits.h"

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <exception>
+#include <stdexcept>
+
 #include "tests/training/ddp_nets.h"
 #include "tests/training/on_ranks.h"
 

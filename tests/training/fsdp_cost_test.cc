@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "tests/training/fsdp_nets.h"
 #include "tests/training/on_ranks.h"

@@ -3,6 +3,8 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/training/fsdp_nets.h"
 #include "tests/training/on_ranks.h"
 

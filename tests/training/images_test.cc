@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <initializer_list>
 #include <set>
 
 #include "tests/training/data_support.h"

@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <ostream>
+#include <string>
+#include <vector>
 
 #include "tests/training/on_ranks.h"
 #include "training/checkpointing/checkpoint_blocks.h"

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-#include <set>
+#include <cstddef>
 
 #include "tests/training/on_ranks.h"
 

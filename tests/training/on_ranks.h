@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <string>

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
+#include <cstddef>
+#include <ostream>
 #include <vector>
 
 #include "tests/training/on_ranks.h"

@@ -3,6 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/training/on_ranks.h"
 #include "tests/training/pipeline_parts.h"
 #include "training/pipeline/pipeline.h"

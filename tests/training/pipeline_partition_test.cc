@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "training/pipeline/partition.h"
 #include "tutti/tutti.hpp"

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "training/pipeline/schedule.h"
 #include "training/pipeline/simulator.h"

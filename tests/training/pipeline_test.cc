@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
 #include "tests/training/on_ranks.h"
 #include "tests/training/pipeline_parts.h"
 #include "training/pipeline/split_backward.h"

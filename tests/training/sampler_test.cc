@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "tests/training/data_support.h"
 #include "tests/training/on_ranks.h"

@@ -6,7 +6,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 #include "tests/training/on_ranks.h"
 #include "training/memory/pool.h"

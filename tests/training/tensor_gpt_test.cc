@@ -3,7 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "tests/training/on_ranks.h"
 #include "training/abort.h"

@@ -2,8 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
 
 #include "tests/training/on_ranks.h"
 #include "training/tensor/layers.h"

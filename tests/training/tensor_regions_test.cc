@@ -2,6 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include "tests/training/on_ranks.h"
 #include "training/abort.h"
 #include "training/tensor/regions.h"

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+
 #include "training/pipeline/simulator.h"
 
 namespace tutti::training::theory_test {

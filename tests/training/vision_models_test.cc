@@ -2,7 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "tests/training/data_support.h"
 #include "tests/training/on_ranks.h"

@@ -6,7 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "bootstrap_support.h"
 #include "tests/transport/full_listener.h"

@@ -9,10 +9,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "transport/bootstrap/bootstrap.h"

@@ -3,10 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "bootstrap_support.h"
 #include "transport/bootstrap/guest.h"

@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <cstddef>
+
 #include "bootstrap_support.h"
 
 namespace tutti::bootstrap::fd_socket_test {

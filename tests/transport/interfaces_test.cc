@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "tests/transport/full_listener.h"
 #include "transport/bootstrap/socket.h"

@@ -4,7 +4,14 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <chrono>
+#include <cstddef>
+#include <memory>
 #include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "bootstrap_support.h"
 #include "transport/bootstrap/connection.h"

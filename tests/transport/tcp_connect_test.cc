@@ -1,5 +1,14 @@
 // Connections that are not there yet, or never will be: who puts does not wait, other links go on, and what is put
 // meanwhile arrives when there is one.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "tests/transport/full_listener.h"
 #include "tests/transport/tcp_scene.h"
 

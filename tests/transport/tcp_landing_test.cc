@@ -1,5 +1,10 @@
 // A put that lands elsewhere than in its slot, and whose receiver gives up in the middle of it: a failed call's buffers
 // are its caller's again. AddressSanitizer sees it if the wire still writes there.
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <vector>
+
 #include "tests/transport/tcp_scene.h"
 
 namespace tutti::testing::tcp_landing_test {

@@ -1,5 +1,11 @@
 // After a failed call its buffers are the caller's again, who may free them at once: what has not left is copied, and
 // arrives as it was put. AddressSanitizer sees it if the wire still reads them.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "tests/transport/tcp_scene.h"
 
 namespace tutti::testing::tcp_let_go_test {

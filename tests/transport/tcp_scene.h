@@ -4,6 +4,18 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/transport/wire_suite.h"
 #include "transport/bootstrap/secret.h"
 #include "transport/bootstrap/socket.h"

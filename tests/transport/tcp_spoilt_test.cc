@@ -1,6 +1,14 @@
 // What may come in by a connection that should not: strangers are shut out, a member that sends nonsense gets a
 // sentence and a broken link, and nothing is written outside of what is exposed. And who may connect when.
+#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/transport/tcp_scene.h"
 

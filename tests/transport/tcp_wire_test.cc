@@ -4,7 +4,11 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "tests/transport/wire_suite_landing.h"
 #include "transport/bootstrap/socket.h"

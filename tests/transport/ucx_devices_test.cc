@@ -6,6 +6,8 @@
 #include <sys/ioctl.h>
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "tests/collectives/processes.h"
 #include "transport/ucx/devices.h"

@@ -2,6 +2,18 @@
 // outside of what is exposed.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+
 #include "tests/transport/wire_suite.h"
 #include "transport/ucx/ucx.h"
 

@@ -1,5 +1,9 @@
 // The suite of wires on UCX: over TCP (loopback), over RDMA (in a guest that has it), and over shared memory, where UCX
 // has RMA and takes other ways.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
 #include "tests/transport/wire_suite_landing.h"
 #include "transport/ucx/ucx.h"
 

@@ -2,8 +2,13 @@
 // and never holds more than it has room for.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <random>
+#include <string>
 
 #include "transport/verbs/flow.h"
 

@@ -7,8 +7,19 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
 #include <tuple>
+#include <vector>
 
 #include "tests/transport/wire_job.h"
 
@@ -214,9 +225,7 @@ TEST_P(WireSuite, WhoSeesAWholeNoteSeesWhatWasPutBefore) {
                                    later ? Push::later : Push::now));
       std::fill(note.begin(), note.end(), std::byte{0});  // it is free at once
       if (later) party.post();
-      const auto whole = [&] {
-        return first_wrong(party.memory() + kNote, note.size(), 2 * round + 1) == note.size();
-      };
+      const auto whole = [&] { return first_wrong(party.memory() + kNote, note.size(), 2 * round + 1) == note.size(); };
       if (!party.until("the note", whole) || !party.until_settled(ticket)) return;
       EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, 2 * round), bytes);
       EXPECT_EQ(party.memory()[kNote + Wire::kMostNoteBytes], std::byte{0});

@@ -1,6 +1,12 @@
 // The part of the suite of wires (wire_suite.h) that is about Wire::land().
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
 #include "tests/transport/wire_suite.h"
 
 namespace tutti::testing {

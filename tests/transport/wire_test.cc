@@ -1,4 +1,7 @@
 // The suite of wires on the smallest one, which shows that the suite itself is right.
+#include <memory>
+#include <string>
+
 #include "tests/transport/local_wire.h"
 #include "tests/transport/wire_suite_landing.h"
 

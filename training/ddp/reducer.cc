@@ -7,6 +7,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <chrono>
+#include <exception>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "training/abort.h"

@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string_view>

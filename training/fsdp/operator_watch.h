@@ -14,6 +14,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <functional>
 
 namespace tutti::training {

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "training/hash.h"

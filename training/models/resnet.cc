@@ -1,5 +1,6 @@
 #include "training/models/resnet.h"
 
+#include <cstddef>
 #include <string>
 
 namespace tutti::training {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "tutti/tutti.hpp"
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tutti/tutti.hpp"
 

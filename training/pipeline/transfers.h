@@ -14,6 +14,7 @@
 #include <torch/torch.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>

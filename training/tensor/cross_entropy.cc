@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
-#include <vector>
 
 #include "training/abort.h"
 #include "training/streams.h"

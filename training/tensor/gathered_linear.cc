@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "training/tensor/region_group.h"
 

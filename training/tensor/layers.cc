@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <utility>
+#include <vector>
 
 #include "training/abort.h"
 #include "training/tensor/gathered_linear.h"

@@ -1,5 +1,7 @@
 #include "training/tensor/region_group.h"
 
+#include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "training/streams.h"

@@ -1,6 +1,8 @@
 #include "training/trainers/rank_model.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 #include "training/checkpointing/checkpoint_blocks.h"
 #include "training/mesh/gpt_tensor_stage.h"

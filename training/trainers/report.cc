@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 
 #include "training/pipeline/timeline.h"
 #include "training/trainers/theory.h"

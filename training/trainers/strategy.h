@@ -17,6 +17,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -1,9 +1,14 @@
 // Ranks hold stages of the model; stages may be tensor parallel, and a pipeline may have replicas (DDP).
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "training/checkpointing/checkpoint_blocks.h"
 #include "training/ddp/ddp.h"

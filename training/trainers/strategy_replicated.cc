@@ -1,6 +1,10 @@
 // Every data rank holds the whole model (or the whole of its slices): DistributedDataParallel.
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "training/ddp/ddp.h"
 #include "training/trainers/rank_model.h"

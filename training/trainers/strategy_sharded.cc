@@ -1,6 +1,10 @@
 // Data ranks share what they hold: ZeRO 1, 2 and 3 by FullyShardedDataParallel, replicated over mesh.dp() (hybrid).
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "training/fsdp/fsdp.h"
 #include "training/trainers/rank_model.h"

@@ -11,8 +11,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/launch_local.h"
 #include "training/abort.h"

@@ -1,7 +1,11 @@
 #include "training/trainers/twin.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "training/clip.h"
 #include "training/pipeline/gpt_stages.h"

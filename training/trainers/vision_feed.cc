@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {

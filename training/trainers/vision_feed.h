@@ -12,6 +12,7 @@
 // shares). Threads: next() by one thread; a second one reads ahead. `data` must outlive this object.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <utility>
 

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "training/trainers/vision_parts.h"
 

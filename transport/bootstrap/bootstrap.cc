@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "transport/bootstrap/guest.h"

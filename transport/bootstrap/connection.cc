@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 namespace tutti::bootstrap {
 

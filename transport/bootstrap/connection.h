@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/status.h"
 #include "transport/bootstrap/fd.h"

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 
 namespace tutti::bootstrap {
 namespace {

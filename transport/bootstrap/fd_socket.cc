@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "transport/bootstrap/secret.h"

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"

@@ -4,7 +4,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "transport/bootstrap/interfaces.h"

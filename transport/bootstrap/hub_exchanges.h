@@ -1,6 +1,7 @@
 // What the hub (hub.h) knows of the ranks, and of their exchanges that are under way.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>

@@ -12,7 +12,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
 #include <optional>
 
 #include "base/options.h"
@@ -257,8 +260,7 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
   }
   const InterfaceAddress* one = best_of(left, routes);
   if (one != nullptr && doubt_of(*one) != Doubt::kNever) {
-    return OwnAddress{one->address, one->interface,
-                      one->address == routes.by_default ? "the default route" : "order"};
+    return OwnAddress{one->address, one->interface, one->address == routes.by_default ? "the default route" : "order"};
   }
   if (exclude) {
     return invalid_argument(

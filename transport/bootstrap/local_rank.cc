@@ -4,6 +4,9 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "base/check.h"
 

@@ -15,7 +15,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/parse.h"
@@ -233,7 +235,7 @@ Fd Listener::accept(int& error_number) {
 struct Connecting::State {
   Endpoint to;
   std::vector<Address> addresses;
-  std::size_t turn = 0;  // of addresses
+  std::size_t turn = 0;   // of addresses
   Clock::time_point end;  // of all
   std::chrono::milliseconds for_one_address{};
   Clock::time_point turn_end;

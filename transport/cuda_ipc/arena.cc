@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "base/even_share.h"

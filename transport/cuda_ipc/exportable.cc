@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <vector>
 
 #include "base/even_share.h"
 #include "base/log.h"

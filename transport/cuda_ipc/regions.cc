@@ -2,6 +2,13 @@
 #if TUTTI_HAS_CUDA
 #include <fmt/format.h>
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "base/log.h"
 #include "device/memory_kind.h"
 #include "transport/cuda_ipc/cuda_ipc.h"

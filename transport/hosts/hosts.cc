@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -17,7 +19,8 @@ namespace {
 constexpr std::int64_t kPartNs = 1'000'000'000;  // for far ranks that end their communicator a little later
 constexpr std::int64_t kTellNs = 100'000'000;    // for a failure to leave this process; to a dead rank nothing does
 
-// Of a failure: the code is the signal's count, and the text is put before it, so that whoever sees the code sees the text.
+// Of a failure: the code is the signal's count, and the text is put before it, so that whoever sees the code sees the
+// text.
 static_assert(offsetof(Board, failure_code) == 0 && offsetof(Board, failure_text) == sizeof(std::uint64_t));
 
 /// Where a far rank tells that it has sent its last in this lane: signals of lanes do not wait for each other.
@@ -194,7 +197,7 @@ void HostsTransport::tell(Code code, const std::string& sentence) {
     Board& there = mirror_at(r);
     char* text = there.failure_text;
     sentence.copy(text, sizeof there.failure_text - 1);  // the rest is zeros
-    std::uint64_t begin = 0;  // which the signal writes once more
+    std::uint64_t begin = 0;                             // which the signal writes once more
     std::memcpy(&begin, text, sizeof begin);
     Ticket ticket = 0;
     (void)put(r, 0, text, text, sizeof there.failure_text, ticket);

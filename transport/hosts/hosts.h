@@ -10,7 +10,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -77,7 +79,7 @@ class HostsTransport final : public Transport, public FarLinks {
     std::function<bool()> meeting;          // whether that is there
     std::shared_ptr<FarewellMarks> marks;   // which the meeting place sets
     std::function<Status(const std::vector<int>& members, bool came)> say_farewell;  // by that, to these
-    std::function<void(Gone)> keep;         // called at the end, before `near` ends: `own` must stay until then
+    std::function<void(Gone)> keep;  // called at the end, before `near` ends: `own` must stay until then
   };
   /// Errors: memory_limit, those of Wire::attach(). The others do not see that it has failed: they must be told.
   static Result<std::unique_ptr<HostsTransport>> connect(Setup setup);

@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 

@@ -2,6 +2,7 @@
 // Windows are heap memory shared by all ranks; every pointer of a peer is reachable as it is.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 

@@ -7,6 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "base/even_share.h"

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -68,10 +69,10 @@ class Arena final : public Blocks {
   const pid_t owner_;
   const std::shared_ptr<ArenaMapping> mapping_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;  // offset -> bytes; guarded by mutex_
-  std::map<std::size_t, std::size_t> used_;  // likewise
-  std::size_t allocated_ = 0;                // likewise
-  std::mutex watch_mutex_;                   // never taken with mutex_ held
+  std::map<std::size_t, std::size_t> free_;                          // offset -> bytes; guarded by mutex_
+  std::map<std::size_t, std::size_t> used_;                          // likewise
+  std::size_t allocated_ = 0;                                        // likewise
+  std::mutex watch_mutex_;                                           // never taken with mutex_ held
   std::map<const void*, std::function<void(std::byte*)>> watchers_;  // guarded by watch_mutex_
 };
 

@@ -1,6 +1,7 @@
 #include "transport/shm/attach_trial.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>

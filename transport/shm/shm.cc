@@ -3,7 +3,11 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/pages.h"

@@ -2,8 +2,10 @@
 // plain memory is reached by the kernel's cross-memory attach where that is allowed.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/shm/arena.h"

@@ -11,8 +11,12 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"

@@ -3,6 +3,7 @@
 
 #ifdef TUTTI_HAS_UCX
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -4,11 +4,15 @@
 #ifdef TUTTI_HAS_UCX
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/attached.h"

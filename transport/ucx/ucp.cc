@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <type_traits>
 
 namespace tutti::ucx {
 

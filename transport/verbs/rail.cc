@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "base/parse.h"
 #include "transport/verbs/flow.h"
@@ -198,8 +201,7 @@ Result<ibv_mr*> Rail::register_memory(std::byte* base, std::size_t bytes, bool f
   // In brackets: the header has a macro of that name, which would want the library linked.
   if (ibv_mr* memory = (verbs_.ibv_reg_mr_)(domain_, base, bytes, access)) return memory;
   const int number = errno;
-  const bool is_short =
-      (number == ENOMEM || number == EPERM || number == EAGAIN) && lockable_bytes() != SIZE_MAX;
+  const bool is_short = (number == ENOMEM || number == EPERM || number == EAGAIN) && lockable_bytes() != SIZE_MAX;
   if (!is_short) return error(fmt::format("ibv_reg_mr of {}", print_bytes(bytes)), number);
   return Status(
       Code::memory_limit,

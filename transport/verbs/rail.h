@@ -13,9 +13,12 @@
 // Threads: the owner serialises.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/verbs/address.h"

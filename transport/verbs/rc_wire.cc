@@ -7,7 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/cpu.h"

@@ -3,11 +3,15 @@
 // Threads: any; one mutex serialises all calls, and nobody sleeps with it.
 #pragma once
 
-#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -38,8 +42,7 @@ class RcWire final : public Wire {
              Ticket& ticket) override;
   Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
                 Push push) override;
-  Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-              Push push) override;
+  Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Push push) override;
   bool settled(Ticket ticket) override;
   void let_go(Ticket ticket) override;
   Status post() override;

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
 #include <thread>
 
 #include "transport/verbs/rc_wire.h"

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <vector>
+
 #include "base/options.h"
 #include "base/parse.h"
 

@@ -50,6 +50,7 @@
 // own, and where one has fewer, the others of the other are not used for it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 

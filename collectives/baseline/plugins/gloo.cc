@@ -16,10 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "collectives/baseline/plugins/gloo_reduce.h"

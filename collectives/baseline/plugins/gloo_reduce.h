@@ -4,6 +4,7 @@
 #include <gloo/math.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "tutti/types.hpp"
 

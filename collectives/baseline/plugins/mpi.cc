@@ -5,7 +5,10 @@
 
 #include <climits>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/baseline/plugins/ordered_communicator.h"

@@ -1,5 +1,5 @@
-// NCCL behind CommunicatorInterface. Calls on device memory are the stream's, as with Tutti, and in it when they return,
-// started ones too; host memory goes by way of the GPU, and such a call is done when it returns. Tutti's own
+// NCCL behind CommunicatorInterface. Calls on device memory are the stream's, as with Tutti, and in it when they
+// return, started ones too; host memory goes by way of the GPU, and such a call is done when it returns. Tutti's own
 // libnccl.so.2 serves too, on host memory where there is no GPU.
 //
 // Ranks meet over a file in the temporary directory with rank 0's id in it, which is gone as soon as all are connected:
@@ -11,11 +11,19 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"

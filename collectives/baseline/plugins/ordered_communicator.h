@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/status.h"
 #include "collectives/communicator_interface.h"

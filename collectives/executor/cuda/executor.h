@@ -18,12 +18,14 @@
 // Threads: launch() and upload() one at a time; the rest from any. Needs the CUDA toolkit's headers (TUTTI_HAS_CUDA).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -118,8 +120,8 @@ class DeviceExecutor {
     Form form = Form::waiting;
     transport::DeviceWindowSizes sizes;
     std::size_t pool_bytes = kPoolBytes;  // for programs
-    std::uint64_t peers = 0;   // DevicePeer[ranks], in the GPU's memory
-    std::uint64_t window = 0;  // the own one
+    std::uint64_t peers = 0;              // DevicePeer[ranks], in the GPU's memory
+    std::uint64_t window = 0;             // the own one
   };
   static Result<std::unique_ptr<DeviceExecutor>> create(const Place& place);
   /// REQUIRES: idle(), and graphs that hold its calls are launched no more.

@@ -5,10 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <span>
+#include <utility>
 
 #include "collectives/executor/cuda/executor.h"
 

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/even_share.h"
 #include "tutti/types.hpp"

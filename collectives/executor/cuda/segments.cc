@@ -1,5 +1,8 @@
 #include "collectives/executor/cuda/segments.h"
 
+#include <cstddef>
+#include <cstdint>
+
 #include "base/check.h"
 
 namespace tutti::executor::cuda {

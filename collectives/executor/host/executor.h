@@ -19,6 +19,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "base/even_share.h"

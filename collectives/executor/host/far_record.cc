@@ -1,6 +1,7 @@
 #include "collectives/executor/host/far_record.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 

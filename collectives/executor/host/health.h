@@ -7,6 +7,7 @@
 // Threads: every function may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>

@@ -6,6 +6,10 @@
 // lands_from), and no peer ever does: plans that open buffers do not land. What is still being sent from there, of an
 // earlier step, is asked for.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "collectives/executor/host/executor.h"
 #include "collectives/executor/host/passes-inl.h"

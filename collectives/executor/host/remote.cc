@@ -2,6 +2,10 @@
 // piece goes through in chunks that stay in the second-level cache, so that it crosses main memory once.
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "collectives/executor/host/executor.h"

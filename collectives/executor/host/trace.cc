@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -9,6 +9,7 @@
 // communicator.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string>

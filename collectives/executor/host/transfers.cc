@@ -1,6 +1,7 @@
 #include "collectives/executor/host/transfers.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 

@@ -3,6 +3,13 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "collectives/executor/host/transfers.h"
 
 namespace tutti::executor {

@@ -1,9 +1,11 @@
 // Messages that came before they were wanted.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "collectives/executor/host/transfers.h"
 

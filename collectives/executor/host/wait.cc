@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <utility>
 
 #include "collectives/executor/host/far_record.h"
 #include "collectives/executor/kinds.h"

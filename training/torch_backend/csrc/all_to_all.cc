@@ -1,5 +1,10 @@
 // all_to_all, by lists and by splits of one tensor.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "backend.h"
 #include "lists.h"

@@ -1,5 +1,12 @@
 #include "backend.h"
 
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string_view>
+#include <utility>
+
 #include "allocator.h"
 #include "lists.h"
 

@@ -21,8 +21,16 @@
 // Errors: errors.h.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+#include <vector>
 
 #include "channel.h"
 #include "point_to_point.h"
@@ -50,8 +58,8 @@ class TuttiBackend final : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void setSequenceNumberForGroup() override {}  // every rank counts its calls from 0
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
-  /// Creation has connected all ranks; this lets messages of a CUDA device go by kernels, where they would go through the
-  /// host's memory. Torch calls it on all ranks of a group that is made for one device (device_id).
+  /// Creation has connected all ranks; this lets messages of a CUDA device go by kernels, where they would go through
+  /// the host's memory. Torch calls it on all ranks of a group that is made for one device (device_id).
   void eagerConnectSingleDevice(at::Device device) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;

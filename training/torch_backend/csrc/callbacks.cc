@@ -2,11 +2,15 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace tutti_torch {
 

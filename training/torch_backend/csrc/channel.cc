@@ -2,6 +2,17 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "errors.h"
 
 namespace tutti_torch {

@@ -12,12 +12,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "operation.h"
 #include "signals.h"

@@ -1,5 +1,6 @@
 // all_reduce, reduce, broadcast, barrier.
 #include <torch/csrc/distributed/c10d/Utils.hpp>
+#include <utility>
 
 #include "backend.h"
 #include "lists.h"

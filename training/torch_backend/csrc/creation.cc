@@ -1,8 +1,19 @@
 #include "creation.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <cstring>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+#include <vector>
 
 #include "signals.h"
 

@@ -1,5 +1,7 @@
 #include "errors.h"
 
+#include <exception>
+
 #include "signals.h"
 
 namespace tutti_torch {

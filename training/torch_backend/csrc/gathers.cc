@@ -1,4 +1,8 @@
 // all_gather in all its forms, gather, scatter.
+#include <cstddef>
+#include <utility>
+#include <vector>
+
 #include "backend.h"
 #include "lists.h"
 

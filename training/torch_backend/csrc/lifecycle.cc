@@ -1,6 +1,11 @@
 // Groups out of groups, and the end of a group.
+#include <algorithm>
+#include <chrono>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
 
 #include "backend.h"
 #include "lists.h"

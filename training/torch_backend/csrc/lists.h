@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "tensors.h"
 

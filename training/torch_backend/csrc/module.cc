@@ -3,6 +3,11 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "allocator.h"
 #include "backend.h"
 #include "callbacks.h"

@@ -1,5 +1,17 @@
 #include "point_to_point.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "lists.h"
 
 namespace tutti_torch {

@@ -15,9 +15,14 @@
 // Threads: any. Errors: ValueError for tensor, peer or tag; what fails later is thrown by wait().
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "channel.h"

@@ -1,4 +1,8 @@
 // reduce_scatter in all its forms.
+#include <cstddef>
+#include <utility>
+#include <vector>
+
 #include "backend.h"
 #include "lists.h"
 

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <thread>
+#include <exception>
 #include <utility>
 
 namespace tutti_torch {

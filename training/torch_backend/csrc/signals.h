@@ -6,6 +6,7 @@
 //   the GIL; nothing is asked after Python has begun to end.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>

@@ -3,6 +3,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <thread>
 
 namespace tutti_torch {

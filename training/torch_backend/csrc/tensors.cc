@@ -3,6 +3,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/ParallelGuard.h>
 
+#include <cstddef>
+#include <cstdint>
+
 #include "allocator.h"
 #include "tutti/tutti.hpp"
 

@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include <iterator>
 #include <optional>
 
 namespace tutti_torch {

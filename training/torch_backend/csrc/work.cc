@@ -2,6 +2,17 @@
 
 #include <ATen/record_function.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "callbacks.h"
 #include "signals.h"
 

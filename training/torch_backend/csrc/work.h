@@ -14,8 +14,12 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <chrono>
+#include <cstdint>
 #include <exception>
+#include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 #include "channel.h"
 #include "streams.h"
