@@ -43,8 +43,7 @@ constexpr int kMostRanksFarExpress = 8;
 constexpr std::size_t kFarExpressLines = 512;      // 32 KiB, of all senders together
 constexpr std::size_t kLeastFarExpressLines = 64;  // of each, or the usual
 constexpr std::size_t kMailboxes = std::size_t{2} << 20;
-constexpr std::size_t kLeastMailbox = std::size_t{16} << 10;
-constexpr std::size_t kMostMailbox = std::size_t{1} << 20;
+constexpr std::size_t kLeastMailbox = std::size_t{16} << 10, kMostMailbox = std::size_t{1} << 20;
 
 executor::WaitOptions wait_options(const Options& options, Fabric& fabric, std::uint64_t scope) {
   executor::WaitOptions wait;

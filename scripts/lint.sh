@@ -65,7 +65,7 @@ lint() {
   fi
 
   step "The tree"
-  for check in includes files words; do
+  for check in includes files words std_headers; do
     python3 -B tests/house/$check.py . || bad=1
   done
   [ $bad = 0 ] || fail "lint found something"

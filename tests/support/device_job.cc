@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <random>
 #include <thread>
 
 #include "collectives/executor/cuda/kernels.h"
