@@ -155,12 +155,12 @@ inline void must(ncclResult_t result, ncclResult_t expected = ncclSuccess) {
 inline std::vector<Outcome> on_processes(int size, const std::function<std::string(int rank, Shared& shared)>& body,
                                          const Environment& environment = {{"TUTTI_TIMEOUT", "60s"}}) {
   Shared* const shared = new_shared();
-  std::vector<tuttitesting::internal::ChildProcess> children;
+  std::vector<tutti::testing::internal::ChildProcess> children;
   for (int rank = 0; rank < size; ++rank) {
-    children.push_back(tuttitesting::internal::start_child(environment, [=] { return body(rank, *shared); }));
+    children.push_back(tutti::testing::internal::start_child(environment, [=] { return body(rank, *shared); }));
   }
   std::vector<Outcome> outcomes;
-  for (const auto& child : children) outcomes.push_back(tuttitesting::internal::end_of(child));
+  for (const auto& child : children) outcomes.push_back(tutti::testing::internal::end_of(child));
   ::munmap(shared, sizeof(Shared));
   return outcomes;
 }

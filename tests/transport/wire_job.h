@@ -275,17 +275,17 @@ inline void run_job(const WireMaker& maker, Members kind, const std::vector<int>
     job.lanes = maker.lanes;
     jobs.push_back(job);
   }
-  std::vector<tuttitesting::internal::ChildProcess> children;
+  std::vector<tutti::testing::internal::ChildProcess> children;
   if (kind == Members::processes) {
     for (const WireJob& job : jobs) {
-      children.push_back(tuttitesting::internal::start_child(maker.environment, [&] {
+      children.push_back(tutti::testing::internal::start_child(maker.environment, [&] {
         maker.enter(hosts[static_cast<std::size_t>(job.own)]);
         internal::take_part(maker, board, job, body);
         return internal::failed_here();
       }));
     }
   } else {
-    children.push_back(tuttitesting::internal::start_child(maker.environment, [&] {
+    children.push_back(tutti::testing::internal::start_child(maker.environment, [&] {
       std::vector<std::thread> threads;
       for (const WireJob& job : jobs) threads.emplace_back([&] { internal::take_part(maker, board, job, body); });
       for (std::thread& thread : threads) thread.join();
@@ -293,7 +293,7 @@ inline void run_job(const WireMaker& maker, Members kind, const std::vector<int>
     }));
   }
   for (std::size_t c = 0; c < children.size(); ++c) {
-    const Outcome outcome = tuttitesting::internal::end_of(children[c]);
+    const Outcome outcome = tutti::testing::internal::end_of(children[c]);
     EXPECT_EQ(outcome.said, "") << "child " << c;
     EXPECT_EQ(outcome.error, static_cast<int>(c) == killed ? "ended by signal 9" : "") << "child " << c;
   }
