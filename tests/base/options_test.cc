@@ -136,11 +136,11 @@ TEST(Log, OneLineWhateverIsInTheMessage) {
 
 TEST(Log, QuietByDefault) {
   if (options::text(Option::log) != "") GTEST_SKIP() << "TUTTI_LOG is set";
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log::info("not {}", "shown");
   log::debug("not {}", "shown");
   log::error("{} is {}", "this", "shown");
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(text.find("not shown"), std::string::npos);
   EXPECT_NE(text.find("this is shown\n"), std::string::npos);
 }

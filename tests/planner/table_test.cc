@@ -101,10 +101,10 @@ TEST(Table, IsFoundWhereItWasWritten) {
   EXPECT_EQ(found.value()->path, path);
   // One that is damaged is told of, and does without.
   std::ofstream(path) << "{";
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const auto damaged = find_table("here.json");
   EXPECT_TRUE(damaged.ok() && !damaged.value());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(path + ": not a JSON object; goes on without it"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(path + ": not a JSON object; goes on without it"));
   setenv("XDG_CACHE_HOME", "", 1);
   setenv("HOME", "/home/somebody", 1);
   EXPECT_EQ(table_folder(), "/home/somebody/.cache/tutti");

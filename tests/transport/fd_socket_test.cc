@@ -57,7 +57,7 @@ TEST(FdSocket, ProcessesHandOverMemory) {
 }
 
 TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const int before = open_descriptors();
   {
     FdSocket socket = FdSocket::listen().take();
@@ -77,7 +77,7 @@ TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
     EXPECT_EQ(received.value().fds.size(), 1u);
   }
   EXPECT_EQ(open_descriptors(), before);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("does not know the token"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("does not know the token"), std::string::npos);
 }
 
 // All have sent before the first one is taken, and some connections say nothing.

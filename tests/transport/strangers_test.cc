@@ -24,7 +24,7 @@ namespace {
 class Strangers : public ::testing::Test {
  protected:
   void SetUp() override {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     std::unique_ptr<Listener> listener = Listener::open({"127.0.0.1", 0}).take();
     hub_ = listener->endpoint();
     Config config = config_of(0, 2, hub_);
@@ -48,7 +48,7 @@ class Strangers : public ::testing::Test {
 
   void TearDown() override {
     if (rank0_.joinable()) rank0_.join();
-    if (!told_) testing::internal::GetCapturedStderr();
+    if (!told_) ::testing::internal::GetCapturedStderr();
   }
 
   /// What was refused, after the job.
@@ -56,7 +56,7 @@ class Strangers : public ::testing::Test {
     rank0_.join();
     told_ = true;
     std::vector<std::string> lines;
-    std::string text = testing::internal::GetCapturedStderr();
+    std::string text = ::testing::internal::GetCapturedStderr();
     for (std::size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
       lines.push_back(text.substr(0, end));
     }
@@ -236,7 +236,7 @@ TEST_F(Strangers, NoDescriptorsLeft) {
 #endif
 
 TEST(Duplicate, ASecondRankOfTheSameNumberIsRefusedAndTheFirstStays) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const Endpoint hub = unused_local_endpoint();
   on_threads({0, 1}, [&](int rank) {
     if (rank == 0) {
@@ -269,7 +269,7 @@ TEST(Duplicate, ASecondRankOfTheSameNumberIsRefusedAndTheFirstStays) {
     serving.join();
     rank2.join();
   });
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(text.find("is here already"), std::string::npos) << text;
 }
 

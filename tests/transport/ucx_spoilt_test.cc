@@ -241,7 +241,7 @@ TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
       std::memcpy(&count, memory + 16, sizeof count);
       return count;
     };
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     signal(0);
     const auto end = std::chrono::steady_clock::now() + kPatience / 4;
     while (count() == 0 && std::chrono::steady_clock::now() < end) {
@@ -250,7 +250,7 @@ TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
     }
     signal(1);  // it has a connection, and so lies in the wire's socket from here on
     wire.reset();
-    return fmt::format("{} signals came; {}", count(), testing::internal::GetCapturedStderr());
+    return fmt::format("{} signals came; {}", count(), ::testing::internal::GetCapturedStderr());
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}, {"TUTTI_LOG", "debug"}});
   EXPECT_EQ(outcome.error, "");
