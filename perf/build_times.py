@@ -60,7 +60,7 @@ def measure(command, cache):
     seconds = time.monotonic() - begin
     ends = [at for _, at in steps[1:]] + [seconds]
     shutil.rmtree(clone)
-    return seconds, [f"{title.split(':')[0]} {clock(end - at)}" for (title, at), end in zip(steps, ends)], parts
+    return seconds, [f"{title.split(':')[0]} {clock(at)} to {clock(end)}" for (title, at), end in zip(steps, ends)], parts
 
 
 def write(folder, machine, rows):

@@ -47,7 +47,7 @@ class Line:
         if not self.all:
             return f"{self.what}: {seconds:.0f} s"
         left = ""
-        if seconds > 5 and self.done * 20 > self.all:
+        if seconds > 5 and (self.done >= 20 or self.done * 3 > self.all):
             minutes = seconds / self.done * (self.all - self.done) / 60
             left = f", {minutes:.0f} min left" if minutes >= 1 else ", less than a minute left"
         return f"{self.what}: {self.done}/{self.all}{left}"
