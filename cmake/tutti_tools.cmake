@@ -27,24 +27,23 @@ endif()
 tutti_feature("manual pages" on "by the target tutti_tools")
 
 set(completion ${tutti_SOURCE_DIR}/scripts/completion.py)
+set(help_for_man ${tutti_SOURCE_DIR}/scripts/help_for_man.sh)
 foreach(tool ${tools})
   if(tool STREQUAL "tutti")
     set(about "collective communication: proofs, plans and what this machine offers")
-    set(help --help-all)
   else()
     string(REPLACE "_perf" "" collective ${tool})
     set(about "measures ${collective} between processes, threads and GPUs")
-    set(help --help)
   endif()
   set(page ${tutti_BINARY_DIR}/man/${tool}.1)
   set(words ${tutti_BINARY_DIR}/completions/${tool})
   add_custom_command(OUTPUT ${page}.gz ${words}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${tutti_BINARY_DIR}/man ${tutti_BINARY_DIR}/completions
-    COMMAND ${TUTTI_HELP2MAN} --no-info --help-option=${help} --version-string=${PROJECT_VERSION} --source=Tutti
-      --name=${about} --output=${page} $<TARGET_FILE:${tool}>
+    COMMAND ${TUTTI_HELP2MAN} --no-info --version-string=${PROJECT_VERSION} --source=Tutti --name=${about} --output=${page}
+      "sh ${help_for_man} $<TARGET_FILE:${tool}>"
     COMMAND ${TUTTI_GZIP} --best --no-name --force ${page}
     COMMAND ${Python3_EXECUTABLE} ${completion} $<TARGET_FILE:${tool}> ${words}
-    DEPENDS ${tool} ${completion} COMMENT "What ${tool} says of itself" VERBATIM)
+    DEPENDS ${tool} ${completion} ${help_for_man} COMMENT "What ${tool} says of itself" VERBATIM)
   add_custom_target(tutti_tool_${tool} DEPENDS ${page}.gz ${words})
   add_dependencies(tutti_tools tutti_tool_${tool})
   install(FILES ${page}.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools EXCLUDE_FROM_ALL)
