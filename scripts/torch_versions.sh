@@ -7,7 +7,7 @@ torch_version() {
   local version=$1 python=.platforms/torch-$1/venv/bin/python build=build-torch-$1 state=failed began=$SECONDS
   mkdir -p ".platforms/build/torch-$version" build/log
   platform_rows+=("torch-$version")
-  if torch_version_install && torch_version_training && torch_version_package; then state=passed; fi
+  if torch_version_install && torch_version_library && torch_version_package && torch_version_training; then state=passed; fi
   echo "$state $((SECONDS - began))" > ".platforms/build/torch-$version/result"
   [ $state = passed ]
 }
@@ -20,17 +20,14 @@ torch_version_install() {
     torch_version_run install "$python" -m pip install --no-compile "torch==$version.*" numpy pytest && touch "$venv/.complete"
 }
 
-# The training layer, and a training that checks itself. The build folder lies where build/ does, so that the compiler cache
-# knows the library.
-torch_version_training() {
+# The build folder lies where build/ does, so that the compiler cache knows the library.
+torch_version_library() {
   local torch
-  say "torch-$version: the training layer"
-  torch=$("$python" -c 'import torch; print(torch.utils.cmake_prefix_path + "/Torch")') || return 1
-  torch_version_run training cmake --preset release -B "$build" -DTUTTI_TESTS=OFF -DTUTTI_EXAMPLES=OFF -DTUTTI_KERNELS=none \
-    -DTorch_DIR="$torch" &&
-    torch_version_run training cmake --build "$build" --parallel "$(jobs)" --target train_gpt train_vision &&
-    torch_version_run train_gpt "$build/bin/train_gpt" --ranks 2 --parallel ddp --deterministic --steps 20 --check &&
-    say "torch-$version: $(grep '^check:' "build/log/torch-$version-train_gpt.log" | tail -n 1)"
+  say "torch-$version: the library"
+  torch=$("$python" -c 'import torch; print(torch.utils.cmake_prefix_path + "/Torch")') &&
+    torch_version_run library cmake --preset release -B "$build" -DTUTTI_TESTS=OFF -DTUTTI_EXAMPLES=OFF -DTUTTI_KERNELS=none \
+      -DTorch_DIR="$torch" &&
+    torch_version_run library cmake --build "$build" --parallel "$(jobs)" --target tutti_static
 }
 
 # The package, and the tests of the backend in two ranks.
@@ -42,6 +39,14 @@ torch_version_package() {
     torch_version_run package cmake --build "$build/package" --parallel "$(jobs)" --target _C &&
     torch_version_run tests env PYTHONPATH="$PWD/$build/package" "$python" -B training/torch_backend/tests/run_in_ranks.py 2 &&
     say "torch-$version: in 2 ranks $(grep -oE '[0-9]+ passed.*' "$log" | tail -n 1)"
+}
+
+# The training layer, and a training that checks itself.
+torch_version_training() {
+  say "torch-$version: the training layer"
+  torch_version_run training cmake --build "$build" --parallel "$(jobs)" --target train_gpt train_vision &&
+    torch_version_run train_gpt "$build/bin/train_gpt" --ranks 2 --parallel ddp --deterministic --steps 20 --check &&
+    say "torch-$version: $(grep '^check:' "build/log/torch-$version-train_gpt.log" | tail -n 1)"
 }
 
 # torch_version_run LOG COMMAND...: what it says is in build/log/torch-VERSION-LOG.log; its end is shown when it fails.
