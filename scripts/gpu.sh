@@ -103,18 +103,12 @@ gpu_carried_nccl() {
   echo "$PWD/$folder"
 }
 
-gpu_rehearse() {
-  source scripts/debian_root.sh
-  source scripts/rehearsal.sh
-  rehearse_gpu_machine || fail "the rehearsal failed"
-}
-
 command_gpu() {
   local arguments=() carry=no nccl_tests=${TUTTI_NCCL_TESTS-} nccl=
   while [ $# -gt 0 ]; do
     case $1 in
       --carry) carry=yes ;;
-      --rehearse) gpu_rehearse && return ;;
+      --rehearse) command_platforms gpu-machine && return ;;
       --nccl-tests) shift && nccl_tests=${1:?--nccl-tests needs a folder} ;;
       --nccl) shift && nccl=${1:?--nccl needs a folder} ;;
       --nccl-for) shift && gpu_nccl_for=${1:?--nccl-for needs a compute capability} ;;

@@ -2,6 +2,7 @@
 # Each row of it is a build in .platforms/build/ROW; what it says goes to build/log/platforms-ROW-*.log. docs/platforms.md tells
 # what each platform is.
 platform_names=(debian13 clang arm64 minimal gpu-machine)
+platform_more_names=(torch-2.11 torch-2.14)  # 5 GB each: only when they are named
 platform_clang_packages=(clang clang-tools)  # the latter for ./dev lint --includes
 platform_arm64_packages=(g++-aarch64-linux-gnu qemu-user mmdebstrap debian-archive-keyring)
 platform_arm64_libraries=(libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-dev libgtest-dev libgmock-dev libhwloc-dev
@@ -31,7 +32,8 @@ command_platforms() {
   done
   [ ${#names[@]} -gt 0 ] || names=("${platform_names[@]}")
   for name in "${names[@]}"; do
-    [[ " ${platform_names[*]} " == *" $name "* ]] || fail "'$name' is not one of the platforms: ${platform_names[*]}"
+    [[ " ${platform_names[*]} ${platform_more_names[*]} " == *" $name "* ]] ||
+      fail "'$name' is not one of the platforms: ${platform_names[*]} ${platform_more_names[*]}"
   done
   steps ${#names[@]}
   needed_packages+=("${test_packages[@]}")
@@ -79,14 +81,8 @@ platform_arm64() {
   return 1
 }
 
-platform_gpu_machine() {
-  if [ ! -e scripts/rehearsal.sh ]; then
-    say "gpu-machine: its rehearsal is not part of this tree"
-    return 0
-  fi
-  source scripts/rehearsal.sh
-  rehearse_gpu_machine
-}
+source scripts/rehearsal.sh       # platform_gpu_machine
+source scripts/torch_versions.sh  # platform_torch_2.11, platform_torch_2.14
 
 # ---- How they are made
 

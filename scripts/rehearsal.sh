@@ -9,7 +9,7 @@ rehearsal_packages=(g++-13 cmake ninja-build make python3 python3-dev python3-nu
 rehearsal_stages=(correct sanitize bench torch device training sanitize-more bench-ranks)
 
 # A platform's row of the table.
-rehearse_gpu_machine() {
+platform_gpu_machine() {
   local began=$SECONDS state=failed folder=.platforms/build/gpu-machine
   mkdir -p "$folder"
   platform_rows+=(gpu-machine)
