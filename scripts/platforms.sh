@@ -129,7 +129,7 @@ platform_stages() {
   platform_stage configure cmake -G Ninja -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
     "${configure[@]}" || return 1
   cp "build/log/platforms-$row-configure.log" "$folder/summary.txt"
-  platform_stage build nice ninja -C "$folder" -j "$(jobs)" -k 0 "${targets[@]}" || return 1
+  platform_stage build ninja -C "$folder" -j "$(jobs)" -k 0 "${targets[@]}" || return 1
   platform_stage test ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit tests.xml -j 2 \
     -LE "$platform_not_tested" "$@"
 }
