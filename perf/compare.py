@@ -97,6 +97,16 @@ def measure(arguments, collection):
             part.measure(arguments, collection, progress)
 
 
+def commit():
+    """Of this tree; TUTTI_COMMIT says it where there is no git."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"], capture_output=True,
+                              text=True)
+    except OSError:
+        return os.environ.get("TUTTI_COMMIT", "unknown")
+    return done.stdout.strip() or os.environ.get("TUTTI_COMMIT", "unknown")
+
+
 def describe_machine(load_before):
     model = "unknown processor"
     try:
@@ -106,10 +116,8 @@ def describe_machine(load_before):
                 break
     except OSError:
         pass
-    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"],
-                            capture_output=True, text=True)
     return {"processor": model, "cores": os.cpu_count(), "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
-            "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit.stdout.strip() or os.environ.get("TUTTI_COMMIT", "unknown"),
+            "date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit(),
             "load_before": load_before}
 
 

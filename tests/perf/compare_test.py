@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, sys.argv.pop(1))
 import compare  # noqa: E402
@@ -46,6 +47,14 @@ class Arguments(unittest.TestCase):
         machine = {"processor": "Some(R) Chip(TM) CPU X-1 @ 2.00GHz", "cores": 2, "date": "2001-02-03 04:05",
                    "commit": "abc"}
         self.assertEqual(str(compare.folder_name(machine)), "some-chip-x-1-2-cores/2001-02-03-abc")
+
+
+    def test_a_machine_without_git(self):
+        environment = {"PATH": "/nowhere", "TUTTI_COMMIT": "abc"}
+        with unittest.mock.patch.dict(compare.os.environ, environment, clear=True):
+            self.assertEqual(compare.commit(), "abc")
+            del compare.os.environ["TUTTI_COMMIT"]
+            self.assertEqual(compare.commit(), "unknown")
 
 
 class Hosts(unittest.TestCase):
