@@ -28,7 +28,7 @@ if ldconfig -p | grep -q libnccl; then wrong "the system takes libtutti_nccl.so 
 for program in /usr/bin/*_perf /usr/bin/tutti; do
   name=$(basename "$program")
   if ldd "$program" | grep "not found"; then wrong "$name lacks libraries"; fi
-  zcat "/usr/share/man/man1/$name.1.gz" | grep -q '^\\fB\\-\\-help' || wrong "$name has no man page"
+  zcat "/usr/share/man/man1/$name.1.gz" | grep -q -- '\\-\\-help' || wrong "$name has no man page"
 done
 must "completion" bash "$source/tests/packaging/completion.sh" /usr/share/bash-completion/completions
 must "removal" apt-get purge -y -q tutti-tools tutti-nccl
