@@ -1,4 +1,4 @@
-"""Prints bash's completion of a program's options, made of what the program says of them: completion.py PROGRAM
+"""Writes bash's completion of a program's options, made of what the program says of them: completion.py PROGRAM FILE
 
 Known is what `PROGRAM --help` lists: options, subcommands with options of their own, the values of an option whose text
 begins with them ("sum, prod or max: ..."), and that an option takes a file, where its text has that word.
@@ -68,7 +68,7 @@ def main():
                       for subcommand in subcommands), "  esac"]
         at = lines.index(f"{function}() {{") + 1
         lines[at:at] = dispatch
-    print("\n".join([*lines, f"complete -F {function} {program.name}"]))
+    pathlib.Path(sys.argv[2]).write_text("\n".join([*lines, f"complete -F {function} {program.name}", ""]))
 
 
 main()

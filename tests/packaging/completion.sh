@@ -8,7 +8,7 @@ if [ $# = 2 ]; then
   folder=$(mktemp -d "${TMPDIR:-/tmp}/tutti-completion.XXXXXX")
   trap 'rm -rf "$folder"' EXIT
   for program in tutti all_reduce_perf reduce_perf alltoall_perf; do
-    python3 -B "$2/scripts/completion.py" "$1/$program" > "$folder/$program"
+    python3 -B "$2/scripts/completion.py" "$1/$program" "$folder/$program"
   done
 fi
 
