@@ -77,6 +77,7 @@ package_wheel() {
       "$folder/tools" "${package_python[@]}"
   fi
   rm -rf $folder/made $folder/unpacked $folder/packed
+  mkdir -p $folder/packed
   package_run wheel env CMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache)" CMAKE_BUILD_PARALLEL_LEVEL="$(jobs)" \
     $python -m pip --disable-pip-version-check wheel --no-deps --no-index --no-build-isolation --wheel-dir $folder/made \
     --config-settings build-dir="$PWD/$folder/build" \
