@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from support import torch_versions
 from support.launch import DEVICE
 from support.values import Op, Shape, elements, lay, make, reduced
 
@@ -227,4 +228,4 @@ MOVING: dict[str, Callable[[Case], Outcome]] = {f.__name__: f for f in (
 # Calls for which Gloo is no oracle, with the reason.
 NOT_IN_GLOO = {"all_gather_uneven": "wants equal sizes", "reduce_scatter_uneven": "wants equal sizes",
                "all_gather_coalesced": "wants one shape", "all_gather_into_tensor": "wants the concatenated form",
-               "reduce_scatter_tensor": "wants the concatenated form"}
+               "reduce_scatter_tensor": "wants the concatenated form", **torch_versions.GLOO_LACKS}
