@@ -39,12 +39,12 @@ gpu_carry() {
 # The compiled kernels of build/, or of TUTTI_KERNELS: that saves nvcc's minutes there.
 gpu_carry_kernels() {
   local kernels=${TUTTI_KERNELS-}
-  if [ -z "$kernels" ] && [ -e build/build.ninja ] && command -v nvcc > /dev/null; then
+  if [ -z "$kernels" ] && [ -e build/kernels.fatbin ]; then
     kernels=build/kernels.fatbin
     cmake --build build --target $(basename $kernels) > /dev/null || fail "$kernels could not be made: cmake --build build"
   fi
   if [ -z "$kernels" ]; then
-    say "gpu: no kernels in .carry, since nothing is built here with nvcc: they are compiled there"
+    say "gpu: no kernels in .carry, since build/kernels.fatbin is not there: nvcc compiles them there, in minutes"
     return
   fi
   cp "$kernels" .carry/kernels.fatbin && gpu_kernel_sources > .carry/kernels.sources
