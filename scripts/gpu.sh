@@ -39,6 +39,7 @@ gpu_carry() {
 # The compiled kernels of build/, or of TUTTI_KERNELS: that saves nvcc's minutes there.
 gpu_carry_kernels() {
   local kernels=${TUTTI_KERNELS-}
+  [ "$kernels" != none ] || kernels=
   if [ -z "$kernels" ] && [ -e build/kernels.fatbin ]; then
     kernels=build/kernels.fatbin
     cmake --build build --target $(basename $kernels) > /dev/null || fail "$kernels could not be made: cmake --build build"
