@@ -43,4 +43,8 @@ function(tutti_write_unit target number text)
   set(unit ${CMAKE_CURRENT_BINARY_DIR}/units/${target}_${number}.cc)
   file(CONFIGURE OUTPUT ${unit} CONTENT "${text}" @ONLY)
   target_sources(${target} PRIVATE ${unit})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # GCC takes the files of a unit for headers, and a type of theirs in an unnamed namespace for a mistake.
+    set_source_files_properties(${unit} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
+  endif()
 endfunction()

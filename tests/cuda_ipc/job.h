@@ -4,6 +4,7 @@
 //   EXPECT_THAT(said, Each(""));     // what each body returned; "ended by signal 9" of a child that was killed
 #pragma once
 
+#include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

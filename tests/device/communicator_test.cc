@@ -31,7 +31,9 @@ TEST_P(DeviceCommunicator, HasTheBitsOfTheHost) {
     DeviceBuffers memory(0);
     compare_with_host(comm, memory, 5);
   }));
-  if (gpus.fake() != nullptr) EXPECT_LE(gpus.fake()->resident_most(0), 32);
+  if (gpus.fake() != nullptr) {
+    EXPECT_LE(gpus.fake()->resident_most(0), 32);
+  }
 }
 
 TEST_P(DeviceCommunicator, RanksOnGpusOfTheirOwn) {
@@ -67,7 +69,9 @@ TEST(DeviceCalls, TheCApiOpensDevices) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  if (gpus.fake() != nullptr) EXPECT_EQ(gpus.fake()->calls("cuLaunchKernel"), 2);
+  if (gpus.fake() != nullptr) {
+    EXPECT_EQ(gpus.fake()->calls("cuLaunchKernel"), 2);
+  }
 }
 
 TEST(DeviceCalls, ManyAreInTheStreamAtATime) {

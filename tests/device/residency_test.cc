@@ -51,7 +51,9 @@ TEST(DeviceResidency, TwoCommunicatorsInOppositeOrders) {
     std::memcpy(&got, two.read(second, 4).data(), 4);
     MUST(got == 512);
   }));
-  if (gpus.fake() != nullptr) EXPECT_LE(gpus.fake()->resident_most(0), 32);
+  if (gpus.fake() != nullptr) {
+    EXPECT_LE(gpus.fake()->resident_most(0), 32);
+  }
 }
 
 TEST(DeviceResidency, WhereThereIsNoRoomLeftTheCommunicatorSaysSo) {
@@ -92,7 +94,9 @@ TEST(DeviceResidency, ACommunicatorOfOneNeedsNone) {
   memory.write(from, std::as_bytes(std::span(numbers)));
   alone.all_reduce(from, to, 100, DataType::u32, ReduceOp::sum, {.stream = memory.stream()});
   EXPECT_EQ(std::memcmp(memory.read(to, 400).data(), numbers.data(), 400), 0);
-  if (gpus.fake() != nullptr) EXPECT_EQ(gpus.fake()->calls("cuLaunchKernel"), 0);
+  if (gpus.fake() != nullptr) {
+    EXPECT_EQ(gpus.fake()->calls("cuLaunchKernel"), 0);
+  }
 }
 
 }  // namespace

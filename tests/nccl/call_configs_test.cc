@@ -1,5 +1,7 @@
 // The nccl...Config forms of the collectives: what they do, and what becomes of a selection of algorithms. In children,
 // which print what ran: this process itself does not use the library.
+#include <gmock/gmock.h>
+
 #include <cstdint>
 #include <cstring>
 #include <functional>

@@ -1,4 +1,6 @@
 // How communicators are made and how they end: configurations, non-blocking ones, split, shrink.
+#include <gmock/gmock.h>
+
 #include <cstddef>
 #include <functional>
 #include <vector>

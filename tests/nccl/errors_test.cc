@@ -1,4 +1,6 @@
 // What goes wrong, as ncclResult_t and as the sentence of ncclGetLastError.
+#include <gmock/gmock.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>

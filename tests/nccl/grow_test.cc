@@ -1,4 +1,6 @@
 // Ranks added to a communicator, as processes. This process itself does not use the library.
+#include <gmock/gmock.h>
+
 #include <cstddef>
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,6 @@
 // NCCL's calls on device memory, with streams, on the fake driver. The library's objects are in this program.
+#include <gmock/gmock.h>
+
 #include <atomic>
 #include <barrier>
 #include <cstddef>

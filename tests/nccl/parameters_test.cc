@@ -1,5 +1,7 @@
 // ncclParam*: Tutti's options by NCCL's functions. In a child, whose environment sets some: this process itself does
 // not use the library.
+#include <gmock/gmock.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,7 @@
 // What takes processes: ranks that are killed or never come, revoking, and what is left of a communicator. This process
 // itself does not use the library: its forks would inherit the options that it has read.
 #include <dirent.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
 #include <csignal>

@@ -1,4 +1,6 @@
 // The memory of a communicator, and how it is given back for a while. As processes: this one does not use the library.
+#include <gmock/gmock.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <fstream>

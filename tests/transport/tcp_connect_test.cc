@@ -1,5 +1,7 @@
 // Connections that are not there yet, or never will be: who puts does not wait, other links go on, and what is put
 // meanwhile arrives when there is one.
+#include <gmock/gmock.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>

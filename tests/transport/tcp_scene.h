@@ -16,7 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_bytes.h"
+#include "tests/transport/wire_job.h"
 #include "transport/bootstrap/secret.h"
 #include "transport/bootstrap/socket.h"
 #include "transport/tcp/frame.h"

@@ -1,5 +1,7 @@
 // What may come in by a connection that should not: strangers are shut out, a member that sends nonsense gets a
 // sentence and a broken link, and nothing is written outside of what is exposed. And who may connect when.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,5 +1,6 @@
 // The suite of wires on TCP, by loopback, and where it listens.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

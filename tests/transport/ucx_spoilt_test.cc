@@ -1,6 +1,7 @@
 // What a peer may send that it should not: a sentence and a broken link, never an end of the process, nor a write
 // outside of what is exposed.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +15,8 @@
 #include <string>
 #include <string_view>
 
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire_bytes.h"
+#include "tests/transport/wire_job.h"
 #include "transport/ucx/ucx.h"
 
 #ifdef TUTTI_HAS_UCX

@@ -1,5 +1,7 @@
 // The suite of wires on UCX: over TCP (loopback), over RDMA (in a guest that has it), and over shared memory, where UCX
 // has RMA and takes other ways.
+#include <gmock/gmock.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 // The suite of wires over verbs: on all devices of this machine, from each to itself; and over a cable between two
 // devices (TUTTI_TEST_CABLE="rxe2,rxe3"), where packets travel and may be lost, by two rails: members on even hosts
 // have them in this order and the others in the other one, so each rail begins at another end. ./dev rdma-vm runs it.
+#include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -21,6 +21,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/transport/wire_bytes.h"
 #include "tests/transport/wire_job.h"
 
 namespace tutti::testing {
@@ -45,21 +46,6 @@ inline auto every_way(const WireMaker& maker) {
 }
 inline std::string name_of_wire_test(const ::testing::TestParamInfo<std::tuple<WireMaker, Members>>& info) {
   return std::get<0>(info.param).name + (std::get<1>(info.param) == Members::threads ? "Threads" : "Processes");
-}
-
-/// The byte at `i` of what was put with number `seed`.
-inline std::byte wire_byte(std::uint64_t seed, std::size_t i) {
-  return static_cast<std::byte>((seed * 0x9E3779B97F4A7C15ull + i * 0x2545F491u + (i >> 8) * 7) >> 24);
-}
-inline void fill(std::byte* at, std::size_t bytes, std::uint64_t seed) {
-  for (std::size_t i = 0; i < bytes; ++i) at[i] = wire_byte(seed, i);
-}
-/// The first byte that is not as fill() writes it; `bytes`: none.
-inline std::size_t first_wrong(const std::byte* at, std::size_t bytes, std::uint64_t seed) {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (at[i] != wire_byte(seed, i)) return i;
-  }
-  return bytes;
 }
 
 TEST_P(WireSuite, SaysWhatItIs) {

@@ -79,8 +79,8 @@ class ShardedParameter {
   torch::Tensor whole_, flat_;
   torch::Tensor shard_, padded_shard_;
   torch::Tensor gradient_memory_;  // what the shard's gradient lies in
-  Options options_;
   const bool trained_;
+  Options options_;
   bool lies_in_whole_;
   const void* storage_ = nullptr;
 };
