@@ -7,7 +7,7 @@
 set(TUTTI_LIBTORCH_SINCE 2.11)
 
 function(tutti_find_libtorch)
-  find_path(Torch_DIR TorchConfig.cmake PATHS ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH} ${ARGN}
+  find_path(Torch_DIR TorchConfig.cmake PATHS ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${ARGN}
     PATH_SUFFIXES share/cmake/Torch Torch NO_DEFAULT_PATH)
   get_filename_component(prefix "${Torch_DIR}/../../.." ABSOLUTE)
   set(version_header ${prefix}/include/torch/headeronly/version.h)

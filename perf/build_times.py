@@ -36,7 +36,8 @@ def parse_arguments():
 
 
 def clock(seconds):
-    return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+    seconds = round(seconds)
+    return f"{seconds // 60}:{seconds % 60:02}"
 
 
 def measure(command, cache):

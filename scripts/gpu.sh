@@ -3,6 +3,7 @@
 gpu_packages=(libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev libsodium-dev libsodium23
   pkgconf pkgconf-bin libpkgconf3)
 gpu_carry_most_mib=64  # with the tree
+gpu_carry_folder=.carry
 
 gpu_nccl_for=9.0  # compute capability of the GPU for which NCCL is taken along
 
@@ -15,25 +16,26 @@ gpu_carry() {
   [ -z "$nccl" ] || [ -e "$nccl/libnccl.so.2" ] || fail "--nccl $nccl: there is no libnccl.so.2 in it"
   gpu_packages+=("$(apt-cache show libfmt-dev | sed -n 's/^Depends: .*\(libfmt[0-9]*\) .*/\1/p' | head -n 1)")
   work=$(mktemp -d)
-  rm -rf .carry && mkdir -p .carry
+  rm -rf "$gpu_carry_folder" && mkdir -p "$gpu_carry_folder"
   for package in "${gpu_packages[@]}"; do
     (cd "$work" && apt-get download -q "$package" > /dev/null 2> apt.log) ||
       fail "$package cannot be downloaded: $(tail -n 1 "$work/apt.log")"
   done
-  for package in "$work"/*.deb; do dpkg-deb --extract "$package" .carry; done
+  for package in "$work"/*.deb; do dpkg-deb --extract "$package" "$gpu_carry_folder"; done
   # They were made for /usr.
-  find .carry -name '*.pc' -exec sed -i 's#^prefix=/usr$#prefix=${pcfiledir}/../../..#' {} +
-  rm -rf "$work" .carry/usr/share/doc .carry/usr/share/man .carry/usr/share/lintian
+  find "$gpu_carry_folder" -name '*.pc' -exec sed -i 's#^prefix=/usr$#prefix=${pcfiledir}/../../..#' {} +
+  rm -rf "$work" "$gpu_carry_folder"/usr/share/{doc,man,lintian}
   if [ -n "$nccl_tests" ]; then gpu_carry_nccl_tests "$nccl_tests"; fi
   if [ -n "$nccl" ]; then
-    mkdir .carry/nccl
-    python3 -B scripts/thin_nccl.py pack "$nccl/libnccl.so.2" "${gpu_nccl_for/./}" .carry/nccl/libnccl.so.2.xz || exit 1
+    mkdir "$gpu_carry_folder/nccl"
+    python3 -B scripts/thin_nccl.py pack "$nccl/libnccl.so.2" "${gpu_nccl_for/./}" \
+      "$gpu_carry_folder/nccl/libnccl.so.2.xz" || exit 1
   fi
-  git describe --always --dirty --exclude '*' > .carry/commit 2> /dev/null || rm .carry/commit
+  git describe --always --dirty --exclude '*' > "$gpu_carry_folder/commit" 2> /dev/null || rm "$gpu_carry_folder/commit"
   gpu_carry_kernels
   gpu_carry_size
-  say "gpu: .carry has ${#gpu_packages[@]} packages${nccl_tests:+, nccl-tests}${nccl:+, NCCL for $gpu_nccl_for}," \
-    "$(du -sh .carry | cut -f1); take it along"
+  say "gpu: $gpu_carry_folder has ${#gpu_packages[@]} packages${nccl_tests:+, nccl-tests}${nccl:+, NCCL for $gpu_nccl_for}," \
+    "$(du -sh "$gpu_carry_folder" | cut -f1); take it along"
 }
 
 # The compiled kernels of build/, or of TUTTI_KERNELS: that saves nvcc's minutes there.
@@ -45,10 +47,10 @@ gpu_carry_kernels() {
     cmake --build build --target $(basename $kernels) > /dev/null || fail "$kernels could not be made: cmake --build build"
   fi
   if [ -z "$kernels" ]; then
-    say "gpu: no kernels in .carry, since build/kernels.fatbin is not there: nvcc compiles them there, in minutes"
+    say "gpu: no kernels in $gpu_carry_folder, since build/kernels.fatbin is not there: nvcc compiles them there, in minutes"
     return
   fi
-  cp "$kernels" .carry/kernels.fatbin && gpu_kernel_sources > .carry/kernels.sources
+  cp "$kernels" "$gpu_carry_folder/kernels.fatbin" && gpu_kernel_sources > "$gpu_carry_folder/kernels.sources"
 }
 
 # What the kernels are compiled of, and more, as a hash.
@@ -59,21 +61,22 @@ gpu_kernel_sources() {
 
 gpu_carry_size() {
   local tree carry
-  tree=$(git ls-files -z --cached --others --exclude-standard 2> /dev/null | du -cm --files0-from=- 2> /dev/null | tail -n 1 | cut -f1)
-  carry=$(du -sm .carry | cut -f1)
+  tree=$(git ls-files -z --cached --others --exclude-standard 2> /dev/null | du -cm --files0-from=- 2> /dev/null |
+    tail -n 1 | cut -f1) || true  # without git there is no such list
+  carry=$(du -sm "$gpu_carry_folder" | cut -f1)
   [ $((${tree:-0} + carry)) -le $gpu_carry_most_mib ] ||
-    fail ".carry has $carry MiB and the tree ${tree:-0}: together they are larger than $gpu_carry_most_mib MiB"
+    fail "$gpu_carry_folder has $carry MiB and the tree ${tree:-0}: together they are larger than $gpu_carry_most_mib MiB"
 }
 
 # The sources alone, of a folder or out of an archive with one folder in it.
 gpu_carry_nccl_tests() {
-  mkdir -p .carry/nccl-tests
+  mkdir -p "$gpu_carry_folder/nccl-tests"
   if [ -d "$1" ]; then
-    tar -C "$1" --exclude=./.git --exclude=./build -cf - . | tar -C .carry/nccl-tests -xf -
+    tar -C "$1" --exclude=./.git --exclude=./build -cf - . | tar -C "$gpu_carry_folder/nccl-tests" -xf -
   else
-    tar -C .carry/nccl-tests --strip-components=1 -xf "$1"
+    tar -C "$gpu_carry_folder/nccl-tests" --strip-components=1 -xf "$1"
   fi
-  [ -e .carry/nccl-tests/src/Makefile ] || fail "--nccl-tests $1: there is no src/Makefile in it"
+  [ -e "$gpu_carry_folder/nccl-tests/src/Makefile" ] || fail "--nccl-tests $1: there is no src/Makefile in it"
 }
 
 # What is found in .carry, when there is one.
@@ -100,7 +103,9 @@ gpu_environment() {
 gpu_carried_nccl() {
   local packed=.carry/nccl/libnccl.so.2.xz folder=build-gpu/nccl
   [ -e $packed ] || return 0
-  [ $folder/libnccl.so.2 -nt $packed ] || { mkdir -p $folder && python3 -B scripts/thin_nccl.py unpack $packed $folder/libnccl.so.2; }
+  if ! [ $folder/libnccl.so.2 -nt $packed ]; then
+    mkdir -p $folder && python3 -B scripts/thin_nccl.py unpack $packed $folder/libnccl.so.2 || return 1
+  fi
   echo "$PWD/$folder"
 }
 
@@ -125,7 +130,7 @@ command_gpu() {
   export CUDA_DEVICE_MAX_CONNECTIONS=32  # ranks as threads of one process have a stream each: docs/cuda.md, "Co-residency"
   gpu_environment
   [ -z "$nccl_tests" ] || arguments+=(--nccl-tests "$nccl_tests")
-  [ -n "$nccl" ] || nccl=$(gpu_carried_nccl)
+  [ -n "$nccl" ] || nccl=$(gpu_carried_nccl) || fail "the NCCL in .carry cannot be unpacked"
   [ -z "$nccl" ] || arguments+=(--nccl "$nccl")
   python3 -B scripts/gpu_stages.py "${arguments[@]}"
 }

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,7 @@ has_cuda_torch = python_says("import sys, torch; sys.exit(not torch.cuda.is_avai
 
 
 def torch_needs(options: argparse.Namespace) -> list[Need]:
-    return [has_gpu] if options.rehearsal else [has_gpu, has_cuda_torch]
+    return [has_torch] if options.rehearsal else [has_torch, has_cuda_torch]
 
 
 def has_nccl_tests(folder: pathlib.Path) -> Need:
@@ -86,12 +87,12 @@ def has_nccl_tests(folder: pathlib.Path) -> Need:
 
 def built(options: argparse.Namespace, *targets: str, training: str = "OFF") -> list[Command]:
     """The commands that make these targets, and the program that says whether there is a GPU, of one build folder."""
-    prefix = '-DTorch_DIR="$(python3 -c \'import torch; print(torch.utils.cmake_prefix_path)\')/Torch"'
+    torch = '-DTorch_DIR="$(python3 -c \'import torch; print(torch.utils.cmake_prefix_path)\')/Torch"'
     configure = ["cmake", "-G", "Ninja", "-S", ".", "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DTUTTI_CUDA=ON",
                  "-DTUTTI_EXAMPLES=OFF", f"-DTUTTI_TRAINING={training}", f"-DTUTTI_KERNELS={CARRIED_KERNELS}",
                  f"-DTUTTI_CUDA_ARCHITECTURES={options.architecture}"]
     if training == "ON":
-        configure = ["sh", "-c", f"{' '.join(configure)} {prefix}"]
+        configure = ["sh", "-c", f"{shlex.join(configure)} {torch}"]
     return [Command(configure),
             Command(["cmake", "--build", BUILD, "--parallel", options.jobs, "--target", "tutti", *targets],
                     {"NINJA_STATUS": "[%f/%t, %e s] "}, goes_on=True)]
@@ -190,7 +191,7 @@ def torch_stage(options: argparse.Namespace) -> Stage:
         *(Command([*suite, str(ranks), *tests], device, limit=170) for ranks in (2, 4)),
         *(Command(beside_one_process(options, "tutti", way, ranks), {**there, "TUTTI_DETERMINISTIC": "1"}, limit=120)
           for ranks in (2, 4) for way in ("ddp", "fsdp2"))],
-        [has_torch], torch_needs(options))
+        torch_needs(options), [has_gpu])
 
 
 def torch_nccl_stage(options: argparse.Namespace) -> Stage:
@@ -238,7 +239,7 @@ def training_stage(options: argparse.Namespace) -> Stage:
                                 {"TUTTI_BASELINES": str(ROOT / BUILD / "lib")}, limit=90))
     return Stage("training", "the trainers with --device cuda, each beside one process",
                  built(options, "train_gpt", "train_vision", "tutti_baseline_nccl", training="ON"), commands,
-                 [has_torch], torch_needs(options))
+                 torch_needs(options), [has_gpu])
 
 
 # The most valuable first: docs/cuda.md says why.
@@ -289,7 +290,8 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
                         help="with a libnccl.so.2 to measure; 2.30.3 or newer lets ranks share a GPU [what the loader finds]")
     parser.add_argument("--rehearsal", action="store_true",
                         help="on GPUs that are played by threads: small sizes, and PyTorch's tensors on the CPU")
-    parser.add_argument("--jobs", default=str(os.cpu_count()), metavar="N", help="compilers at a time [one per core]")
+    parser.add_argument("--jobs", default=os.environ.get("TUTTI_JOBS") or str(os.cpu_count()), metavar="N",
+                        help="compilers at a time [TUTTI_JOBS, or one per core]")
     options = parser.parse_args(words)
     for name in options.stages:
         if name not in STAGES:

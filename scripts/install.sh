@@ -23,7 +23,7 @@ missing_of() {
 }
 
 apt_install() {  # apt_install PACKAGES...
-  logged apt "packages: installing ${#} of Debian's" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+  logged_as_root apt "packages: installing ${#} of Debian's" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -q --no-install-recommends "$@"
 }
 
@@ -55,9 +55,7 @@ install_packages() {
   if [ "$(id -u)" != 0 ] && ! command -v sudo > /dev/null; then
     fail "these packages are missing, and this user cannot install them; as root: apt-get install ${missing[*]}"
   fi
-  local sudo=()
-  [ "$(id -u)" = 0 ] || sudo=(sudo)
-  logged apt-update "packages: what there is" "${sudo[@]}" apt-get update -q ||
+  logged_as_root apt-update "packages: what there is" apt-get update -q ||
     warn "apt-get update failed; trying with the lists that are there"
   apt_install "${missing[@]}" && return
   mapfile -t missing < <(missing_of "${needed[@]}")

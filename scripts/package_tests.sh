@@ -29,8 +29,11 @@ package_root() {
 package_test() {
   local root=package-$1 name=$2 began=$SECONDS
   shift 2
-  in_debian_root "$root" "$@" --bind "$PWD/$packages:/packages" \
-    bash "/tutti/tests/packaging/$name.sh" /packages /tutti /torch || fail "packages.$name failed"
+  (
+    flock 9  # what it installs goes through the cache of ./dev platforms
+    in_debian_root "$root" "$@" --bind "$PWD/$packages:/packages" \
+      bash "/tutti/tests/packaging/$name.sh" /packages /tutti /torch
+  ) 9> "$debian_roots/lock" || fail "packages.$name failed"
   say "packages.$name: $((SECONDS - began)) s"
   tested=$((tested + 1))
 }

@@ -16,7 +16,7 @@ platform_not_tested='slow|training|packaging|gpu'
 platform_arm64_tests='^(base|plan|planner|reduce|topology|transport|collectives)\.'
 platform_page_tests='^transport\.(arena|conformance|exposed)$|^collectives\.(shm|memory|memory_processes)$'
 # What takes minutes: the library, and tests of the parts that know a processor.
-platform_fast_targets=(tutti_shared test_base test_reduce test_transport test_collectives)
+platform_fast_targets=(tutti_shared test_base test_reduce test_transport test_transport_tcp_wire test_collectives)
 platform_fast_tests='^(base|reduce)\.|^transport\.(arena|conformance|tcp_wire|exposed)$|^collectives\.(c_api|inproc|shm|kinds|memory)'
 platform_fast=no
 platform_rows=()
@@ -55,7 +55,7 @@ platform_debian13() {
 
 platform_clang() {
   local bad=0
-  install_packages "${needed_packages[@]}" clang -- || return 1
+  (install_packages "${needed_packages[@]}" clang --) || return 1
   platform_build clang here -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || bad=1
   platform_root || return 1
   platform_build clang-debian13 debian13 -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang \
@@ -69,12 +69,12 @@ platform_minimal() {
 }
 
 platform_arm64() {
-  local row=arm64 folder=.platforms/build/arm64 where=() select=$platform_arm64_tests
-  [ $platform_fast = no ] || select=$platform_fast_tests
-  install_packages "${needed_packages[@]}" "${platform_arm64_packages[@]}" -- || return 1
+  local row=arm64 folder=.platforms/build/arm64 where=() select=(-R "$platform_arm64_tests")
+  [ $platform_fast = no ] || select=()
+  (install_packages "${needed_packages[@]}" "${platform_arm64_packages[@]}" --) || return 1
   platform_arm64_root || return 1
   platform_build arm64 here -DTUTTI_TRAINING=OFF -DTUTTI_CUDA=OFF -DTUTTI_EXAMPLES=OFF \
-    -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/arm64.cmake" -- -R "$select" || return 1
+    -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/arm64.cmake" -- "${select[@]}" || return 1
   platform_stage test-64k env QEMU_PAGESIZE=65536 ctest --test-dir $folder --output-on-failure \
     --no-tests=error --output-junit tests-64k.xml -j 2 -R "$platform_page_tests" && return 0
   sed -i 's/^passed/failed/' $folder/result
@@ -106,7 +106,7 @@ platform_arm64_root() {
 # platform_build ROW WHERE CMAKE-ARGUMENTS... [-- CTEST-ARGUMENTS...]: configures, builds and tests in .platforms/build/ROW.
 # WHERE is a Debian root folder, or `here`.
 platform_build() {
-  local row=$1 folder=.platforms/build/$1 root=$2 configure=() where=() began=$SECONDS state=failed
+  local row=$1 folder=.platforms/build/$1 root=$2 configure=() where=()
   shift 2
   while [ $# -gt 0 ] && [ "$1" != -- ]; do configure+=("$1") && shift; done
   [ $# = 0 ] || shift
@@ -114,10 +114,16 @@ platform_build() {
     where=(bash scripts/debian_root.sh "$root" env CCACHE_DIR=/tutti/.platforms/ccache CCACHE_BASEDIR=/tutti CCACHE_NOHASHDIR=yes
       CCACHE_SLOPPINESS="$CCACHE_SLOPPINESS" CCACHE_DEPEND=yes)
   fi
+  platform_row "$row" platform_stages "$@"
+}
+
+# platform_row ROW COMMAND...: what COMMAND does is a row of the table.
+platform_row() {
+  local began=$SECONDS state=failed folder=.platforms/build/$1
   mkdir -p "$folder"
-  rm -f "$folder"/tests*.xml
-  platform_rows+=("$row")
-  if platform_stages "$@"; then state=passed; fi
+  rm -f "$folder"/tests*.xml "$folder/summary.txt"
+  platform_rows+=("$1")
+  if "${@:2}"; then state=passed; fi
   echo "$state $((SECONDS - began))" > "$folder/result"
   [ $state = passed ]
 }
@@ -125,7 +131,7 @@ platform_build() {
 # platform_stages CTEST-ARGUMENTS...: the stages of platform_build, with its variables.
 platform_stages() {
   local targets=(all tests)
-  [ $platform_fast = no ] || targets=("${platform_fast_targets[@]}")
+  if [ $platform_fast = yes ]; then targets=("${platform_fast_targets[@]}") && set -- -R "$platform_fast_tests" "$@"; fi
   platform_stage configure cmake -G Ninja -S . -B "$folder" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
     "${configure[@]}" || return 1
   cp "build/log/platforms-$row-configure.log" "$folder/summary.txt"

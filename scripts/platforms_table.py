@@ -23,7 +23,9 @@ def versions(summary):
 
 def built(log):
     """How many of the targets were compiled or linked, by ninja's own record: each has one line in its last form."""
-    lines = log.read_text().splitlines() if log.exists() else []
+    if not log.exists():
+        return "-"
+    lines = log.read_text().splitlines()
     return len({line.split("\t")[3] for line in lines if line.count("\t") == 4})
 
 

@@ -60,16 +60,19 @@ class Line:
             print(self.text(), flush=True)
 
     def end(self, status):
-        seconds = time.monotonic() - self.begin
+        seconds = round(time.monotonic() - self.begin)
         word = "done" if status == 0 else "FAILED"
-        print(f"{chr(13) + chr(27) + '[K' if self.moves else ''}{self.what}: {word} in {seconds // 60:.0f}:{seconds % 60:02.0f}",
+        print(f"{chr(13) + chr(27) + '[K' if self.moves else ''}{self.what}: {word} in {seconds // 60}:{seconds % 60:02}",
               flush=True)
 
 
 def run(log, what, command):
     line, lines = Line(what), []
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               start_new_session=True)
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.killpg(process.pid, number))
     selector = selectors.DefaultSelector()
@@ -99,12 +102,13 @@ def run(log, what, command):
 
 def main():
     log, what, *command = sys.argv[1:]
-    pathlib.Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "wb") as file:
-        try:
-            sys.exit(run(file, what, command))
-        except OSError as error:
-            sys.exit(f"{command[0]}: {error.strerror}")
+    try:
+        pathlib.Path(log).parent.mkdir(parents=True, exist_ok=True)
+        file = open(log, "wb")
+    except OSError as error:
+        sys.exit(f"{log}: {error.strerror}")
+    with file:
+        sys.exit(run(file, what, command))
 
 
 if __name__ == "__main__":

@@ -3,22 +3,16 @@
 # what ./dev gpu --carry brought. First without a driver, up to the first call of it, then on the driver that tests have.
 rehearsal_tree=.platforms/gpu-machine-tree
 rehearsal_torch=.platforms/gpu-machine-torch
+rehearsal_carry=.platforms/gpu-machine-carry  # not the one that ./dev gpu --carry has made for a real machine
 rehearsal_torch_version=2.11.0
 rehearsal_packages=(g++-13 cmake ninja-build make python3 python3-dev python3-numpy python3-pytest)
 # All but torch-nccl, for which PyTorch itself must find a GPU, and nccl-tests, whose sources are not here.
 rehearsal_stages=(correct sanitize bench torch device training sanitize-more bench-ranks)
 
-# A platform's row of the table.
-platform_gpu_machine() {
-  local began=$SECONDS state=failed folder=.platforms/build/gpu-machine
-  mkdir -p "$folder"
-  platform_rows+=(gpu-machine)
-  if (rehearsal); then state=passed; fi
-  echo "$state $((SECONDS - began))" > "$folder/result"
-  [ $state = passed ]
-}
+platform_gpu_machine() { platform_row gpu-machine rehearsal; }
 
-rehearsal() {
+rehearsal() (
+  install_packages "${needed_packages[@]}" --
   rehearsal_cuda=$(rehearsal_find_cuda) || exit 1
   debian_root trixie gpu-machine "${rehearsal_packages[@]}" || exit 1
   rehearsal_install_torch || exit 1
@@ -31,7 +25,7 @@ rehearsal() {
   rehearsal_driver || fail "gpu-machine: the driver of the tests could not be built; $rehearsal_tree/build-gpu/driver.log says why"
   rehearse env LD_LIBRARY_PATH=/tutti/build-gpu/driver FAKE_GPUS=1 ./dev gpu --rehearsal --minutes 0 --out build-gpu/fake-driver
   rehearsal_expect fake-driver passed "${rehearsal_stages[@]}"
-}
+)
 
 # The toolkit's folder, as its nvcc tells it: what is on the PATH may be a script elsewhere.
 rehearsal_find_cuda() {
@@ -46,10 +40,11 @@ rehearsal_find_cuda() {
 rehearsal_install_torch() {
   local platform platforms=()
   [ ! -e "$rehearsal_torch/.complete" ] || return 0
-  say "gpu-machine: installing PyTorch $rehearsal_torch_version in $rehearsal_torch, 5 GB"
   for platform in manylinux_2_{5..36}_x86_64 manylinux2014_x86_64 any; do platforms+=(--platform "$platform"); done
   rm -rf "$rehearsal_torch"
-  python3 -m pip install -q --no-compile --target "$rehearsal_torch" --only-binary :all: --implementation cp \
+  python3 -m venv .platforms/pip || fail "gpu-machine: python3 has no venv"
+  logged gpu-machine-torch "gpu-machine: PyTorch $rehearsal_torch_version in $rehearsal_torch, 5 GB" \
+    .platforms/pip/bin/python -m pip install --no-compile --target "$rehearsal_torch" --only-binary :all: --implementation cp \
     --python-version 3.13 "${platforms[@]}" "torch==$rehearsal_torch_version" ||
     fail "gpu-machine: pip could not install PyTorch $rehearsal_torch_version"
   touch "$rehearsal_torch/.complete"
@@ -67,11 +62,12 @@ rehearsal_fill_root() {
 # What would travel. Files keep their times, so a second rehearsal compiles what has changed.
 rehearsal_fill_tree() {
   local new=$rehearsal_tree.new
-  [ "$(cat .carry/commit 2> /dev/null)" = "$(git describe --always --dirty --exclude '*')" ] || gpu_carry "" ""
+  gpu_carry_folder=$rehearsal_carry
+  [ "$(cat $rehearsal_carry/commit 2> /dev/null)" = "$(git describe --always --dirty --exclude '*')" ] || gpu_carry "" ""
   gpu_carry_size
   rm -rf "$new" && mkdir -p "$new" || return 1
   git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$new" || return 1
-  cp -a .carry "$new/" || return 1
+  cp -a $rehearsal_carry "$new/.carry" || return 1
   [ ! -d "$rehearsal_tree/build-gpu" ] || mv "$rehearsal_tree/build-gpu" "$new/" || return 1
   rm -rf "$rehearsal_tree" "$new"/build-gpu/{no-driver,fake-driver} && mv "$new" "$rehearsal_tree"
 }

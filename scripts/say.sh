@@ -34,6 +34,13 @@ logged() {
   fi
 }
 
+# The same by sudo where this is not root. sudo asks for its password before, since the command itself has no terminal.
+logged_as_root() {
+  if [ "$(id -u)" = 0 ]; then logged "$@"; return; fi
+  mkdir -p build/log && : > "build/log/$1.log"  # so it stays this user's
+  sudo bash -c 'source scripts/say.sh; logged "$@"' dev "$@"
+}
+
 # recorded LOG COMMAND...: runs the command and keeps what it says. On a terminal the command has one too, for its
 # progress bar.
 recorded() {

@@ -76,8 +76,9 @@ def main(words: list[str]) -> None:
             with lzma.open(out, "wb") as file:
                 file.write(data)
         case ["unpack", packed, out]:
-            with lzma.open(packed) as source, open(out, "wb") as file:
+            with lzma.open(packed) as source, open(f"{out}.new", "wb") as file:
                 shutil.copyfileobj(source, file)
+            pathlib.Path(f"{out}.new").replace(out)  # whole, or not there
         case _:
             sys.exit(__doc__)
 

@@ -9,6 +9,10 @@ if(NOT library)  # not given: that of build/, as new as its sources
   set(library ${repository}/build/libtutti.a)
   add_custom_target(tutti_build COMMAND ${CMAKE_COMMAND} --build ${repository}/build --target tutti_static
     BYPRODUCTS ${library} COMMENT "Bringing ${library} up to date" USES_TERMINAL VERBATIM)
+  file(STRINGS ${repository}/build/CMakeCache.txt without_kernels REGEX "^TUTTI_KERNELS:[A-Z]+=none$")
+  if(without_kernels)
+    message(WARNING "The library in ${repository}/build has no GPU kernels, and so the package has none: ./dev build makes them")
+  endif()
 endif()
 message(STATUS "Tutti as built: ${library}")
 
