@@ -1,9 +1,9 @@
-# ./dev package --test: each package where nothing was built, in Debian 12 folders (scripts/debian_root.sh) that are made
+# ./dev package --test: each package where nothing was built, in Debian folders (scripts/debian_root.sh) that are made
 # anew each time. What each must show is in tests/packaging/NAME.sh.
-package_release=bookworm
 
 package_tests() {
-  local tested=0
+  local tested=0 package_release  # packages are for the system that made them
+  package_release=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
   package_root plain
   package_test plain archive --no-network
   package_test plain programs
