@@ -486,14 +486,15 @@ executor::Room TuttiCommunicator::room_for(const planner::Choice& choice) const 
 
 Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Demand demand, const Ready& ready) {
   // An algorithm that was asked for by name, and could serve, may not do so for the buffers that some rank has brought.
-  std::string instead;
+  std::string instead, names;
   if (ready.first && !demand.algorithm.empty()) {
     const algorithms::Algorithm& asked = algorithms::table()[ready.first->algorithm];
     const std::string why = planner::why_not(asked, demand);
-    if (!why.empty()) {
+    if (!why.empty() && planner::is_named(demand.algorithm, asked.name)) {
       instead = fmt::format("{} was asked for, but it {}; ", asked.name, why);
-      demand.algorithm = {};
     }
+    names = planner::names_or_auto(demand.algorithm);
+    demand.algorithm = names;
   }
   TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand, ready.shape.root));
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,

@@ -139,8 +139,10 @@ Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::make_ready(
   ready->algorithm = static_cast<std::uint32_t>(row - algorithms::table().data());
   if (opens) {
     bool unused = false;
+    const std::string names =
+        planner::names_or_auto(demand.algorithm);  // those that were asked for serve where they can
+    demand.algorithm = names;
     const planner::Demand whole = demand;
-    demand.algorithm = {};  // one that was asked for serves where it can
     demand.plain = true;
     demand.buffers_open = false;
     if (!meeting_.all_open()) {
@@ -148,7 +150,6 @@ Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::make_ready(
     }
     demand = whole;
     if (!algorithms::table()[ready->algorithm].in_place) {
-      demand.algorithm = {};
       demand.in_place = true;
       demand.buffers_open = false;  // and whoever is in place may be out of reach, too
       TUTTI_ASSIGN(ready->if_in_place, program_for(request, demand, nullptr, &unused));

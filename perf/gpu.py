@@ -194,7 +194,7 @@ def bench(arguments):
         return 1
     if not arguments.no_nccl:
         results.machine["nccl"] = machine.get("nccl")
-    start, late = time.monotonic(), 0
+    start, late, failed = time.monotonic(), 0, 0
     for key, program, options, environment in wanted:
         if results.rows(key) is not None:
             results.miss(key, None)
@@ -211,15 +211,18 @@ def bench(arguments):
             results.miss(key, None)
             print(f"{gpu_results.name_of(key)}: done after {time.monotonic() - start:.0f} s", flush=True)
         except RuntimeError as error:
-            late += bool(arguments.budget) and time.monotonic() - start >= arguments.budget  # what was cut off, too
+            if arguments.budget and time.monotonic() - start >= arguments.budget:
+                late += 1  # what was cut off, too
+            else:
+                failed += 1
             results.miss(key, str(error))
             print(f"{gpu_results.name_of(key)}: {error}", flush=True)
     if not arguments.no_nccl:
         results.miss(("nccl",), why_no_nccl)
     if late:
         print(f"gpu bench: {late} of {len(wanted)} programs are left; --resume goes on with them", file=sys.stderr)
-    failed = report(results)
-    return MORE if late else failed
+    nothing = report(results)
+    return MORE if late else int(bool(nothing or failed))
 
 
 def report(results):

@@ -97,12 +97,15 @@ class Outcomes:
     """What came of the stages, kept in OUT from call to call. Of a stage: its outcome, how many commands it has, the seconds
     and processor seconds that it took, why it was not run, and by their text the commands that have passed or failed."""
 
-    def __init__(self, out: pathlib.Path, names: list[str]) -> None:
-        self.out, self.names = out, names
+    def __init__(self, out: pathlib.Path, names: list[str], tree: str = "") -> None:
+        """What another tree has come to counts for nothing here; `tree` is a digest of its files."""
+        self.out, self.names, self.tree, self.of = out, names, tree, {}
         try:
-            self.of = json.loads((out / "stages.json").read_text())
+            kept = json.loads((out / "stages.json").read_text())
         except (OSError, ValueError):
-            self.of = {}
+            return
+        if kept.get("tree") == tree:
+            self.of = kept["stages"]
 
     def outcome(self, name: str) -> str | None:
         return self.of.get(name, {}).get("outcome")
@@ -121,7 +124,7 @@ class Outcomes:
 
     def keep(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
-        for name, text in [("stages.json", json.dumps(self.of, indent=1) + "\n"), ("stages.md", self.text())]:
+        for name, text in [("stages.json", json.dumps({"tree": self.tree, "stages": self.of}, indent=1) + "\n"), ("stages.md", self.text())]:
             (self.out / f"{name}.new").write_text(text)
             (self.out / f"{name}.new").replace(self.out / name)
 

@@ -13,6 +13,7 @@ reason. Exit status: 1 when a stage has failed or nothing could run.
 """
 import argparse
 import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -38,6 +39,7 @@ TORCH_TESTS = "training/torch_backend/tests"
 # Tests by ctest's names. Those of device memory run on the fake driver elsewhere, the others skip where there is no GPU.
 DRIVER_TESTS = ["gpu.memory", "cuda_ipc.arena", "cuda_ipc.processes", "topology.gpus", "device.driver"]
 DEVICE_TESTS = [f"device.{name}" for name in ("communicator", "groups", "residency", "communicator_processes", "far_processes")]
+LEFT_OUT = [("perf", "results"), ("perf", "out")]  # of the tree: what runs leave
 SANITIZED_FIRST = ["all_reduce", "sendrecv"]  # a kernel of each kind: plans, messages
 SANITIZED_LATER = ["all_gather", "reduce_scatter", "reduce", "broadcast"]
 
@@ -267,6 +269,18 @@ def default_out() -> pathlib.Path:
     return earlier[-1] if earlier else folder
 
 
+def tree_digest() -> str:
+    """Of all files that a stage may build or run, committed or not: there may be no git here."""
+    digest = hashlib.sha256()
+    for top in sorted(ROOT.iterdir()):
+        if top.name.startswith((".", "build")) or not top.is_dir():
+            continue
+        for path in sorted(top.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc" and not path.relative_to(ROOT).parts[:2] in LEFT_OUT:
+                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
 def nccl_home() -> str:
     """Where nccl.h is: beside PyTorch's NCCL."""
     done = subprocess.run(["python3", "-c", "import nvidia.nccl as n; print(list(n.__path__)[0])"], capture_output=True, text=True)
@@ -323,7 +337,7 @@ def main() -> int:
     options = parse_arguments()
     os.chdir(ROOT)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that what runs is ended, too
-    outcomes = Outcomes(options.out, list(STAGES))
+    outcomes = Outcomes(options.out, list(STAGES), tree_digest())
     names = options.stages or (list(STAGES) if options.dry_run else outcomes.left())
     stages = [STAGES[name](options) for name in names]
     for command in [command for stage in stages for command in stage.commands]:

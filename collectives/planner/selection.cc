@@ -159,13 +159,19 @@ Result<const Algorithm*> by_name(const Demand& demand, std::string_view name) {
   return invalid_argument(fmt::format("{} by {} was asked for, but it {}", name_of(demand.collective), name, why));
 }
 
+/// The first of the names, which is taken from their front.
+std::string_view next_name(std::string_view& names) {
+  const std::size_t end = std::min(names.find(','), names.size());
+  const std::string_view name = trim(names.substr(0, end));
+  names.remove_prefix(std::min(end + 1, names.size()));
+  return name;
+}
+
 /// The first of the names that can serve; null where none stands before "auto". Errors: the first name's.
 Result<const Algorithm*> by_names(const Demand& demand) {
   Status first;
   for (std::string_view rest = demand.algorithm; !rest.empty();) {
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    const std::string_view name = trim(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::string_view name = next_name(rest);
     if (name == "auto") return nullptr;
     Result<const Algorithm*> found = by_name(demand, name);
     if (found.ok()) return found;
@@ -175,6 +181,17 @@ Result<const Algorithm*> by_names(const Demand& demand) {
 }
 
 }  // namespace
+
+std::string names_or_auto(std::string_view names) {
+  return names.empty() ? std::string() : std::string(names) + ",auto";
+}
+
+bool is_named(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    if (next_name(names) == name) return true;
+  }
+  return false;
+}
 
 Result<Choice> Selection::choose(const Demand& demand, bool built_in_too) const {
   if (!demand.algorithm.empty()) {

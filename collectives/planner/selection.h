@@ -45,6 +45,11 @@ struct Choice {
   std::size_t slice = 0;                   // likewise, across hosts: what the message is cut into
 };
 
+/// Names as in Demand, and behind them what the planner chooses where none of these can serve.
+std::string names_or_auto(std::string_view names);
+/// Whether `name` is one of the names.
+bool is_named(std::string_view names, std::string_view name);
+
 class Selection {
  public:
   /// The built-in rules, and `more` behind them.

@@ -132,6 +132,19 @@ TEST_P(Shm, RegisteredBuffersAreReachedDirectly) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, "direct");
 }
 
+TEST_P(Shm, OfSeveralNamesTheNextServesWhereTheFirstCannot) {
+  const auto body = [](Communicator& comm) -> std::string {
+    std::vector<float> send(50'000), recv(50'000);  // plain: two_shot reads them only by cross-memory access
+    comm.all_reduce(send.data(), recv.data(), send.size(), DataType::f32, ReduceOp::sum,
+                    {.algorithm = "two_shot,ring"});
+    return comm.explain_last_call().algorithm;
+  };
+  const auto outcomes = run_processes(GetParam().ranks, body, {{"TUTTI_CROSS_MEMORY", GetParam().cross_memory}});
+  expect_no_errors(outcomes);
+  const std::string expected = GetParam().cross_memory == std::string("on") ? "two_shot" : "ring";
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Shm,
                          ::testing::Values(Setting{2, "on"}, Setting{2, "off"}, Setting{3, "on"}, Setting{3, "off"},
                                            Setting{4, "on"}, Setting{4, "off"}, Setting{16, "on"}, Setting{16, "off"}),

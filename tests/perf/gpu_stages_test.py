@@ -173,6 +173,13 @@ class Calls(InAFolder):
             self.assertEqual(self.main("one")[0], 0)
             self.assertEqual([self.times_run(name) for name in ("one", "two")], [2, 1])
 
+    def test_what_has_passed_on_another_tree_counts_for_nothing(self):
+        with self.made(one="true"):
+            for tree, times in (("a", 1), ("a", 1), ("b", 2)):
+                with unittest.mock.patch.object(stages, "tree_digest", lambda tree=tree: tree):
+                    self.main()
+                self.assertEqual(self.times_run("one"), times)
+
     def test_what_has_failed_holds_up_nothing(self):
         with self.made(one="exit 3", two="true", three="true"):
             status, said = self.main("one")

@@ -74,7 +74,7 @@ class Runs(unittest.TestCase):
             arguments = gpu.parse_arguments(["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "2",
                                              "--nccl", folder])
             with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(gpu.bench(arguments), 0)
+                self.assertEqual(gpu.bench(arguments), 1)  # one has failed
             text = (out / "results.md").read_text()
             self.assertIn("1 GPU(s): NVIDIA H200", text)
             self.assertIn("| 16 MiB |", text)
@@ -132,11 +132,11 @@ class Runs(unittest.TestCase):
             out = pathlib.Path(folder, "out")
             words = ["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "--nccl", folder, "--resume"]
             with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 0)
+                self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 1)
             programs(folder, "all_reduce_perf", "reduce_scatter_perf", "device_limit")
             (out / "raw" / "reduce_scatter_threads_2_graph.json").write_text("{")  # cut off
             with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 0)
+                self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 1)
             text = (out / "results.md").read_text()
             self.assertNotIn("- all_reduce", text[text.index("## Not measured"):])
             self.assertNotIn("- all_gather", text[text.index("## Not measured"):])

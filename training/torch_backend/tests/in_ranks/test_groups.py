@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from support.groups import TIMEOUT, World
+from support.groups import TIMEOUT, World, two_ranks_show_it
 from support.launch import BACKEND
 
 SOON = timedelta(seconds=1)
@@ -75,6 +75,7 @@ def test_groups_at_the_same_time(world: World) -> None:
         assert x.eq(sum(rank + 1 for rank in pair.ranks)).all()
 
 
+@two_ranks_show_it
 def test_many_groups(world: World) -> None:
     """Made, used, destroyed: files and memory go back."""
     world.pair()

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
-from support.groups import World
+from support.groups import World, two_ranks_show_it
 from support.launch import BACKEND
 
 MIB = 1 << 20
@@ -18,6 +18,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+@two_ranks_show_it
 def test_ten_thousand_calls_leave_nothing(world: World) -> None:
     pair = world.pair()
     x, whole = torch.ones(256), torch.empty(256 * pair.size)
@@ -44,6 +45,7 @@ def test_ten_thousand_calls_leave_nothing(world: World) -> None:
     assert resident_bytes() - before < 2 * MIB
 
 
+@two_ranks_show_it
 def test_groups_give_their_memory_back(world: World) -> None:
     pair = world.pair()
 

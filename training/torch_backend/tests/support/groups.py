@@ -5,11 +5,14 @@ import os
 import random
 from datetime import timedelta
 
+import pytest
 import torch.distributed as dist
 
 from support.launch import BACKEND
 
 TIMEOUT = timedelta(seconds=30)
+# For tests of what does not depend on the number of ranks, and takes long.
+two_ranks_show_it = pytest.mark.skipif(int(os.environ.get("WORLD_SIZE", "2")) > 2, reason="2 ranks show it")
 
 
 def register_backend() -> None:
