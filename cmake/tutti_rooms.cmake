@@ -73,9 +73,6 @@ function(tutti_test_program name sources libraries)
   tutti_program(${name} ${sources} LINK tutti_test_support ${libraries})
   tutti_unity(${name} ${tutti_SOURCE_DIR} ${sources})
   tutti_cold(${name})
-  if(TUTTI_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)  # a sanitizer's checks take the optimiser two thirds of its time
-  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${tutti_BINARY_DIR}/tests)
 endfunction()
 
