@@ -201,6 +201,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
 TuttiCommunicator::~TuttiCommunicator() {
   wait_for_queue();
   device_half_.reset();
+  DeviceHalf::sweep();
   close_direct();
   staging_.reset();
   flight_recorder::delist(this);

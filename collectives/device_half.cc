@@ -186,6 +186,8 @@ class CudaHalf final : public DeviceHalf {
 
 }  // namespace
 
+void DeviceHalf::sweep() { CudaIpc::sweep(); }
+
 Result<std::unique_ptr<DeviceHalf>> DeviceHalf::create(Config config) {
   auto half = std::make_unique<CudaHalf>(std::move(config));
   TUTTI_TRY(half->set_up());
@@ -197,6 +199,8 @@ Result<std::unique_ptr<DeviceHalf>> DeviceHalf::create(Config config) {
 #else
 
 namespace tutti {
+
+void DeviceHalf::sweep() {}
 
 Result<std::unique_ptr<DeviceHalf>> DeviceHalf::create(Config) {
   return unsupported("this build of Tutti has no CUDA; expected host memory");

@@ -55,6 +55,8 @@ class DeviceHalf {
   /// (no CUDA in this build, no driver, no kernels), memory_limit.
   static Result<std::unique_ptr<DeviceHalf>> create(Config config);
   virtual ~DeviceHalf() = default;
+  /// Frees the windows of earlier ones that no peer uses any more. They stay when their communicator ends.
+  static void sweep();
 
   /// A call, without its order in the communicator.
   struct Request {

@@ -30,8 +30,8 @@ Outcome suspend(Comm& comm) {
     UniqueId meeting{};
     if (comm.rank() == 0) meeting = Communicator::make_unique_id();
     comm.tutti().broadcast(meeting.bytes, meeting.bytes, sizeof(meeting.bytes), DataType::i8, 0);
-    // A rank's memory is kept until all have left, and given back when it next makes or ends a communicator. So a
-    // second one, of which next to nothing is touched, ends after that.
+    // A rank's memory, of host and GPU, is kept until all have left. It is given back when a communicator ends after
+    // that. So this is a second one, of which next to nothing is touched.
     Communicator second = comm.tutti().split(0, comm.rank());
     comm.suspend(meeting);
     second.barrier();

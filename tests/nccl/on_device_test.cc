@@ -8,6 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "device/memory_kind.h"
@@ -53,6 +55,27 @@ struct Rank {
 };
 
 std::vector<float> filled(float value, std::size_t count = kCount) { return std::vector<float>(count, value); }
+
+/// The first test, since its ranks are forks: the library has not been used before.
+TEST(OnDevice, ASuspendedOneHasNoDeviceMemory) {
+  const std::vector<Outcome> outcomes = on_processes(2, [](int rank, Shared& shared) -> std::string {
+    FakeDriver cuda;
+    tutti::testing::add_walkers(cuda);
+    ncclComm_t comm = nullptr;
+    must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
+    // Whoever leaves last has nobody to wait for, which is now this rank, now the other one.
+    for (int round = 0; round < 6; ++round) {
+      if (cuda.allocated(0) == 0) throw std::runtime_error("it takes no memory of the device");
+      must(ncclCommSuspend(comm, kSuspendMemory));
+      if (cuda.allocated(0) != 0) throw std::runtime_error(std::to_string(cuda.allocated(0)) + " bytes are kept");
+      must(ncclCommResume(comm));
+    }
+    must(ncclCommSuspend(comm, kSuspendMemory));
+    must(ncclCommDestroy(comm));
+    return {};
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
 
 TEST(OnDevice, OneThreadDrivesAllRanks) {
   FakeDriver cuda;

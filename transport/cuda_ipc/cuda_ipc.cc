@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/forks.h"
 #include "base/log.h"
 
 namespace tutti::transport {
@@ -48,6 +49,7 @@ struct CudaIpc::Retired {
   std::unique_ptr<OwnMemory> window;
   Notes* notes = nullptr;
   std::uint64_t generation = 0;
+  std::uint64_t forks = 0;
   std::shared_ptr<const Watched> watched;
   std::shared_ptr<const void> keep;
 };
@@ -73,6 +75,10 @@ void CudaIpc::sweep() {
   const std::lock_guard lock(all.mutex);
   std::vector<Retired> kept;
   for (Retired& window : all.windows) {
+    if (window.forks != forks()) {  // the parent's, whose driver a fork cannot use
+      kept.push_back(std::move(window));
+      continue;
+    }
     const bool stale = window.generation != device::driver_generation();  // of a driver that is no more: tests only
     const std::uint64_t left = stale ? 0 : window.notes->leavers.load(std::memory_order_acquire);
     bool used = false;
@@ -234,6 +240,7 @@ CudaIpc::~CudaIpc() {
     all.windows.push_back({.window = std::move(window_),
                            .notes = &own(),
                            .generation = device::driver_generation(),
+                           .forks = forks(),
                            .watched = watched_,
                            .keep = config_.keep});
   }

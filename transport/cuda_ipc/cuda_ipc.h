@@ -94,7 +94,8 @@ class CudaIpc {
   bool alive(int rank) const { return config_.alive(rank); }
   int regions() const;  // that this rank has announced
 
-  /// Forgets windows whose users have all gone. Called by connect() and the destructor.
+  /// Frees this process's windows whose users have all gone. Called by connect() and the destructor. In a fork:
+  /// nothing.
   static void sweep();
 
  private:
