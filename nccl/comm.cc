@@ -33,6 +33,7 @@ void Comm::made(Communicator communicator, int rank, int size) {
 
 Communicator Comm::suspend(const UniqueId& meeting) {
   const std::lock_guard lock(mutex_);
+  if (dropped_ || revoked_.load()) throw Error(Code::aborted, "the communicator was revoked or aborted meanwhile");
   meeting_ = meeting;
   suspended_.store(true, std::memory_order_release);
   return std::exchange(communicator_, Communicator());
@@ -87,7 +88,7 @@ void Comm::begin() {
 
 void Comm::end(const Outcome& outcome) {
   const std::lock_guard lock(mutex_);
-  if (!outcome.ok() && failure_.ok()) failure_ = outcome;
+  if (!outcome.ok() && failure_.ok() && !revoked()) failure_ = outcome;
   --under_way_;
   changed_.notify_all();
 }
@@ -100,7 +101,7 @@ void Comm::wait_idle() const {
 void Comm::note(const Outcome& outcome) {
   if (!outcome.finishes) return;
   const std::lock_guard lock(mutex_);
-  if (failure_.ok()) failure_ = outcome;
+  if (failure_.ok() && !revoked()) failure_ = outcome;
 }
 
 void Comm::abort(const std::string& reason) {
@@ -114,12 +115,14 @@ void Comm::abort(const std::string& reason) {
 }
 
 bool Comm::revoke(const std::string& reason) {
+  Communicator communicator;
   {
     const std::lock_guard lock(mutex_);
     if (!communicator_) return false;
+    revoked_.store(true);  // from here on it is not suspended any more
+    communicator = communicator_;
   }
-  revoked_.store(true);
-  communicator_.abort(reason);
+  communicator.abort(reason);
   for (int callers; (callers = callers_.load()) > 0;) callers_.wait(callers);
   wait_idle();
   const std::lock_guard lock(mutex_);

@@ -62,7 +62,8 @@ class Comm {
   Outcome awake(const char* function) const;
 
   /// Takes the Tutti communicator out, whose memory goes with it. The ranks meet by `meeting` to make another one,
-  /// which made() puts in its place. REQUIRES: settled() was ok.
+  /// which made() puts in its place. Throws tutti::Error where it was revoked or aborted since. REQUIRES: settled() was
+  /// ok.
   Communicator suspend(const UniqueId& meeting);
   bool suspended() const { return suspended_.load(std::memory_order_acquire); }
   /// REQUIRES: suspended().
@@ -72,7 +73,8 @@ class Comm {
   const std::optional<UniqueId>& growth() const { return growth_; }
   void set_growth(const std::optional<UniqueId>& id) { growth_ = id; }
 
-  /// Something is under way until end() has been called as often. The first failure stays.
+  /// Something is under way until end() has been called as often. The first failure stays; one that a revocation brings
+  /// is none.
   void begin();
   void end(const Outcome& outcome);
   /// Until nothing is under way.
@@ -91,12 +93,13 @@ class Comm {
     Comm* comm_;
   };
 
-  /// Keeps a failure that finishes the communicator; others change nothing.
+  /// Keeps a failure that finishes the communicator; others, and those after a revocation, change nothing.
   void note(const Outcome& outcome);
 
   /// Ends what is under way, on all ranks. Any thread. One that is still being made is dropped as soon as it stands.
   void abort(const std::string& reason);
-  /// The same, and waits for it: then it is fit to be destroyed or shrunk. False while it is still being made.
+  /// The same, and waits for it: then it is fit to be destroyed or shrunk. False while it is still being made, and
+  /// when it is suspended.
   bool revoke(const std::string& reason);
   bool revoked() const { return revoked_.load(std::memory_order_acquire); }
   void finalize() { finalized_.store(true, std::memory_order_release); }

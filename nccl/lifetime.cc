@@ -125,6 +125,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags)) 
     }
     if (const Outcome awake = comm->awake("ncclCommRevoke"); !awake.ok()) return report(awake);
     if (!comm->revoke("ncclCommRevoke")) {
+      if (const Outcome awake = comm->awake("ncclCommRevoke"); !awake.ok()) return report(awake);  // since then
       return fail(ncclInvalidUsage, fmt::format("ncclCommRevoke: {} is still being made", comm->who()));
     }
     return ncclSuccess;

@@ -17,7 +17,8 @@ namespace {
 ncclResult_t submit_to(const std::shared_ptr<Comm>& comm, std::function<Outcome()> body) {
   Task task;
   task.parent = comm;
-  task.body = [body = std::move(body)] {
+  task.body = [comm, body = std::move(body)] {
+    const Comm::Caller caller(*comm);
     Outcome outcome = body();
     outcome.finishes = !outcome.ok();
     return outcome;

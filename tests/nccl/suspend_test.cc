@@ -1,11 +1,13 @@
 // The memory of a communicator, and how it is given back for a while. As processes: this one does not use the library.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/nccl/ranks.h"
@@ -116,6 +118,41 @@ TEST(Suspend, OneThreadsRanksInAGroupAndInTheBackground) {
     for (const ncclComm_t comm : comms) must(settle(comm));
     if (sums[0] != 3 || sums[1] != 3) throw std::runtime_error("the sum is wrong");
     for (const ncclComm_t comm : comms) must(ncclCommDestroy(comm));
+    return {};
+  });
+  EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Suspend, ARevocationAtTheSameTimeIsBeforeItOrAfter) {
+  const Outcome outcome = tutti::testing::in_child([]() -> std::string {
+    for (int round = 0; round < 200; ++round) {
+      std::vector<ncclComm_t> comms(2);
+      must(ncclCommInitAll(comms.data(), 2, nullptr));
+      ncclResult_t suspended[2] = {};
+      std::thread ranks[2];
+      std::atomic<int> running{0};
+      for (std::size_t r = 0; r < 2; ++r) {
+        ranks[r] = std::thread([&, r] {
+          ++running;
+          suspended[r] = ncclCommSuspend(comms[r], kSuspendMemory);
+        });
+      }
+      while (running.load() < 2) std::this_thread::yield();
+      for (int turn = 0; turn < round / 2; ++turn) std::this_thread::yield();  // each round a little later
+      const ncclResult_t revoked = ncclCommRevoke(comms[0], kRevokeDefault);
+      const std::string sentence = ncclGetLastError(nullptr);
+      for (std::thread& rank : ranks) rank.join();
+      if (revoked == ncclSuccess) {
+        if (suspended[0] == ncclSuccess) throw std::runtime_error("it is revoked and suspended");
+        ncclResult_t state = ncclInternalError;
+        must(ncclCommGetAsyncError(comms[0], &state));
+        must(state);
+        must(ncclCommResume(comms[0]), ncclInvalidUsage);
+      } else if (revoked != ncclInvalidUsage || suspended[0] != ncclSuccess || suspended[1] != ncclSuccess) {
+        throw std::runtime_error(sentence);
+      }
+      for (const ncclComm_t comm : comms) must(ncclCommAbort(comm));
+    }
     return {};
   });
   EXPECT_EQ(outcome.error, "");
