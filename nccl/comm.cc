@@ -31,12 +31,19 @@ void Comm::made(Communicator communicator, int rank, int size) {
   suspended_.store(false, std::memory_order_release);
 }
 
-Communicator Comm::suspend(const UniqueId& meeting) {
+Communicator Comm::suspend(const UniqueId& meeting, const Communicator& second) {
   const std::lock_guard lock(mutex_);
   if (dropped_ || revoked_.load()) throw Error(Code::aborted, "the communicator was revoked or aborted meanwhile");
   meeting_ = meeting;
+  second_ = second;
   suspended_.store(true, std::memory_order_release);
   return std::exchange(communicator_, Communicator());
+}
+
+void Comm::parted() {
+  Communicator second;  // ends without the lock
+  const std::lock_guard lock(mutex_);
+  std::swap(second, second_);
 }
 
 Outcome Comm::state() const {
@@ -109,7 +116,7 @@ void Comm::abort(const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     dropped_ = true;
-    communicator = communicator_;
+    communicator = communicator_ ? communicator_ : second_;
   }
   if (communicator) communicator.abort(reason);
 }

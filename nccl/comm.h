@@ -62,9 +62,10 @@ class Comm {
   Outcome awake(const char* function) const;
 
   /// Takes the Tutti communicator out, whose memory goes with it. The ranks meet by `meeting` to make another one,
-  /// which made() puts in its place. Throws tutti::Error where it was revoked or aborted since. REQUIRES: settled() was
-  /// ok.
-  Communicator suspend(const UniqueId& meeting);
+  /// which made() puts in its place. Until parted(), abort() ends `second`, by which they wait for each other. Throws
+  /// tutti::Error where it was revoked or aborted since. REQUIRES: settled() was ok.
+  Communicator suspend(const UniqueId& meeting, const Communicator& second);
+  void parted();
   bool suspended() const { return suspended_.load(std::memory_order_acquire); }
   /// REQUIRES: suspended().
   const UniqueId& meeting() const { return meeting_; }
@@ -119,6 +120,7 @@ class Comm {
   const int device_;
   const Config config_;
   Communicator communicator_;
+  Communicator second_;  // guarded by mutex_; empty but while the ranks part
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

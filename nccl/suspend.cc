@@ -34,10 +34,12 @@ Outcome suspend(Comm& comm) {
     // A rank's memory, of host and GPU, is kept until all have left. It is given back when a communicator ends after
     // that. So this is a second one, of which next to nothing is touched.
     Communicator second = comm.tutti().split(0, comm.rank());
-    comm.suspend(meeting);
+    comm.suspend(meeting, second);
     second.barrier();
+    comm.parted();
     return {};
   } catch (...) {
+    comm.parted();
     return outcome_of_current_exception("ncclCommSuspend");
   }
 }

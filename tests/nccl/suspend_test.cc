@@ -158,6 +158,39 @@ TEST(Suspend, ARevocationAtTheSameTimeIsBeforeItOrAfter) {
   EXPECT_EQ(outcome.error, "");
 }
 
+/// Of the other rank there are only the first steps of a Suspend, and never the last.
+TEST(Suspend, AnAbortEndsIt) {
+  const std::vector<Outcome> outcomes =
+      on_processes(2,
+                   [](int rank, Shared& shared) -> std::string {
+                     ncclComm_t comm = nullptr;
+                     must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
+                     if (rank == 1) {
+                       char id[sizeof(ncclUniqueId)];
+                       ncclComm_t second = nullptr;
+                       must(ncclBroadcast(id, id, sizeof(id), ncclInt8, 0, comm, nullptr));
+                       must(ncclCommSplit(comm, 0, rank, &second, nullptr));
+                       wait_until([&] { return shared.progress.load() != 0; });
+                       must(ncclCommAbort(second));
+                       must(ncclCommAbort(comm));
+                       return {};
+                     }
+                     std::string sentence;
+                     std::thread suspending([&] {
+                       if (ncclCommSuspend(comm, kSuspendMemory) != ncclSuccess) sentence = ncclGetLastError(nullptr);
+                     });
+                     wait_until([&] { return stat(comm, ncclStatGpuMemSuspended) == 1; });
+                     const ncclResult_t aborted = ncclCommAbort(comm);
+                     suspending.join();
+                     shared.progress.store(1);
+                     must(aborted);
+                     return sentence;
+                   },
+                   {{"TUTTI_TIMEOUT", "10s"}});
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+  EXPECT_THAT(outcomes[0].said, AllOf(HasSubstr("ncclCommSuspend: "), HasSubstr("ncclCommAbort")));
+}
+
 TEST(Suspend, ARankThatIsGoneIsMissedAtTheResumption) {
   const std::vector<Outcome> outcomes =
       on_processes(2,
