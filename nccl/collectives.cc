@@ -28,6 +28,7 @@ Outcome read(const char* function, Collective collective, const Arguments& argum
   operation.root = arguments.root;
   if (Outcome outcome = find_comm(function, handle, operation.comm); !outcome.ok()) return outcome;
   if (Outcome outcome = operation.comm->settled(function); !outcome.ok()) return outcome;
+  if (Outcome outcome = follows(function, *operation.comm); !outcome.ok()) return outcome;
   if (Outcome outcome = read_type(operation, arguments.type); !outcome.ok()) return outcome;
   if (Outcome outcome = read_op(operation, arguments.op); !outcome.ok()) return outcome;
   return check(operation);

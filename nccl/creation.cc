@@ -100,6 +100,7 @@ Outcome read_parent(const char* function, ncclComm_t handle, const ncclComm_t* s
   const Outcome found = find_comm(function, handle, parent);
   if (!found.ok()) return found;
   if (Outcome awake = parent->awake(function); !awake.ok()) return awake;
+  if (Outcome alone = follows(function, *parent); !alone.ok()) return alone;
   return read_config(function, given, parent->config(), config);
 }
 

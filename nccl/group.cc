@@ -313,6 +313,16 @@ bool is_in_group(const Comm& comm) {
                      [&](const Task& t) { return t.comm.get() == &comm || t.parent.get() == &comm; });
 }
 
+Outcome follows(const char* function, const Comm& comm) {
+  const std::vector<Task>& tasks = group().tasks;
+  if (std::none_of(tasks.begin(), tasks.end(), [&](const Task& t) { return t.suspends && t.parent.get() == &comm; })) {
+    return {};
+  }
+  return {ncclInvalidUsage, fmt::format("{}: {}: the group that is open suspends or resumes the communicator; expected "
+                                        "ncclGroupEnd first",
+                                        function, comm.who())};
+}
+
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclGroupStart, ()) {
   ++group().depth;
   return ncclSuccess;

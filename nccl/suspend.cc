@@ -14,9 +14,15 @@ namespace tutti::nccl {
 namespace {
 
 /// All ranks call it, as for NCCL's. A failure finishes the communicator.
-ncclResult_t submit_to(const std::shared_ptr<Comm>& comm, std::function<Outcome()> body) {
+ncclResult_t submit_to(const char* function, const std::shared_ptr<Comm>& comm, std::function<Outcome()> body) {
+  if (is_in_group(*comm)) {
+    return refuse(
+        {ncclInvalidUsage, fmt::format("{}: {} has calls in the group that is open; expected ncclGroupEnd first",
+                                       function, comm->who())});
+  }
   Task task;
   task.parent = comm;
+  task.suspends = true;
   task.body = [comm, body = std::move(body)] {
     const Comm::Caller caller(*comm);
     Outcome outcome = body();
@@ -55,7 +61,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommSuspend, (ncclComm_t handle, int flags))
                      fmt::format("ncclCommSuspend: {}: flags is {}; expected NCCL_SUSPEND_MEM", comm->who(), flags)});
     }
     if (const Outcome settled = comm->settled("ncclCommSuspend"); !settled.ok()) return refuse(settled);
-    return submit_to(comm, [comm] { return suspend(*comm); });
+    return submit_to("ncclCommSuspend", comm, [comm] { return suspend(*comm); });
   });
 }
 
@@ -72,7 +78,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommResume, (ncclComm_t handle)) {
                                                                           comm->who())});
     }
     if (!state.ok()) return refuse(state);
-    return submit_to(comm, [comm] {
+    return submit_to("ncclCommResume", comm, [comm] {
       return make_into("ncclCommResume", comm, [&] {
         return Communicator::from_unique_id(comm->meeting(), comm->rank(), comm->size(), own_options());
       });

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -153,6 +154,50 @@ TEST(Suspend, ARevocationAtTheSameTimeIsBeforeItOrAfter) {
       }
       for (const ncclComm_t comm : comms) must(ncclCommAbort(comm));
     }
+    return {};
+  });
+  EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Suspend, AGroupHasNoOtherCallOnTheCommunicator) {
+  const Outcome outcome = tutti::testing::in_child([]() -> std::string {
+    std::vector<ncclComm_t> comms(2);
+    must(ncclCommInitAll(comms.data(), 2, nullptr));
+    float sums[2] = {1, 2};
+    ncclComm_t parts[2] = {};
+    using Call = std::function<ncclResult_t(std::size_t rank)>;
+    const Call add = [&](std::size_t r) {
+      return ncclAllReduce(&sums[r], &sums[r], 1, ncclFloat32, ncclSum, comms[r], nullptr);
+    };
+    const Call split = [&](std::size_t r) { return ncclCommSplit(comms[r], 0, 0, &parts[r], nullptr); };
+    const Call suspend = [&](std::size_t r) { return ncclCommSuspend(comms[r], kSuspendMemory); };
+    const Call resume = [&](std::size_t r) { return ncclCommResume(comms[r]); };
+    const auto in_a_group = [&](const Call& first, const Call& second, const std::string& words) {
+      must(ncclGroupStart());
+      for (std::size_t r = 0; r < 2; ++r) must(first(r));
+      for (std::size_t r = 0; r < 2; ++r) {
+        must(second(r), ncclInvalidUsage);
+        const std::string sentence = ncclGetLastError(nullptr);
+        if (sentence.find(words) == std::string::npos) throw std::runtime_error(sentence);
+      }
+      must(ncclGroupEnd(), ncclInvalidUsage);
+    };
+    const auto all = [&](const Call& call) {
+      must(ncclGroupStart());
+      for (std::size_t r = 0; r < 2; ++r) must(call(r));
+      must(ncclGroupEnd());
+    };
+    in_a_group(add, suspend, "ncclCommSuspend: rank ");
+    in_a_group(split, suspend, "has calls in the group that is open; expected ncclGroupEnd first");
+    in_a_group(suspend, suspend, "has calls in the group that is open");
+    in_a_group(suspend, add, "ncclAllReduce: rank ");
+    in_a_group(suspend, split, "the group that is open suspends or resumes the communicator");
+    all(suspend);
+    in_a_group(resume, resume, "ncclCommResume: rank ");
+    all(resume);
+    all(add);
+    if (sums[0] != 3 || sums[1] != 3) throw std::runtime_error("the sum is wrong");
+    for (const ncclComm_t comm : comms) must(ncclCommDestroy(comm));
     return {};
   });
   EXPECT_EQ(outcome.error, "");
