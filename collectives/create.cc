@@ -129,6 +129,16 @@ Result<UniqueId> create_unique_id() {
   return id;
 }
 
+void forget_unique_id(const UniqueId& id) {
+  std::unique_ptr<bootstrap::Listener> listener;  // closed without the lock
+  Waiting& w = waiting();
+  const std::lock_guard lock(w.mutex);
+  const auto found = w.listeners.find(std::string(id.bytes, sizeof(id.bytes)));
+  if (found == w.listeners.end()) return;
+  listener = std::move(found->second);
+  w.listeners.erase(found);
+}
+
 Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& wishes) {
   TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "from_unique_id"));

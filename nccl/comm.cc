@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "collectives/create.h"
+
 namespace tutti::nccl {
 
 // ---- The communicator ----
@@ -12,6 +14,8 @@ namespace tutti::nccl {
 Comm::~Comm() {
   // Ends what runs in the background, whose callbacks call end(): before the rest of this goes.
   communicator_ = Communicator();
+  drop_growth();
+  if (suspended()) forget_unique_id(meeting_);
 }
 
 std::string Comm::who() const {
@@ -44,6 +48,11 @@ void Comm::parted() {
   Communicator second;  // ends without the lock
   const std::lock_guard lock(mutex_);
   std::swap(second, second_);
+}
+
+void Comm::drop_growth() {
+  if (growth_) forget_unique_id(*growth_);
+  growth_.reset();
 }
 
 Outcome Comm::state() const {

@@ -70,9 +70,10 @@ class Comm {
   /// REQUIRES: suspended().
   const UniqueId& meeting() const { return meeting_; }
 
-  /// The id that this rank has made for ranks to be added; null: none, or used up.
+  /// The id that this rank has made for ranks to be added; empty: none, or it has been dropped.
   const std::optional<UniqueId>& growth() const { return growth_; }
-  void set_growth(const std::optional<UniqueId>& id) { growth_ = id; }
+  void set_growth(const UniqueId& id) { growth_ = id; }
+  void drop_growth();
 
   /// Something is under way until end() has been called as often. The first failure stays; one that a revocation brings
   /// is none.

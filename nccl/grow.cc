@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +46,7 @@ Outcome agree(Comm& parent, int ranks, Growth& growth) {
     ++makers;
   }
   if (makers != 1) {
+    parent.drop_growth();  // of several, none is the right one: one rank makes another
     return wrong_use(parent, fmt::format("{} ranks have called ncclCommGetUniqueId; expected one", makers));
   }
   if (parent.growth()) growth.id = *parent.growth();
@@ -79,8 +79,9 @@ Outcome grow_parent(Comm& parent, const std::shared_ptr<Comm>& comm, int ranks) 
   } catch (...) {
     return outcome_of_current_exception(kGrow);
   }
-  parent.set_growth(std::nullopt);
-  return meet_into(comm, growth.id, parent.rank(), ranks, growth.root, /*is_new=*/false);
+  Outcome outcome = meet_into(comm, growth.id, parent.rank(), ranks, growth.root, /*is_new=*/false);
+  parent.drop_growth();  // used up, also by a failure
+  return outcome;
 }
 
 ncclResult_t grow_from(ncclComm_t handle, int ranks, const ncclUniqueId* id, int rank, ncclComm_t* slot,

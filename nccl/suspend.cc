@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "collectives/create.h"
 #include "nccl/creation.h"
 #include "nccl/group.h"
 
@@ -33,8 +34,8 @@ ncclResult_t submit_to(const char* function, const std::shared_ptr<Comm>& comm, 
 }
 
 Outcome suspend(Comm& comm) {
+  UniqueId meeting{};
   try {
-    UniqueId meeting{};
     if (comm.rank() == 0) meeting = Communicator::make_unique_id();
     comm.tutti().broadcast(meeting.bytes, meeting.bytes, sizeof(meeting.bytes), DataType::i8, 0);
     // A rank's memory, of host and GPU, is kept until all have left. It is given back when a communicator ends after
@@ -46,6 +47,7 @@ Outcome suspend(Comm& comm) {
     return {};
   } catch (...) {
     comm.parted();
+    forget_unique_id(meeting);
     return outcome_of_current_exception("ncclCommSuspend");
   }
 }

@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/collectives/taken.h"
 #include "tests/nccl/ranks.h"
 
 namespace tutti::nccl::testing::grow_test {
 namespace {
+
+using tutti::testing::open_descriptors;
 
 /// The communicator of the first `size` ranks; null on the others.
 ncclComm_t made_of(int size, int rank, Shared& shared) {
@@ -106,10 +109,22 @@ TEST(Grow, WhatDoesNotFitIsNamedAndHarmsNothing) {
     std::string said = grow_both(3, 3, ncclInvalidUsage);  // no rank has made an id
     said += grow_both(3, 4, ncclInvalidUsage);
     ncclUniqueId ids[2];
+    const int descriptors = open_descriptors();
     for (std::size_t r = 0; r < 2; ++r) must(ncclCommGetUniqueId(comms[r], &ids[r]));
-    said += grow_both(3, 3, ncclInvalidUsage);
+    said += grow_both(3, 3, ncclInvalidUsage);  // which drops both
+    if (open_descriptors() != descriptors) throw std::runtime_error("the dropped ids keep their sockets");
+    must(ncclCommGetUniqueId(comms[0], &ids[0]));
     must(ncclCommGrow(comms[0], 3, &ids[1], -1, &made, nullptr), ncclInvalidArgument);
     said += ncclGetLastError(nullptr);
+    ncclComm_t grown[3] = {};
+    must(ncclGroupStart());
+    for (int r = 0; r < 3; ++r) {
+      const bool is_new = r == 2;
+      must(ncclCommGrow(is_new ? nullptr : comms[static_cast<std::size_t>(r)], 3, is_new ? &ids[0] : nullptr,
+                        is_new ? r : -1, &grown[r], nullptr));
+    }
+    must(ncclGroupEnd());
+    for (const ncclComm_t comm : grown) must(ncclCommDestroy(comm));
     float sums[2] = {1, 2};
     must(ncclGroupStart());
     for (std::size_t r = 0; r < 2; ++r) {
@@ -125,6 +140,27 @@ TEST(Grow, WhatDoesNotFitIsNamedAndHarmsNothing) {
   EXPECT_THAT(outcome.said, HasSubstr("rank 1 wants 4 ranks and rank 0 3; expected the same nRanks"));
   EXPECT_THAT(outcome.said, HasSubstr("2 ranks have called ncclCommGetUniqueId"));
   EXPECT_THAT(outcome.said, HasSubstr("uniqueId is not the one that ncclCommGetUniqueId gave this rank"));
+}
+
+TEST(Grow, AnIdThatIsNotUsedEndsWithItsCommunicator) {
+  const Outcome outcome = tutti::testing::in_child([]() -> std::string {
+    const auto make_and_drop = [] {
+      std::vector<ncclComm_t> comms(2);
+      must(ncclCommInitAll(comms.data(), 2, nullptr));
+      ncclUniqueId id;
+      must(ncclCommGetUniqueId(comms[1], &id));
+      must(ncclGroupStart());
+      for (const ncclComm_t comm : comms) must(ncclCommSuspend(comm, kSuspendMemory));  // which makes one, too
+      must(ncclGroupEnd());
+      for (const ncclComm_t comm : comms) must(ncclCommDestroy(comm));
+      return open_descriptors();
+    };
+    const int once = make_and_drop();
+    const int twice = make_and_drop();
+    if (once != twice) throw std::runtime_error(std::to_string(twice - once) + " descriptors are left");
+    return {};
+  });
+  EXPECT_EQ(outcome.error, "");
 }
 
 TEST(Grow, ANewRankThatNeverComesLeavesTheOldOnesWhole) {
