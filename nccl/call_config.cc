@@ -1,13 +1,17 @@
 #include "nccl/call_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "collectives/algorithms/table.h"
 #include "nccl/config.h"
 
 namespace tutti::nccl {
@@ -24,43 +28,48 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-/// Tutti's name, or names, of what NCCL calls so. NCCL's names end with a protocol, which Tutti has not.
-std::string in_tutti_words(std::string_view name) {
+/// Adds Tutti's name, or names, of what NCCL calls so. NCCL's names end with a protocol, which Tutti has not.
+void add_in_tutti_words(std::string_view name, std::vector<std::string>& names) {
   for (const std::string_view protocol : {"_ll", "_ll128", "_simple"}) {
-    if (name.ends_with(protocol)) name.remove_suffix(protocol.size());
+    if (name.size() > protocol.size() && name.ends_with(protocol)) name.remove_suffix(protocol.size());
   }
-  if (name == "tree") return "double_binary_tree";
-  if (name == "ring") return "ring,chain";  // a chain where the data of one rank goes to all, or the other way
-  return std::string(name);
+  if (name == "ring") {  // or a chain, where the data of one rank goes to all, or the other way
+    names.insert(names.end(), {"ring", "chain"});
+  } else {
+    names.emplace_back(name == "tree" ? "double_binary_tree" : name);
+  }
 }
 
-/// The selection as CallOptions::algorithm; none where it is more than a list of names.
-std::optional<std::string> names_in(std::string_view selection) {
+/// The names of a selection; none where it is more than a list of them.
+std::optional<std::vector<std::string>> names_in(std::string_view selection) {
   const std::string text = plain(selection);
   if (text.find_first_of("+^") != std::string::npos) return std::nullopt;
-  std::string names;
+  std::vector<std::string> names;
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t end = std::min(rest.find(','), rest.size());
     const std::string_view name = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (name.empty()) continue;
-    if (!names.empty()) names += ',';
-    names += in_tutti_words(name);
+    if (!name.empty()) add_in_tutti_words(name, names);
   }
   return names;
 }
 
-Outcome read_selection(const char* function, const ncclCollConfig_t& known, CallConfig& config) {
+Outcome read_selection(const char* function, Collective collective, const ncclCollConfig_t& known, CallConfig& config) {
   if (known.algSelection == nullptr) return {};
   const bool forced = known.forceAlgSelection != 0;
-  const std::optional<std::string> names = names_in(known.algSelection);
+  std::optional<std::vector<std::string>> names = names_in(known.algSelection);
   if (!names && forced) {
     return {ncclInvalidArgument,
             fmt::format("{}: config.algSelection is '{}'; this library takes a list of names with commas between",
                         function, known.algSelection)};
   }
-  config.algorithm = names.value_or("");
-  if (!forced && !config.algorithm.empty()) config.algorithm += ",auto";
+  if (!names) return {};
+  if (!forced) {
+    // Any algorithm that is named, "auto" too, keeps the call from ways that have none, such as GPUDirect.
+    std::erase_if(*names, [&](const std::string& name) { return algorithms::find(collective, name) == nullptr; });
+    if (!names->empty()) names->emplace_back("auto");
+  }
+  config.algorithm = fmt::format("{}", fmt::join(*names, ","));
   return {};
 }
 
@@ -79,11 +88,11 @@ Outcome read_extensions(const char* function, const ncclConfigExt_t* option, Cal
 
 }  // namespace
 
-Outcome read_call_config(const char* function, const ncclCollConfig_t* given, CallConfig& config) {
+Outcome read_call_config(const char* function, Collective collective, const ncclCollConfig_t* given,
+                         CallConfig& config) {
   if (given == nullptr) return {};
   constexpr std::size_t kLeast = offsetof(ncclCollConfig_t, launchCompletionEvent);  // what 2.31, the first, had
   ncclCollConfig_t known{};
-  known.forceAlgSelection = 1;
   if (Outcome read = read_struct(function, "NCCL_COLLCONFIG_INITIALIZER", *given, kLeast, known); !read.ok()) {
     return read;
   }
@@ -102,7 +111,7 @@ Outcome read_call_config(const char* function, const ncclCollConfig_t* given, Ca
                         function)};
   }
   if (Outcome read = read_extensions(function, known.ext, config); !read.ok()) return read;
-  return read_selection(function, known, config);
+  return read_selection(function, collective, known, config);
 }
 
 }  // namespace tutti::nccl

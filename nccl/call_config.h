@@ -6,6 +6,7 @@
 
 #include "nccl/abi.h"
 #include "nccl/errors.h"
+#include "tutti/tutti.hpp"
 
 namespace tutti::nccl {
 
@@ -19,8 +20,10 @@ struct CallConfig {
 };
 
 /// Reads `given` (null: nothing is asked for) into `config`. `function`: for the sentence.
+/// Of names that are not forced, those that `collective` has.
 /// Errors: ncclInvalidArgument (not made by NCCL_COLLCONFIG_INITIALIZER, a value out of range, a selection that is not
 /// understood and forced), ncclInvalidUsage (an event to be recorded).
-Outcome read_call_config(const char* function, const ncclCollConfig_t* given, CallConfig& config);
+Outcome read_call_config(const char* function, Collective collective, const ncclCollConfig_t* given,
+                         CallConfig& config);
 
 }  // namespace tutti::nccl

@@ -40,7 +40,7 @@ ncclResult_t call(const char* function, Collective collective, const Arguments& 
     Operation operation;
     operation.stream = stream;
     operation.sends = sends;
-    Outcome outcome = read_call_config(function, config, operation.config);
+    Outcome outcome = read_call_config(function, collective, config, operation.config);
     if (outcome.ok()) outcome = read(function, collective, arguments, handle, operation);
     return outcome.ok() ? submit(std::move(operation)) : refuse(outcome);
   });

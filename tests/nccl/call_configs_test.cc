@@ -57,9 +57,10 @@ TEST(CallConfigs, ASelectionIsKept) {
 TEST(CallConfigs, ASelectionThatCannotBeIsAnErrorOrLeftAlone) {
   EXPECT_THAT(selected("nvls").error, AllOf(HasSubstr("result 4"), HasSubstr("ncclAllReduceConfig"),
                                             HasSubstr("all_reduce has no algorithm 'nvls'")));
+  EXPECT_THAT(selected("_LL").error, HasSubstr("all_reduce has no algorithm '_ll'"));
   EXPECT_THAT(selected("ring,^ring_ll").error,
               AllOf(HasSubstr("result 4"), HasSubstr("algSelection is 'ring,^ring_ll'"), HasSubstr("a list of names")));
-  for (const char* names : {"nvls", "^ring", "ring+tree"}) {
+  for (const char* names : {"nvls", "_LL,auto", "^ring", "ring+tree"}) {
     const Outcome outcome = selected(names, 0);
     EXPECT_EQ(outcome.error, "") << names;
     EXPECT_THAT(outcome.said, ::testing::Not(HasSubstr("asked for by name"))) << names;

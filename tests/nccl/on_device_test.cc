@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/memory_kind.h"
+#include "nccl/call_config.h"
 #include "tests/device/device_buffers.h"
 #include "tests/nccl/ranks.h"
 #include "tests/support/fake_walkers.h"
@@ -285,6 +286,23 @@ TEST(OnDevice, MemoryOfTheDevice) {
   EXPECT_DONE(ncclMemAlloc(&memory, 1 << 20));
   EXPECT_TRUE(device::kind_of(memory).on_device());
   EXPECT_DONE(ncclMemFree(memory));
+}
+
+/// Ways without algorithms, such as GPUDirect, serve calls that name none.
+TEST(OnDevice, AWishForWhatIsNotThereIsNone) {
+  const auto algorithm = [](Collective collective, const char* names, int forced) {
+    ncclCollConfig_t given = new_call_config();
+    given.algSelection = names;
+    given.forceAlgSelection = forced;
+    CallConfig config;
+    EXPECT_EQ(read_call_config("f", collective, &given, config).result, ncclSuccess);
+    return config.algorithm;
+  };
+  EXPECT_EQ(algorithm(Collective::all_reduce, "NVLS", 0), "");
+  EXPECT_EQ(algorithm(Collective::all_reduce, "NVLS,CollnetDirect_Simple,auto", 0), "");
+  EXPECT_EQ(algorithm(Collective::all_reduce, "NVLS,Ring_LL", 0), "ring,auto");
+  EXPECT_EQ(algorithm(Collective::broadcast, "ring", 0), "chain,auto");
+  EXPECT_EQ(algorithm(Collective::all_reduce, "NVLS", 1), "nvls");
 }
 
 TEST(OnDevice, AMismatchIsAnAsynchronousError) {
