@@ -491,11 +491,9 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
   if (ready.first && !demand.algorithm.empty()) {
     const algorithms::Algorithm& asked = algorithms::table()[ready.first->algorithm];
     const std::string why = planner::why_not(asked, demand);
-    if (!why.empty() && planner::is_named(demand.algorithm, asked.name)) {
-      instead = fmt::format("{} was asked for, but it {}; ", asked.name, why);
-    }
-    names = planner::names_or_auto(demand.algorithm);
-    demand.algorithm = names;
+    const bool by_name = planner::is_named(demand.algorithm, asked.name);
+    if (by_name && !why.empty()) instead = fmt::format("{} was asked for, but it {}; ", asked.name, why);
+    demand.algorithm = names = planner::names_or_auto(demand.algorithm);
   }
   TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand, ready.shape.root));
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,

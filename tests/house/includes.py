@@ -39,7 +39,7 @@ ROOMS = {
     "collectives/baseline": WORDS | {"base", "device", "api", "interface", "call", "nccl_abi"},
     "collectives": LIBRARY | {"collectives/baseline"},
     "nccl/abi.h": set(),
-    "nccl": WORDS | {"base", "api", "nccl_abi"},
+    "nccl": WORDS | {"base", "api", "nccl_abi", "collectives", "collectives/algorithms"},  # ids forgotten; algorithms' names
     "training": WORDS | {"base", "api"},
     "training/torch_backend": WORDS | {"api"},
     "tuning": LIBRARY | {"collectives"},
