@@ -139,8 +139,8 @@ Result<std::shared_ptr<const DevicePrograms::Ready>> DevicePrograms::make_ready(
   ready->algorithm = static_cast<std::uint32_t>(row - algorithms::table().data());
   if (opens) {
     bool unused = false;
-    const std::string names =
-        planner::names_or_auto(demand.algorithm);  // those that were asked for serve where they can
+    // Those that were asked for serve where they can.
+    const std::string names = planner::names_or_auto(demand.algorithm);
     demand.algorithm = names;
     const planner::Demand whole = demand;
     demand.plain = true;

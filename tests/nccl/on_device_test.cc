@@ -64,7 +64,7 @@ TEST(OnDevice, ASuspendedOneHasNoDeviceMemory) {
     tutti::testing::add_walkers(cuda);
     ncclComm_t comm = nullptr;
     must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
-    // Whoever leaves last has nobody to wait for, which is now this rank, now the other one.
+    // The rank that leaves last waits for nobody. Which rank that is changes from round to round.
     for (int round = 0; round < 6; ++round) {
       if (cuda.allocated(0) == 0) throw std::runtime_error("it takes no memory of the device");
       must(ncclCommSuspend(comm, kSuspendMemory));
