@@ -8,8 +8,10 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -130,26 +132,34 @@ Status tune(const Settings& settings, const std::vector<Case>& cases, const Plac
   return {};
 }
 
-/// `fresh`: measured in turn with the cases; empty: the table that is found tells.
+Result<planner::FoundTable> table_to_compare(const std::string& name) {
+  TUTTI_ASSIGN(std::optional<planner::FoundTable> found, planner::find_table(name));
+  if (!found) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
+  return std::move(*found);
+}
+
+/// `fresh`: measured in turn with the cases, and then `found` is not used.
 Status compare(const std::vector<Case>& cases, const std::vector<Case>& fresh, const Place& place,
-               const std::string& name) {
-  Table table;
-  std::string source = "costs that were measured in between";
-  if (fresh.empty()) {
-    TUTTI_ASSIGN(const auto found, planner::find_table(name));
-    if (!found) return invalid_argument("there is no table to compare with: 'tutti tune' writes one");
-    table = found->table;
-    source = fmt::format("{} of {}", found->path, table.date);
-  } else {
+               const planner::FoundTable& found) {
+  Table table = found.table;
+  std::string source = fmt::format("{} of {}", found.path, table.date);
+  if (!fresh.empty()) {
     TUTTI_ASSIGN(const tuning::Costs costs, tuning::table_for(fresh, place, nullptr, after(kMostSeconds)));
     print_how_far(costs);
     table = costs.table;
+    source = "costs that were measured in between";
   }
   TUTTI_ASSIGN(const std::vector<double> predicted, tuning::predicted_us(cases, place, table));
   print_comparison(cases, predicted, static_cast<int>(place.topology.ranks.size()),
                    static_cast<int>(place.topology.hosts.size()));
   fmt::print("by {}\n", source);
   return {};
+}
+
+Result<bool> ok_on_rank_0(TuttiCommunicator& communicator, const Status& status) {
+  std::uint8_t ok = status.ok() ? 1 : 0;
+  TUTTI_TRY(communicator.run({.collective = Collective::broadcast, .send = &ok, .recv = &ok, .count = 1}));
+  return ok == 1;
 }
 
 Status run_rank(const Settings& settings) {
@@ -159,6 +169,18 @@ Status run_rank(const Settings& settings) {
     return unsupported("there is one rank, or the backend is not Tutti; expected at least 2 ranks of Tutti's own");
   }
   TUTTI_ASSIGN(const Place place, tuning::place_of(*communicator));
+  const std::string name = planner::table_name(place.topology.hosts.front(), place.network);
+  planner::FoundTable found;
+  Status status;
+  if (settings.compare && !settings.fresh) {  // before the half minute of measurements
+    if (communicator->rank() == 0) {
+      Result<planner::FoundTable> table = table_to_compare(name);
+      status = table.status();
+      if (table.ok()) found = table.take();
+    }
+    TUTTI_ASSIGN(const bool goes_on, ok_on_rank_0(*communicator, status));
+    if (!goes_on) return status;
+  }
   const std::vector<Case> to_tune = tuning::cases_to_tune(place);
   std::vector<Case> cases = settings.compare ? tuning::cases_to_compare() : to_tune;
   const auto compared = static_cast<std::ptrdiff_t>(cases.size());
@@ -170,10 +192,8 @@ Status run_rank(const Settings& settings) {
   }
   const std::vector<Case> fresh(cases.begin() + compared, cases.end());
   cases.erase(cases.begin() + compared, cases.end());
-  Status status;
   if (communicator->rank() == 0) {
-    const std::string name = planner::table_name(place.topology.hosts.front(), place.network);
-    status = settings.compare ? compare(cases, fresh, place, name) : tune(settings, cases, place, name);
+    status = settings.compare ? compare(cases, fresh, place, found) : tune(settings, cases, place, name);
   }
   // The others wait: a rank that leaves is missed.
   const Status last = communicator->run({.collective = Collective::barrier});

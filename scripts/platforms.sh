@@ -9,9 +9,9 @@ platform_arm64_libraries=(libfmt-dev nlohmann-json3-dev libsodium-dev libcli11-d
   libucx-dev libibverbs-dev libbenchmark-dev)
 platform_minimal_packages=(g++ cmake ninja-build ccache pkg-config libfmt-dev nlohmann-json3-dev libsodium-dev
   libgtest-dev libgmock-dev)
-# Tests that are for one platform: training needs LibTorch, packaging this machine's own build, and the slow ones prove
-# plans and not compilers.
-platform_not_tested='slow|training|packaging|gpu'
+# Tests that are for one platform: training needs LibTorch, packaging this machine's own build. The slow ones prove plans,
+# those between hosts and of the benchmarks start the same programs as others: none of them knows a compiler.
+platform_not_tested='slow|training|packaging|gpu|hosts|perf'
 # Under qemu-user: what has no process start another program, and no tool of this machine look at it.
 platform_arm64_tests='^(base|plan|planner|reduce|topology|transport|collectives)\.'
 # qemu-user knows no congestion control of TCP, and what a program takes is qemu's memory too.

@@ -12,9 +12,9 @@ namespace tutti::topology {
 /// this machine, or the file that its own variable HWLOC_XMLFILE names; `root` stands before what is read here.
 void add_devices(Host& host, const CpuList& numa_numbers, const std::string& root);
 
-/// Adds the NICs that have no place in the PCI tree: virtual ones (veth in a namespace or container, bonds) and software
-/// RDMA devices (Soft-RoCE, which makes an RDMA device of any NIC). Not those that are down, that belong to a bond or a
-/// bridge, bridges, or loopback. In the order of their names.
+/// Adds the NICs that have no place in the PCI tree: virtual ones (veth in a namespace or container, bonds) and
+/// software RDMA devices (Soft-RoCE, which makes an RDMA device of any NIC). Not those that are down, that belong to a
+/// bond or a bridge, bridges, or loopback. In the order of their names.
 void add_virtual_nics(Host& host, const std::string& root);
 
 /// What the port of a NIC moves in a second; 0: not told. Either name may be empty.

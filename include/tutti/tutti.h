@@ -130,7 +130,8 @@ typedef struct tutti_call_options {
   size_t size;           /* sizeof(tutti_call_options_t) */
   int deterministic;     /* 1: as in tutti_options_t, for this call */
   double factor;         /* TUTTI_PREMUL_SUM: what this rank's contribution is multiplied by */
-  const char* algorithm; /* a row of the algorithm table; null: the planner chooses */
+  const char* algorithm; /* rows of the algorithm table, with commas between: the first that can serve is taken;
+                          * "auto" among them, or null: the planner chooses */
   void* stream;          /* of a call on device memory: a cudaStream_t; null: the legacy default stream;
                           * cudaStreamPerThread: that of the thread that makes the call, or that ends its group */
 } tutti_call_options_t;
@@ -165,8 +166,8 @@ TUTTI_API tutti_status_t tutti_comm_open_device(tutti_comm_t comm, int device);
 TUTTI_API tutti_status_t tutti_comm_shrink(tutti_comm_t comm, tutti_comm_t* result);
 /* Ends all pending and future calls of this communicator on every rank; returns at once. Any thread. */
 TUTTI_API tutti_status_t tutti_comm_abort(tutti_comm_t comm, const char* reason);
-/* TUTTI_OK, or the failure that has ended this communicator, in a started or a stream's call too; tutti_last_error() then
- * holds its sentence. Any thread. */
+/* TUTTI_OK, or the failure that has ended this communicator, in a started or a stream's call too; tutti_last_error()
+ * then holds its sentence. Any thread. */
 TUTTI_API tutti_status_t tutti_comm_status(tutti_comm_t comm);
 
 /* ---- Collectives ------------------------------------------------------------------------------------------------ */
@@ -174,9 +175,9 @@ TUTTI_API tutti_status_t tutti_comm_status(tutti_comm_t comm);
 /* `count` is in elements: of the vector (all_reduce, reduce, broadcast), of what each rank gives (all_gather, gather),
  * gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv; for all_gather and gather
  * send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count (in elements). Any pointer
- * works; memory from tutti_allocate() is reached by the peers without a staging copy. A call on device memory is ordered
- * by the stream of its options and returns when it is enqueued. The buffers of one call are of one kind on all ranks,
- * and of each rank on one device, the same for all calls of its communicator. CUDA's managed memory counts as a
+ * works; memory from tutti_allocate() is reached by the peers without a staging copy. A call on device memory is
+ * ordered by the stream of its options and returns when it is enqueued. The buffers of one call are of one kind on all
+ * ranks, and of each rank on one device, the same for all calls of its communicator. CUDA's managed memory counts as a
  * device's, its pinned memory as the host's. */
 TUTTI_API tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                           tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options);
@@ -222,9 +223,10 @@ TUTTI_API tutti_status_t tutti_send_on(tutti_comm_t comm, const void* buffer, si
 TUTTI_API tutti_status_t tutti_recv_on(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                        void* stream);
 
-/* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. So do
- * collectives on device memory (but not those that are started in the background): tutti_group_end() puts them into their
- * streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group run. */
+/* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. So
+ * do collectives on device memory (but not those that are started in the background): tutti_group_end() puts them into
+ * their streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group
+ * run. */
 TUTTI_API tutti_status_t tutti_group_start(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 
@@ -233,9 +235,9 @@ TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 /* Buffers, and the source of a receive, stay valid and untouched until the work is done; counts and offsets are copied.
  * What is wrong with a call is told by the call or by its work. Each *work is freed by tutti_work_free().
  * Collectives run on the communicator's own thread, in the order of the calls. Sends and receives (and groups of them)
- * progress independently of each other, in whatever order they can. A collective begins when all that was started before
- * it is done, and what is started after it begins when it is done. So does a blocking collective, while a blocking send
- * or receive joins those that are in progress. */
+ * progress independently of each other, in whatever order they can. A collective begins when all that was started
+ * before it is done, and what is started after it begins when it is done. So does a blocking collective, while a
+ * blocking send or receive joins those that are in progress. */
 TUTTI_API tutti_status_t tutti_all_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                                 tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options,
                                                 tutti_work_t* work);

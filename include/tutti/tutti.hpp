@@ -102,8 +102,10 @@ class TUTTI_API Work {
 /// What a call may ask for, beside its arguments.
 struct CallOptions {
   bool deterministic = false;
-  double factor = 1.0;      // premul_sum
-  std::string algorithm;    // a row of the algorithm table
+  double factor = 1.0;  // premul_sum
+  /// Rows of the algorithm table, with commas between: the first that can serve is taken. "auto" among them, or an
+  /// empty string: the planner chooses.
+  std::string algorithm;
   Stream stream = nullptr;  // of a call on device memory
 };
 

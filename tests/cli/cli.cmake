@@ -76,7 +76,8 @@ tutti_cli_test(explain_of_a_bad_table "tutti explain: TUTTI_TUNING: .*CMakeLists
   TUTTI_TUNING=${CMAKE_SOURCE_DIR}/CMakeLists.txt $<TARGET_FILE:tutti> explain --collective all_gather --ranks 2)
 tutti_cli_test(tune_missing_table "tutti tune: TUTTI_TUNING: '/none.json' is not a file" ${with} TUTTI_TUNING=/none.json
   $<TARGET_FILE:tutti> tune --compare)
-set_tests_properties(cli.tune cli.tune_compare cli.tune_compare_fresh cli.tune_missing_table PROPERTIES TIMEOUT 300)  # sanitizers
+set_tests_properties(cli.tune cli.tune_compare cli.tune_compare_fresh PROPERTIES LABELS slow TIMEOUT 300)  # they measure
+set_tests_properties(cli.explain_measured PROPERTIES LABELS slow)
 find_program(TUTTI_DOT dot)
 if(TUTTI_DOT)
   add_test(NAME cli.topology_svg COMMAND tutti topology --machine nvswitch --hosts 8 --rails 8

@@ -66,8 +66,8 @@ std::ptrdiff_t Outbox::send(int fd, std::vector<Source*>& settled) {
   message.msg_iov = pieces.data();
   message.msg_iovlen = count;
   // The kernel takes a tenth of a microsecond less for what is in one piece.
-  const ssize_t taken = count == 1 ? ::send(fd, pieces[0].iov_base, pieces[0].iov_len, kFlags)
-                                   : ::sendmsg(fd, &message, kFlags);
+  const ssize_t taken =
+      count == 1 ? ::send(fd, pieces[0].iov_base, pieces[0].iov_len, kFlags) : ::sendmsg(fd, &message, kFlags);
   if (taken > 0) sent(static_cast<std::size_t>(taken), settled);
   return taken;
 }

@@ -38,7 +38,7 @@ class Outbox {
     std::size_t text = 0;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
-    Source* source = nullptr;          // null: `from` is in `copied`
+    Source* source = nullptr;  // null: `from` is in `copied`
     std::unique_ptr<std::byte[]> copied = nullptr;
   };
 

@@ -8,13 +8,15 @@ import torch.distributed as dist
 
 from support import calls
 from support.calls import Case
-from support.groups import Pair, World
+from support.groups import RANKS, Pair, World
 from support.launch import BACKEND, DEVICE
 from support.values import (ARITHMETIC, COMPLEX, DTYPES, FLOATS, FP8, LAYOUTS, Op, gloo_takes, make, ops_of, reduced,
                             same)
 
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (4, 3, 2), (1025,)]
 NUMBERS = [dtype for dtype in DTYPES if ops_of(dtype)]
+ONE_OF_EACH_SIZE = [torch.uint8, torch.bfloat16, torch.float32, torch.int64, torch.complex128]
+MOVED = DTYPES if RANKS == 2 else ONE_OF_EACH_SIZE  # what moves is bytes
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -37,7 +39,9 @@ def check(pair: Pair, name: str, case: Case, oracle: bool) -> None:
 
 
 def gloo_can(name: str, case: Case) -> bool:
-    """Whether Gloo takes the call, and gives the right result. On a device the formula alone is asked."""
+    """Whether Gloo is asked too: in 2 ranks, of what it takes and gives the right result. On a device the formula alone is."""
+    if case.size > 2:  # the formula is the same in any number of ranks, and Gloo's ranks wait long for a core
+        return False
     if DEVICE != "cpu" or name in calls.NOT_IN_GLOO or not gloo_takes(case.dtype, case.op if name in calls.REDUCING else None):
         return False
     if case.layout not in ("contiguous", "offset") or 0 in case.shape:
@@ -59,7 +63,7 @@ def test_reducing(world: World, name: str, dtype: torch.dtype) -> None:
         check(pair, name, case, gloo_can(name, case))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("dtype", MOVED, ids=name_of)
 @pytest.mark.parametrize("name", calls.MOVING)
 def test_moving(world: World, name: str, dtype: torch.dtype) -> None:
     pair = world.pair()

@@ -12,7 +12,8 @@ from support.launch import BACKEND
 
 TIMEOUT = timedelta(seconds=30)
 # For tests of what does not depend on the number of ranks, and takes long.
-two_ranks_show_it = pytest.mark.skipif(int(os.environ.get("WORLD_SIZE", "2")) > 2, reason="2 ranks show it")
+RANKS = int(os.environ.get("WORLD_SIZE", "2"))
+two_ranks_show_it = pytest.mark.skipif(RANKS > 2, reason="2 ranks show it")
 
 
 def register_backend() -> None:
