@@ -49,11 +49,15 @@ Result<std::unique_ptr<transport::Transport>> InprocFabric::connect(std::uint64_
   const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < members.size(); ++r) {
     const auto found = windows_.find(reinterpret_cast<std::byte*>(addresses[r]));
-    if (found == windows_.end()) {
+    transport::SharedWindow window = found == windows_.end() ? nullptr : found->second.lock();
+    if (!window && addresses[r] != 0) {  // its exchange failed after it had told its address
+      return Status(Code::aborted, fmt::format("rank {} has given up making this communicator", r));
+    }
+    if (!window) {
       return Status(Code::memory_limit,
                     fmt::format("rank {} could not make its {} bytes of communication buffers", r, sizes.bytes()));
     }
-    windows.push_back(found->second.lock());
+    windows.push_back(std::move(window));
   }
   return std::unique_ptr<transport::Transport>(
       std::make_unique<transport::InprocTransport>(rank, sizes, std::move(windows)));

@@ -61,14 +61,15 @@ Outcome Comm::state() const {
   return failure_;
 }
 
+Communicator Comm::held() const {
+  const std::lock_guard lock(mutex_);
+  return communicator_;
+}
+
 Outcome Comm::asynchronous_state() const {
   Outcome now = state();
   if (!now.ok() || revoked()) return now;
-  Communicator communicator;
-  {
-    const std::lock_guard lock(mutex_);
-    communicator = communicator_;
-  }
+  const Communicator communicator = held();
   if (!communicator) return now;  // suspended
   std::string text;
   const Code code = communicator.status(&text);

@@ -51,6 +51,8 @@ class Comm {
   void made(Communicator communicator, int rank, int size);
   /// The Tutti communicator. REQUIRES: settled() was ok.
   Communicator& tutti() { return communicator_; }
+  /// The same where another thread may suspend it now: an empty one when it is suspended.
+  Communicator held() const;
 
   /// ok: calls may be made. ncclInProgress while something is under way; else what the communicator failed with.
   Outcome state() const;

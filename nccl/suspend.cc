@@ -95,15 +95,18 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommMemStats, (ncclComm_t handle, ncclCommMe
     if (value == nullptr) {
       return fail(ncclInvalidArgument, fmt::format("ncclCommMemStats: {}: value is null", comm->who()));
     }
-    const bool suspended = comm->suspended() && comm->state().result != ncclInProgress;
-    if (!suspended) {
-      if (const Outcome settled = comm->settled("ncclCommMemStats"); !settled.ok()) return report(settled);
-    }
+    const Outcome settled = comm->settled("ncclCommMemStats");  // before: another thread may suspend it now
+    const bool suspended = !settled.ok() && comm->suspended() && comm->state().result != ncclInProgress;
+    if (!suspended && !settled.ok()) return report(settled);
     switch (stat) {
       case ncclStatGpuMemSuspended: *value = suspended ? 1 : 0; return ncclSuccess;
       case ncclStatGpuMemPersist: *value = 0; return ncclSuccess;
       case ncclStatGpuMemSuspend:
-      case ncclStatGpuMemTotal: *value = suspended ? 0 : comm->tutti().memory().total(); return ncclSuccess;
+      case ncclStatGpuMemTotal: {
+        const Communicator held = comm->held();
+        *value = held ? held.memory().total() : 0;
+        return ncclSuccess;
+      }
     }
     return fail(ncclInvalidArgument, fmt::format("ncclCommMemStats: {}: stat is {}; expected 0 to {}", comm->who(),
                                                  static_cast<int>(stat), static_cast<int>(ncclStatGpuMemTotal)));

@@ -1,9 +1,11 @@
 // Every collective by every algorithm on ranks that are threads.
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "collectives/algorithms/table.h"
+#include "collectives/inproc_fabric.h"
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/ranks.h"
 
@@ -63,6 +65,24 @@ TEST_P(Inproc, EveryTypeAndOp) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Inproc, ::testing::Values(1, 2, 3, 4, 5, 8, 16),
                          [](const auto& info) { return std::to_string(info.param); });
+
+TEST(InprocFabricTest, ARankThatHasGivenUpIsNamed) {
+  InprocFabric fabric(2);
+  const std::vector<int> members{0, 1};
+  const transport::WindowSizes sizes{.ranks = 2};
+  const auto made = fabric.connect(1, members, 1, sizes, [&](const Words& mine) -> Result<Words> {
+    std::uint64_t told = 0;
+    const auto fails = [&](const Words& words) -> Result<Words> {
+      told = words.front();
+      return Status(Code::aborted, "the exchange failed");
+    };
+    EXPECT_FALSE(fabric.connect(1, members, 0, sizes, fails).ok());
+    return Words{told, mine.front()};
+  });
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), Code::aborted);
+  EXPECT_EQ(made.status().message(), "rank 0 has given up making this communicator");
+}
 
 }  // namespace
 }  // namespace tutti::testing::inproc_test

@@ -129,7 +129,8 @@ inline Shared* new_shared() {
 
 template <class Holds>
 void wait_until(Holds&& holds) {
-  while (!holds()) {
+  for (int looks = 0; !holds(); ++looks) {
+    if (looks == 300'000) throw std::runtime_error("what was waited for did not come in a minute");
     const timespec pause{0, 200'000};
     nanosleep(&pause, nullptr);
   }
