@@ -80,6 +80,7 @@ endfunction()
 # all tests/<folder>/<x>_test.cc become the program test_<folder>, and each of them is the ctest "<folder>.<x>", which runs
 # the tests of that file. Those that are ALONE are programs of their own, test_<folder>_<x>: their tests are written in a header
 # that several of them include. <x>_slow_test.cc is labelled slow.
+# The target tests_<folder> is all that these tests need.
 function(tutti_tests folder)
   cmake_parse_arguments(arg "" "TIMEOUT" "LINK;LABELS;EXCLUDE;ALONE" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -110,7 +111,12 @@ function(tutti_tests folder)
     set_tests_properties(${folder}.${stem} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}"
       SKIP_REGULAR_EXPRESSION "tutti-test: none of these tests could run here")
   endforeach()
+  set(programs ${arg_ALONE})
+  list(TRANSFORM programs PREPEND ${program}_)
   if(together)
     tutti_test_program(${program} "${together}" "${arg_LINK}")
+    list(APPEND programs ${program})
   endif()
+  string(REPLACE "/" "_" room tests_${folder})
+  add_custom_target(${room} DEPENDS ${programs})
 endfunction()

@@ -34,6 +34,15 @@ compile() {
     fail "the build failed; its whole output is in build/log/$name.log"
 }
 
+# known_rooms PRESET ROOMS...: fails where one of them has no tests.
+known_rooms() {
+  local known room
+  known=$(sed -n 's/^build tests_\([a-z_]*\): phony .*/\1/p' "$(folder_of "$1")/build.ninja" | sort | paste -sd ' ')
+  for room in "${@:2}"; do
+    [[ " $known " == *" $room "* ]] || fail "--room: '$room' has no tests of its own; expected one of: $known"
+  done
+}
+
 # run_tests PRESET CTEST-ARGUMENTS...
 run_tests() {
   local folder prefix=()

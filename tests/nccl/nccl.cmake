@@ -9,6 +9,7 @@ if(TUTTI_CUDA_FOUND)  # the library's objects in the test itself, which gives th
   tutti_program(test_nccl_on_device ${CMAKE_CURRENT_LIST_DIR}/on_device_test.cc $<TARGET_OBJECTS:room_nccl>
     LINK tutti_test_support nccl_fake_cuda)
   set_target_properties(test_nccl_on_device PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(tests_nccl test_nccl_on_device)
   add_test(NAME nccl.on_device COMMAND test_nccl_on_device)
   set_tests_properties(nccl.on_device PROPERTIES TIMEOUT 120 ENVIRONMENT "TUTTI_TIMEOUT=60s")
 endif()
@@ -51,6 +52,7 @@ function(nccl_tests_with version include)
     set_target_properties(${program} PROPERTIES C_STANDARD 99 C_EXTENSIONS ON)  # gnu99: fork, pipe
     target_link_libraries(${program} PRIVATE tutti_${on} nccl_header_${version} Threads::Threads ${TUTTI_LIBM})
   endforeach()
+  add_dependencies(tests_nccl test_nccl_abi_${version} nccl_program_nccl_${version} nccl_program_dummy_${version})
   set_target_properties(test_nccl_abi_${version} nccl_program_nccl_${version} nccl_program_dummy_${version} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   foreach(how init_all threads processes sequence)
@@ -69,6 +71,7 @@ function(nccl_tests_with version include)
   target_compile_options(nccl_every_function_${version} PRIVATE -fno-builtin)
   target_link_libraries(nccl_every_function_${version} PRIVATE nccl_dummy ${CMAKE_DL_LIBS})
   set_target_properties(nccl_every_function_${version} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(tests_nccl nccl_every_function_${version})
   nccl_test(nccl.preload.${version} ${TUTTI_BASH} ${here}/preload.sh $<TARGET_FILE:nccl_program_dummy_${version}>
     $<TARGET_FILE:nccl_every_function_${version}> $<TARGET_FILE:tutti_nccl>)
 endfunction()
