@@ -57,9 +57,11 @@ platform_debian13() {
 }
 
 platform_clang() {
-  local bad=0
+  local bad=0 kernels=
   (install_packages "${needed_packages[@]}" clang --) || return 1
-  platform_build clang here -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || bad=1
+  if [ -e build/kernels.fatbin ]; then kernels=$PWD/build/kernels.fatbin; fi  # nvcc's, whatever compiles the rest
+  platform_build clang here -DTUTTI_TRAINING=OFF -DTUTTI_KERNELS="$kernels" -DCMAKE_C_COMPILER=clang \
+    -DCMAKE_CXX_COMPILER=clang++ || bad=1
   platform_root || return 1
   platform_build clang-debian13 debian13 -DTUTTI_TRAINING=OFF -DCMAKE_C_COMPILER=clang \
     -DCMAKE_CXX_COMPILER=clang++ || bad=1
