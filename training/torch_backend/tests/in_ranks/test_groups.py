@@ -275,7 +275,8 @@ def test_a_timeout_of_one_call_is_of_that_call(world: World) -> None:
 
 
 def test_abort_by_torch(world: World) -> None:
-    """As torch.distributed's own abort of a group calls it: all ranks' calls end, and the group says that it failed."""
+    """As torch.distributed's own abort of a group calls it: all ranks' calls end, and the group says that it failed. The last
+    rank stays away, so that no call can be done before the abort."""
     pair = world.pair()
     if BACKEND == "gloo":
         pytest.skip("Gloo has no such abort")
@@ -290,8 +291,9 @@ def test_abort_by_torch(world: World) -> None:
         assert work is not None
         group.abort()
         refused(group, work.wait)
-    else:
+    elif world.rank != world.size - 1:
         refused(group, lambda: dist.all_reduce(torch.ones(1), group=group))
+    dist.barrier(group=pair.gloo)
     refused(group, lambda: dist.all_reduce(torch.ones(1), group=group))
     assert _C.error_state(backend) == COMMUNICATION_ERROR
     dist.destroy_process_group(group)
