@@ -2,8 +2,10 @@
 #pragma once
 
 #include "base/status.h"
-#include "device/driver.h"
 #include "tutti/tutti.hpp"
+#if TUTTI_HAS_CUDA
+#include "device/driver.h"
+#endif
 
 namespace tutti::perf {
 
