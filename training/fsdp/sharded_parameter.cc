@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "training/fsdp/storage_access.h"
 #include "training/streams.h"
 
 namespace tutti::training {
@@ -84,7 +85,7 @@ void ShardedParameter::take_memory() {
   flat_ = options_.compute_device ? torch::empty({elements}, whole_.options().requires_grad(false))
                                   : empty_to_travel({elements}, whole_.scalar_type(), whole_.device());
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
+  allow_access(*storage);
   auto* keep = new torch::Tensor(flat_);
   storage->set_data_ptr_noswap(c10::DataPtr(
       flat_.data_ptr(), keep, [](void* tensor) { delete static_cast<torch::Tensor*>(tensor); }, flat_.device()));
@@ -96,10 +97,9 @@ void ShardedParameter::give_up_memory() {
   c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, whole_.device()));
   storage->set_nbytes(whole_bytes());  // so that an operator gets as far as the pointer, whose error says what to do
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "parameter '" + name_ +
-      "' is sharded: outside of forward and backward, and on other threads than the one that made the "
-      "FullyShardedDataParallel, read and write it under summon_full_parameters()");
+  forbid_access(*storage, "parameter '" + name_ +
+                              "' is sharded: outside of forward and backward, and on other threads than the one that "
+                              "made the FullyShardedDataParallel, read and write it under summon_full_parameters()");
 }
 
 void ShardedParameter::add_gradient(const torch::Tensor& padded) {
