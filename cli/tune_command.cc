@@ -156,6 +156,7 @@ Status compare(const std::vector<Case>& cases, const std::vector<Case>& fresh, c
   return {};
 }
 
+/// All ranks call it, and all get whether rank 0's `status` is ok.
 Result<bool> ok_on_rank_0(TuttiCommunicator& communicator, const Status& status) {
   std::uint8_t ok = status.ok() ? 1 : 0;
   TUTTI_TRY(communicator.run({.collective = Collective::broadcast, .send = &ok, .recv = &ok, .count = 1}));

@@ -25,10 +25,10 @@ namespace tutti {
 struct BaselineSettings {
   int rank = 0;  // MPI ranks come from mpirun; the plug-in compares
   int size = 1;
-  std::string
-      meeting;  // text that all ranks of the job share and no other job has; Gloo's and NCCL's ranks meet under it
-  std::string
-      interface;  // of the network, by its name, that Gloo's ranks use; empty: TUTTI_INTERFACE, or else loopback
+  /// Gloo's and NCCL's ranks meet under this text, which all ranks of the job share and no other job has.
+  std::string meeting;
+  /// Gloo's ranks use the network interface of this name; empty: TUTTI_INTERFACE, or else loopback.
+  std::string interface;
   std::chrono::milliseconds timeout{300'000};
 };
 

@@ -10,10 +10,9 @@
 //                the others do something else. It has arrived after the route's latency
 //   a call       takes call_us before its first step. Who opens a peer waits until that one has begun the same call. In
 //                a row of calls a rank begins one when those that it shares slots with have begun the one before
-//   a step       of a rank begins when the one before it in its lane is done, and takes step_us. Load and store (a
-//   copy,
-//                a reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved; a put of
-//                another kind keeps it for put_us, and goes on by itself
+//   a step       of a rank begins when the one before it in its lane is done, and takes step_us. Load and store
+//                (a copy, a reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved;
+//                a put of another kind keeps it for put_us, and goes on by itself
 //   a message    to another host keeps the lanes at both its ends for message_us; but not its receiver's when that one
 //                has read another one by the same link since it came: they are read together. Puts of up to `inlined`
 //                bytes go along with it and take no put_us. Where message_gb_per_s says that their cores move its

@@ -1,4 +1,4 @@
-// Storage that has no memory for now: the one thing in which versions of PyTorch differ for the training layer.
+// Access to a storage whose memory FSDP has given up. Versions of PyTorch differ for the training layer in this alone.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -8,8 +8,8 @@
 
 namespace tutti::training {
 
-/// From here on a tensor on `storage`, whose pointer is null, throws when an operator asks for its memory. The error
-/// says `what`; PyTorch 2.11 could not take that back, and has its own words ("its data is not allocated yet").
+/// From here on an operator that asks for the memory of `storage`, whose pointer is null, throws an error that says
+/// `what`. PyTorch 2.11 could not take that back, so nothing is done with it: there the operator ends the program.
 template <class Storage>
 void forbid_access(Storage& storage, std::string what) {
   if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {

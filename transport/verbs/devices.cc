@@ -54,8 +54,9 @@ std::string why_not(const Port& port) {
 Result<int> gid_named(const Port& port, std::string_view address) {
   const int gid = port.infiniband ? -1 : best_gid(port, address);
   if (gid >= 0 && has_address(port.gids[static_cast<std::size_t>(gid)], address)) return gid;
-  if (port.infiniband)
+  if (port.infiniband) {
     return invalid_argument(port.name() + " is InfiniBand, which goes by its LID and not by an address");
+  }
   std::string there;
   for (const Gid& gid : port.gids) {
     if (gid.up) there += fmt::format("{}{} ({})", there.empty() ? "" : ", ", gid.address(), name_of(gid.type));
