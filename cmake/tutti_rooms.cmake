@@ -73,6 +73,9 @@ function(tutti_test_program name sources libraries)
   tutti_program(${name} ${sources} LINK tutti_test_support ${libraries})
   tutti_unity(${name} ${tutti_SOURCE_DIR} ${sources})
   tutti_cold(${name})
+  if(TUTTI_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)  # half of the time that its compilation takes with checks in the code
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${tutti_BINARY_DIR}/tests)
 endfunction()
 

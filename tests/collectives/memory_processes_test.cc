@@ -61,7 +61,7 @@ TEST(MemoryOfProcesses, ManyChildrenOfProcessesDoNotAddUp) {
     };
     make_and_drop(50);
     const std::size_t arena = arena_bytes();
-    const std::size_t resident = status_kb("VmRSS:");
+    [[maybe_unused]] const std::size_t resident = status_kb("VmRSS:");
     const int descriptors = open_descriptors();
     make_and_drop(950);
     MUST(open_descriptors() == descriptors);

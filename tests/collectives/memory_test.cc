@@ -67,7 +67,7 @@ TEST(Memory, ManyCommunicatorsOneAfterTheOtherDoNotAddUp) {
     }
   };
   make_and_drop(100);
-  const std::size_t before = status_kb("VmRSS:");
+  [[maybe_unused]] const std::size_t before = status_kb("VmRSS:");
   const int descriptors = open_descriptors();
   make_and_drop(900);
   // One window touched is at least 100 KiB; 900 of them would be 90 MB.
