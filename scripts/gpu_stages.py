@@ -234,7 +234,8 @@ def training_stage(options: argparse.Namespace) -> Stage:
         for way in (["ddp"], ["zero2"], ["fsdp"], ["fsdp", "--offload"], ["pipeline"], ["tensor"]):
             commands.append(Command([f"{BUILD}/bin/train_gpt", *device, "--ranks", ranks, "--parallel", *way,
                                      "--deterministic", *steps, "--check"], limit=90))
-    commands.append(Command([f"{BUILD}/bin/train_vision", *device, "--ranks", "2", *steps], limit=90))
+    images = ["--images", "64" if options.rehearsal else "1000", "--test-images", "64", "--epochs", "1"]
+    commands.append(Command([f"{BUILD}/bin/train_vision", *device, "--ranks", "2", *images, "--check"], limit=90))
     if not options.rehearsal:  # NCCL wants a GPU for each rank; its plug-in belongs to the benchmarks
         commands.append(Command([f"{BUILD}/bin/train_gpt", *device, "--ranks", str(len(gpu_property("name")) or 1),
                                  "--parallel", "ddp", "--backend", "nccl", *steps, "--check"],

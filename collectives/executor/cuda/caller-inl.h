@@ -78,7 +78,14 @@ class Caller : public Block {
       if (this->load(&call_of(own_, rank, call)->sequence) < call) absent |= std::uint64_t{1} << rank;
     }
     this->store(&verdict->absent, absent);
-    tell(&verdict->own, call_of(own_, a_.rank, call));
+    // This rank's record of the call in progress may not be written yet: another block announces it.
+    if (call == call_) {
+      this->store(&verdict->own.sequence, call);
+      this->store(&verdict->own.what, c_->announcement.what);
+      this->store(&verdict->own.count, c_->announcement.count);
+    } else {
+      tell(&verdict->own, call_of(own_, a_.rank, call));
+    }
     tell(&verdict->other, call_of(own_, peer, call));
     this->store_release(&verdict->state, 1);
     return false;
