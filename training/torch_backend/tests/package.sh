@@ -1,8 +1,8 @@
 #!/bin/bash
 # torch.package: what a user gets from `pip install ./training/torch_backend`, in a fresh virtual environment and run
-# from a folder that has nothing to do with the repository. package.sh PYTHON PACKAGE_FOLDER
+# from a folder that has nothing to do with the repository. package.sh PYTHON PACKAGE_FOLDER BUILD_FOLDER
 set -euo pipefail
-python=$1 package=$2
+python=$1 package=$2 build=$3
 unset PYTHONPATH
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tutti-torch.XXXXXX")
@@ -13,14 +13,16 @@ fresh=$work/venv/bin/python
 "$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent.parent)' > \
   "$("$fresh" -c 'import site; print(site.getsitepackages()[0])')/torch_of_the_build.pth"
 
-# All of it is compiled, unless ccache has it from the run before: the folder's name is new each time, so it is not to
-# count, and what it wants for precompiled headers is in its manual.
+# All of it is compiled, unless ccache has it: from the run before, or from the build in BUILD_FOLDER's neighbour, whose
+# sources have the same names seen from there. What ccache wants for precompiled headers is in its manual.
 if command -v ccache > /dev/null; then
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-  export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+  CCACHE_BASEDIR=$(cd "$package/../.." && pwd)
+  export CCACHE_BASEDIR CCACHE_NOHASHDIR=yes CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=yes
 fi
+rm -rf "$build"
 "$fresh" -m pip --disable-pip-version-check wheel --quiet --no-deps --no-index --no-build-isolation \
-  --wheel-dir "$work" --config-settings build-dir="$work/build" "$package"
+  --wheel-dir "$work" --config-settings build-dir="$build" "$package"
 "$fresh" -m pip --disable-pip-version-check install --quiet --no-deps --no-index "$work"/tutti_torch-*.whl
 unpacked=$("$fresh" -c 'import pathlib, tutti_torch; print(pathlib.Path(tutti_torch.__file__).parent)')
 [[ $unpacked == "$work"/venv/* ]] || { echo "the package is not of the fresh environment: $unpacked"; exit 1; }
