@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/tutti.hpp"
@@ -81,13 +82,13 @@ inline Outcome in_child(const std::function<std::string()>& body, const Environm
   return internal::end_of(internal::start_child(environment, body));
 }
 
-/// Runs `body` on `ranks` processes, each with the communicator that its environment gives; by rank. `order`: in which
-/// order the ranks are started, where that matters. `hosts`: TUTTI_HOST of each rank; empty: none has one. With
+/// Runs body(rank) on `ranks` processes, each with the environment by which it finds the others; by rank. `order`: in
+/// which order the ranks are started, where that matters. `hosts`: TUTTI_HOST of each rank; empty: none has one. With
 /// TUTTI_TEST_CABLE="rxe2,rxe3", the ends of a cable, host a has both as its rails and all others have them the other
 /// way round, so that all goes over the cable.
-inline std::vector<Outcome> run_processes(int ranks, const std::function<std::string(Communicator&)>& body,
-                                          Environment environment = {}, std::vector<int> order = {},
-                                          const std::vector<std::string>& hosts = {}) {
+inline std::vector<Outcome> run_ranks(int ranks, const std::function<std::string(int)>& body,
+                                      Environment environment = {}, std::vector<int> order = {},
+                                      const std::vector<std::string>& hosts = {}) {
   static int jobs = 0;
   for (int r = static_cast<int>(order.size()); r < ranks; ++r) order.push_back(r);
   environment["TUTTI_JOB"] = std::to_string(::getpid()) + "." + std::to_string(++jobs);
@@ -105,14 +106,22 @@ inline std::vector<Outcome> run_processes(int ranks, const std::function<std::st
         environment["TUTTI_VERBS_DEVICES"] = host == "a" ? ends : ends.substr(comma + 1) + "," + ends.substr(0, comma);
       }
     }
-    children[static_cast<std::size_t>(rank)] = internal::start_child(environment, [&] {
-      Communicator comm = Communicator::from_environment();
-      return body(comm);
-    });
+    children[static_cast<std::size_t>(rank)] = internal::start_child(environment, [&] { return body(rank); });
   }
   std::vector<Outcome> outcomes;
   for (const internal::ChildProcess& child : children) outcomes.push_back(internal::end_of(child));
   return outcomes;
+}
+
+/// The same, with the communicator that a rank's environment gives.
+inline std::vector<Outcome> run_processes(int ranks, const std::function<std::string(Communicator&)>& body,
+                                          Environment environment = {}, std::vector<int> order = {},
+                                          const std::vector<std::string>& hosts = {}) {
+  const auto with_communicator = [&body](int) {
+    Communicator comm = Communicator::from_environment();
+    return body(comm);
+  };
+  return run_ranks(ranks, with_communicator, std::move(environment), std::move(order), hosts);
 }
 
 inline void expect_no_errors(const std::vector<Outcome>& outcomes) {

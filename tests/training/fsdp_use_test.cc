@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -364,6 +366,35 @@ TEST(ShardInit, AReadOfRowsThatAreGoneIsAnError) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("ShardInit: aten::"), HasSubstr("[1024, 1024]"), HasSubstr("rank 1")));
   }
+}
+
+// T9: as training/clip.h has it for every strategy.
+TEST(FsdpUse, T9AnInfiniteGradientIsNotSpread) {
+  const auto errors = with_nets(2, [](int, Communicator comm, FsdpNet& net, const torch::Tensor& rows) {
+    FullyShardedDataParallel fsdp(*net, std::move(comm));
+    fsdp.zero_grad();
+    net->loss(rows).backward();
+    const auto gradients = [&] {
+      Tensors all;
+      for (const torch::Tensor& shard : fsdp.parameters()) all.push_back(shard.grad().clone());
+      return all;
+    };
+    const auto equal = [](const Tensors& a, const Tensors& b) {
+      bool same = a.size() == b.size();
+      for (std::size_t i = 0; same && i < a.size(); ++i) same = torch::equal(a[i], b[i]);
+      return same;
+    };
+    const Tensors before = gradients();
+    EXPECT_GT(fsdp.clip_grad_norm(0), 0);
+    EXPECT_TRUE(equal(gradients(), before)) << "0 only measures";
+    for (const torch::Tensor& shard : fsdp.parameters()) {
+      if (shard.numel() > 0) shard.grad().view({-1})[0] = std::numeric_limits<double>::infinity();
+    }
+    const Tensors infinite = gradients();
+    EXPECT_TRUE(std::isinf(fsdp.clip_grad_norm(1)));
+    EXPECT_TRUE(equal(gradients(), infinite));
+  });
+  EXPECT_EQ(errors, nothing(2));
 }
 
 }  // namespace

@@ -138,6 +138,24 @@ TEST(GradScaler, UnscalesByTheReciprocalRoundedOnce) {
   }
 }
 
+// T12: the scale never falls to 0, and the state can be loaded again.
+TEST(GradScaler, T12ALongRunOfOverflowsLeavesAScale) {
+  Fixture f;
+  GradScaler scaler;
+  for (int i = 0; i < 200; ++i) {
+    start(scaler);
+    f.set_gradient(kInfinity);
+    EXPECT_FALSE(scaler.step(f.optimizer));
+    scaler.update();
+  }
+  EXPECT_EQ(scaler.get_scale(), std::ldexp(1.0, -126));
+  scaler.load_state(scaler.state());
+  start(scaler);
+  f.set_gradient(std::ldexp(1.0, -126));
+  EXPECT_TRUE(scaler.step(f.optimizer));
+  EXPECT_TRUE(f.weight.isfinite().all().item<bool>());
+}
+
 TEST(GradScaler, ClippingSeesUnscaledGradients) {
   Fixture f;
   GradScaler scaler;

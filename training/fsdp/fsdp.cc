@@ -161,16 +161,7 @@ double FullyShardedDataParallel::grad_norm() {
 
 double FullyShardedDataParallel::clip_grad_norm(double largest) {
   if (!(largest >= 0)) state_->fail(fmt::format("clip_grad_norm: largest is {}; expected 0 or more", largest));
-  const double norm = grad_norm();
-  // As torch::nn::utils::clip_grad_norm_.
-  const double factor = largest / (norm + 1e-6);
-  if (factor < 1) {
-    state_->for_each_parameter([&](ShardedParameter& parameter) {
-      torch::Tensor& gradient = parameter.shard().mutable_grad();
-      if (gradient.defined()) gradient.mul_(factor);
-    });
-  }
-  return norm;
+  return training::clip_grad_norm({parameters(), {}}, {state_->comm}, largest);
 }
 
 FullyShardedDataParallel::FullParameters FullyShardedDataParallel::summon_full_parameters(bool write_back) {

@@ -154,8 +154,9 @@ class FullyShardedDataParallel {
   /// done it: for a pipeline, whose run is several backward passes.
   void reduce_gradients();
 
-  /// Collective. Scales the shards' gradients so that the norm of the whole gradient is at most `largest`. Returns the
-  /// norm before. Sums of squares are of f64. Errors: invalid_argument for a negative `largest`.
+  /// Collective. clip.h's, of the shards: scales their gradients so that the norm of the whole gradient is at most
+  /// `largest`; 0 only measures. Returns the norm before: infinite or not a number when gradients are, and then nothing
+  /// is scaled. Errors: invalid_argument for a negative `largest`.
   double clip_grad_norm(double largest);
   /// Collective. Of the whole gradient.
   double grad_norm();

@@ -3,10 +3,12 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <exception>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -148,7 +150,8 @@ void GradScaler::update(std::optional<double> new_scale) {
     }
     if (!checked) fail("update", "no gradients were checked since the last update(); call step(optimizer) first");
     if (found_inf) {
-      scale_ = static_cast<float>(scale_ * options_.backoff_factor);
+      // Never 0, whose inverse is no number: the least normal one.
+      scale_ = std::max(static_cast<float>(scale_ * options_.backoff_factor), std::numeric_limits<float>::min());
       growth_tracker_ = 0;
     } else if (++growth_tracker_ == options_.growth_interval) {
       const auto grown = static_cast<float>(scale_ * options_.growth_factor);

@@ -1,6 +1,7 @@
 // Loss scaling for f16: the loss is multiplied by a power of two before backward, so that small gradients do not vanish
 // (f16 has nothing below 2^-24), and the gradients are divided by it before the optimizer's step. A step whose
-// gradients hold an infinity or a NaN is left out and the scale is halved; after 2000 good steps it is doubled.
+// gradients hold an infinity or a NaN is left out and the scale is halved (to 2^-126 at the least); after 2000 good
+// steps it is doubled.
 //
 //   GradScaler scaler({}, {comm});
 //   for (...) {

@@ -29,6 +29,7 @@ TuttiBackend::WorkPtr TuttiBackend::allreduce(TensorList& tensors, const c10d::A
 TuttiBackend::WorkPtr TuttiBackend::allreduce_coalesced(TensorList& tensors,
                                                         const c10d::AllreduceCoalescedOptions& options) {
   Job call = job(c10d::OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced");
+  expect_apart(tensors, call.caller);
   for (const at::Tensor& tensor : tensors) {
     add_reduction(call, Collective::all_reduce, options.reduceOp, tensor, tensor, elements_in(tensor));
   }

@@ -1,7 +1,9 @@
 #include "creation.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -71,6 +73,31 @@ auto beside(Body body) {
   return std::move(*shared->result);
 }
 
+/// "[0, 3]".
+std::string text_of(const std::uint64_t* ranks, std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += (text.empty() ? "[" : ", ") + std::to_string(ranks[i]);
+  return text + "]";
+}
+
+/// Groups that are made side by side share a name in the store, so ranks that name different members may meet. Throws
+/// on all of them, then.
+void check_members(tutti::Communicator& comm, std::vector<std::uint64_t> ranks) {
+  const auto size = static_cast<std::size_t>(comm.size());
+  ranks.resize(size);  // none: the default group, whose ranks torch does not list
+  std::vector<std::uint64_t> all(size * size);
+  comm.all_gather(ranks.data(), all.data(), size, tutti::DataType::u64);
+  for (std::size_t r = 1; r < size; ++r) {
+    if (std::equal(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size), &all[r * size])) continue;
+    throw tutti::Error(
+        tutti::Code::mismatch,
+        "rank 0 of the group was given the ranks " + text_of(all.data(), size) + ", and its rank " + std::to_string(r) +
+            " the ranks " + text_of(&all[r * size], size) +
+            "; expected one list on all of them: new_group() is called by all ranks, with the same lists in the "
+            "same order");
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -83,13 +110,14 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
     tutti::Communicator transfers;
   };
   Pair pair = translated([&] {
-    return beside([store = own_store, rank, size, timeout = options->timeout] {
+    return beside([store = own_store, rank, size, timeout = options->timeout, ranks = options->global_ranks_in_group] {
       tutti::Options how;
       how.timeout = timeout;
       how.interrupted = interrupted;
       const tutti::UniqueId id = size > 1 ? exchange_id(*store, rank, timeout) : tutti::Communicator::make_unique_id();
       Pair made;
       made.collectives = tutti::Communicator::from_unique_id(id, rank, size, how);
+      check_members(made.collectives, ranks);
       made.transfers = made.collectives.split(0, rank);
       return made;
     });

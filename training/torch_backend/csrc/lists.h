@@ -43,6 +43,30 @@ inline void expect_all_have(at::TensorList tensors, std::int64_t elements, const
   }
 }
 
+/// One after the other would be added into what another one has left.
+inline void expect_apart(at::TensorList tensors, const Caller& caller) {
+  struct Place {
+    const char* begin;
+    const char* end;
+    std::size_t number;
+  };
+  std::vector<Place> places;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (tensor.numel() == 0 || tensor.layout() != c10::kStrided) continue;
+    std::int64_t last = 0;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+    places.push_back({begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size()), i});
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < places.size(); ++i) {
+    TUTTI_TORCH_EXPECT(
+        places[i - 1].end <= places[i].begin, caller, "tensors ", std::min(places[i - 1].number, places[i].number),
+        " and ", std::max(places[i - 1].number, places[i].number), " of the list overlap; expected each one once");
+  }
+}
+
 inline void expect_as_many(at::TensorList outputs, at::TensorList inputs, const Caller& caller) {
   TUTTI_TORCH_EXPECT(outputs.size() == inputs.size(), caller, "it was given ", inputs.size(), " inputs and ",
                      outputs.size(), " outputs; expected as many");

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -94,6 +95,31 @@ def test_many_groups(world: World) -> None:
         once()
     assert len(os.listdir("/proc/self/fd")) <= files + 4
     assert threading.active_count() <= threads + 1
+
+
+def test_p1_ranks_that_name_different_members(world: World) -> None:
+    """Made side by side they share a name in the store: no rank may be added to another one's group."""
+    if BACKEND == "gloo" or world.size != 4:
+        pytest.skip("four ranks of this backend")
+    world.pair()
+    mine = [0, 3] if world.rank in (0, 3) else [1, 2]
+    try:
+        group = dist.new_group(mine, backend=BACKEND, timeout=timedelta(seconds=30))
+    except dist.DistBackendError as error:  # where the two that met are not of one list
+        assert "[0, 3]" in str(error) and "[1, 2]" in str(error)
+    else:
+        assert group and total(group, world.rank) == 3
+
+
+def test_p5_a_tensor_twice_in_one_list(world: World) -> None:
+    pair = world.pair()
+    t = torch.ones(4)
+    with pytest.raises(ValueError, match="tensors 0 and 1 of the list overlap") if BACKEND != "gloo" else nullcontext():
+        dist.all_reduce_coalesced([t, t], group=pair.tutti)
+    parts = [t[:2], t[2:]]
+    t.fill_(1)
+    dist.all_reduce_coalesced(parts, group=pair.tutti)
+    assert t.tolist() == [world.size] * 4
 
 
 def test_destroy_and_init_again(world: World) -> None:

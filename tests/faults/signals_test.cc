@@ -1,0 +1,67 @@
+// C9: a timer's signals end no wait and no rank, with and without SA_RESTART.
+#include <gtest/gtest.h>
+#include <sys/time.h>
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/collectives/processes.h"
+
+namespace tutti::testing::signals_test {
+namespace {
+
+void storm(int flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = flags;
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval every{{0, 300}, {0, 300}};
+  setitimer(ITIMER_REAL, &every, nullptr);
+}
+
+struct Way {
+  const char* name;
+  int flags;
+  std::vector<std::string> hosts;
+  const char* network;
+};
+
+class Storm : public ::testing::TestWithParam<Way> {};
+
+TEST_P(Storm, C9EveryCallIsRight) {
+  const Way& way = GetParam();
+  if (!way.hosts.empty()) NEEDS_NETWORK();
+  const auto outcomes = run_ranks(
+      2,
+      [&](int) {
+        storm(way.flags);
+        // Communicators too, since many of their calls to the kernel are those of the making.
+        for (int made = 0; made < 10; ++made) {
+          Communicator comm = Communicator::from_environment();
+          for (std::int32_t i = 0; i < 1000; ++i) {
+            std::int32_t value = i + comm.rank();
+            comm.all_reduce(&value, &value, 1, DataType::i32);
+            if (value != 2 * i + 1) return "call " + std::to_string(i) + " gives " + std::to_string(value);
+            if (i % 100 == 0) ::usleep(2000);  // whoever waits looks whether the other one lives
+          }
+          std::vector<std::int32_t> large(1 << 20, 1);
+          comm.all_reduce(large.data(), large.data(), large.size(), DataType::i32);
+          if (large.back() != 2) return std::string("the large one is wrong");
+        }
+        return std::string();
+      },
+      {{"TUTTI_NETWORK", way.network}}, {}, way.hosts);
+  expect_no_errors(outcomes);
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Storm,
+                         ::testing::Values(Way{"shm", 0, {}, "auto"}, Way{"shm_restart", SA_RESTART, {}, "auto"},
+                                           Way{"tcp", 0, {"a", "b"}, "tcp"},
+                                           Way{"tcp_restart", SA_RESTART, {"a", "b"}, "tcp"}),
+                         [](const ::testing::TestParamInfo<Way>& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tutti::testing::signals_test
