@@ -1,16 +1,53 @@
 // C9: a timer's signals end no wait and no rank, with and without SA_RESTART.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <string>
 #include <vector>
 
 #include "tests/collectives/processes.h"
 
+namespace {
+/// Looks at one descriptor that do not wait are interrupted, as by a signal at that very moment.
+bool interrupted = false;
+}  // namespace
+
+/// In place of the C library's.
+extern "C" int poll(pollfd* items, nfds_t count, int milliseconds) {
+  if (interrupted && count == 1 && milliseconds == 0) {
+    errno = EINTR;
+    return -1;
+  }
+  timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+  return static_cast<int>(syscall(SYS_ppoll, items, count, milliseconds < 0 ? nullptr : &limit, nullptr, 0));
+}
+
 namespace tutti::testing::signals_test {
 namespace {
+
+// Whoever waits looks whether the late rank lives.
+TEST(Signals, C9ALookThatIsInterruptedIsNoDeath) {
+  const auto outcomes = run_processes(2, [](Communicator& comm) {
+    interrupted = true;
+    for (int i = 0; i < 5; ++i) {
+      if (comm.rank() == 1) ::usleep(20'000);
+      std::int32_t value = 1;
+      comm.all_reduce(&value, &value, 1, DataType::i32);
+      if (value != 2) return "it gives " + std::to_string(value);
+    }
+    interrupted = false;
+    return std::string();
+  });
+  expect_no_errors(outcomes);
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, "");
+}
 
 void storm(int flags) {
   struct sigaction action {};
