@@ -7,7 +7,8 @@
 // connects them. A group may be made again under the same name in one store (destroy and init, elastic restart): each
 // rank counts its makings in the store, so that nobody takes the id of an earlier one.
 // Waits: at most options->timeout, seeing signals. Returns when all ranks of the group have come.
-// Errors: DistBackendError, also where ranks were given different lists of the group's ranks; in a child that was forked while its parent used Tutti's threads, too.
+// Errors: DistBackendError, also where ranks were given different lists of the group's ranks; in a child that was
+// forked while its parent used Tutti's threads, too.
 #pragma once
 
 #include "backend.h"
