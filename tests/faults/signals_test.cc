@@ -32,7 +32,7 @@ extern "C" int poll(pollfd* items, nfds_t count, int milliseconds) {
 namespace tutti::testing::signals_test {
 namespace {
 
-// Whoever waits looks whether the late rank lives.
+// Rank 0 looks whether rank 1, which is late, lives.
 TEST(Signals, C9ALookThatIsInterruptedIsNoDeath) {
   const auto outcomes = run_processes(2, [](Communicator& comm) {
     interrupted = true;
@@ -81,7 +81,7 @@ TEST_P(Storm, C9EveryCallIsRight) {
             std::int32_t value = i + comm.rank();
             comm.all_reduce(&value, &value, 1, DataType::i32);
             if (value != 2 * i + 1) return "call " + std::to_string(i) + " gives " + std::to_string(value);
-            if (i % 100 == 0) ::usleep(2000);  // whoever waits looks whether the other one lives
+            if (i % 100 == 0) ::usleep(2000);  // the rank that waits looks whether the other lives
           }
           std::vector<std::int32_t> large(1 << 20, 1);
           comm.all_reduce(large.data(), large.data(), large.size(), DataType::i32);

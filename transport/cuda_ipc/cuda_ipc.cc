@@ -66,7 +66,7 @@ CudaIpc::Retirement& CudaIpc::retirement() {
 
 bool CudaIpc::has_ended(const bootstrap::Fd& process) {
   pollfd watched{process.get(), POLLIN, 0};
-  return process && ::poll(&watched, 1, 0) > 0;  // a signal may interrupt it, which tells nothing
+  return process && ::poll(&watched, 1, 0) > 0;  // A signal may interrupt the call, which tells nothing.
 }
 
 void CudaIpc::sweep() {

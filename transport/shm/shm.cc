@@ -57,7 +57,7 @@ void sweep(Arena& arena) {
 bool has_ended(const ShmProcess& process) {
   if (process.pidfd < 0) return false;
   pollfd watched{process.pidfd, POLLIN, 0};
-  return poll(&watched, 1, 0) > 0;  // a signal may interrupt it, which tells nothing: whoever waits asks again
+  return poll(&watched, 1, 0) > 0;  // A signal may interrupt the call, which tells nothing; the caller asks again.
 }
 
 std::size_t make_window_in(Arena& arena, std::size_t bytes, Status& status) {
