@@ -51,8 +51,14 @@ function(tutti_kernels)
     tutti_feature(kernels off "no nvcc")
     return()
   endif()
-  set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY COMPILE_DEFINITIONS TUTTI_KERNEL_IMAGE="${image}")
-  set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY OBJECT_DEPENDS ${image})
+  # A compiler cache does not see what .incbin reads; this header it does.
+  set(digest ${tutti_BINARY_DIR}/kernels.digest.h)
+  add_custom_command(OUTPUT ${digest} COMMAND ${CMAKE_COMMAND} -D IMAGE=${image} -D DIGEST=${digest}
+      -P ${tutti_SOURCE_DIR}/cmake/kernel_digest.cmake
+    DEPENDS ${image} ${tutti_SOURCE_DIR}/cmake/kernel_digest.cmake VERBATIM)
+  set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY COMPILE_DEFINITIONS TUTTI_KERNEL_IMAGE="${image}"
+    TUTTI_KERNEL_DIGEST="${digest}")
+  set_property(SOURCE ${folder}/kernels.cc APPEND PROPERTY OBJECT_DEPENDS ${image} ${digest})
   set(TUTTI_KERNEL_IMAGE ${image} CACHE INTERNAL "The kernels of this build; empty: none")
 endfunction()
 

@@ -37,6 +37,8 @@ function(tutti_find_libtorch)
   # Libraries whose symbols nobody names register what they have when they are loaded.
   target_link_libraries(torch INTERFACE -Wl,--no-as-needed ${prefix}/lib/libtorch.so ${prefix}/lib/libtorch_cpu.so
     ${prefix}/lib/libc10.so -Wl,--as-needed)
+  # The C++ library that those have, by its name, where the compiler would link another one in (-static-libstdc++).
+  target_link_libraries(torch INTERFACE -l:libstdc++.so.6)
   add_library(torch_library INTERFACE IMPORTED GLOBAL)
   target_link_libraries(torch_library INTERFACE torch)
 endfunction()

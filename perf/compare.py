@@ -98,13 +98,15 @@ def measure(arguments, collection):
 
 
 def commit():
-    """Of this tree; TUTTI_COMMIT says it where there is no git."""
+    """Of this tree; TUTTI_COMMIT says it where git does not know."""
+    if given := os.environ.get("TUTTI_COMMIT"):
+        return given
     try:
         done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"], capture_output=True,
                               text=True)
     except OSError:
-        return os.environ.get("TUTTI_COMMIT", "unknown")
-    return done.stdout.strip() or os.environ.get("TUTTI_COMMIT", "unknown")
+        return "unknown"
+    return done.stdout.strip() or "unknown"
 
 
 def describe_machine(load_before):

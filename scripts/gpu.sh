@@ -55,7 +55,7 @@ gpu_carry_kernels() {
 
 # What the kernels are compiled of, and more, as a hash.
 gpu_kernel_sources() {
-  find collectives/executor include base transport/device_window.h cmake/tutti_cuda.cmake -type f -print0 | sort -z |
+  find collectives/executor include base transport/device_window.h cmake/tutti_cuda.cmake -type f -print0 | LC_ALL=C sort -z |
     xargs -0 cat | sha256sum
 }
 

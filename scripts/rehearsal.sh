@@ -1,6 +1,7 @@
 # ./dev platforms gpu-machine: ./dev gpu rehearsed on a machine like the one that it is for, without the GPU. That is Debian 13
-# in a folder with GCC 13, PyTorch 2.11 for CUDA and this machine's CUDA toolkit; no network, no git, and beside the tree only
-# what ./dev gpu --carry brought. First without a driver, up to the first call of it, then on the driver that tests have.
+# in a folder with GCC 13 that links libstdc++ statically, as one such machine's did, PyTorch 2.11 for CUDA and this machine's
+# CUDA toolkit; no network, no git, and beside the tree only what ./dev gpu --carry brought. First without a driver, up to the
+# first call of it, then on the driver that tests have.
 rehearsal_tree=.platforms/gpu-machine-tree
 rehearsal_torch=.platforms/gpu-machine-torch
 rehearsal_carry=.platforms/gpu-machine-carry  # not the one that ./dev gpu --carry has made for a real machine
@@ -83,7 +84,7 @@ rehearsal_driver() {
 rehearse() {
   local torch=$PWD/$rehearsal_torch
   (cd "$rehearsal_tree" && in_debian_root gpu-machine --no-network --bind "$rehearsal_cuda" --bind "$torch:/opt/torch" \
-    env PYTHONPATH=/opt/torch PYTHONDONTWRITEBYTECODE=1 TUTTI_JOBS="$(jobs)" "$@")
+    env PYTHONPATH=/opt/torch PYTHONDONTWRITEBYTECODE=1 TUTTI_JOBS="$(jobs)" LDFLAGS=-static-libstdc++ "$@")
 }
 
 # rehearsal_expect RUN PATTERN STAGES...: what the table says of each stage.

@@ -43,6 +43,7 @@ class DeviceBuffers {
   DeviceBuffers& operator=(const DeviceBuffers&) = delete;
 
   CUstream stream() const { return stream_; }
+  auto enter() const { return device::enter(device_); }
   const device::Driver& driver() const { return cuda_; }
 
   std::byte* allocate(std::size_t bytes) {
@@ -129,6 +130,7 @@ class DeviceGraph {
     must_cuda(cuda.StreamBeginCapture(memory.stream(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
     body();
     must_cuda(cuda.StreamEndCapture(memory.stream(), &graph_), "cuStreamEndCapture");
+    const auto context = memory.enter();
     must_cuda(cuda.GraphInstantiateWithFlags(&exec_, graph_, 0), "cuGraphInstantiate");
   }
   ~DeviceGraph() {

@@ -147,7 +147,7 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t
 }
 
 CUresult instantiate(CUgraphExec* exec, CUgraph graph, unsigned long long /*flags*/) {
-  TUTTI_FAKE_ENTER("cuGraphInstantiateWithFlags");
+  TUTTI_FAKE_ENTER("cuGraphInstantiateWithFlags", true);
   const Lock lock(state->mutex);
   *exec = reinterpret_cast<CUgraphExec>(new GraphRef(std::make_shared<Graph>(*graph_of(graph))));
   return CUDA_SUCCESS;

@@ -138,7 +138,7 @@ CUresult free_host(void* pointer) {
 }
 
 CUresult address_range(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {
-  TUTTI_FAKE_ENTER("cuMemGetAddressRange");
+  TUTTI_FAKE_ENTER("cuMemGetAddressRange", true);
   const Lock lock(state->mutex);
   const auto found = find_memory(pointer);
   if (found == state->memory.end()) return CUDA_ERROR_NOT_FOUND;
@@ -160,6 +160,21 @@ void set(void* to, T value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
+struct Range {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+};
+
+/// As the real one tells it: of memory that was mapped by hand, the addresses that were reserved.
+Range range_of(std::map<std::uintptr_t, Allocation>::iterator memory) {
+  auto reserved = state->reserved.upper_bound(memory->first);
+  if (reserved != state->reserved.begin()) {
+    --reserved;
+    if (memory->first < reserved->first + reserved->second) return {reserved->first, reserved->second};
+  }
+  return {memory->first, memory->second.bytes};
+}
+
 CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** values, CUdeviceptr pointer) {
   TUTTI_FAKE_ENTER("cuPointerGetAttributes");
   const Lock lock(state->mutex);
@@ -168,6 +183,7 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
   const Allocation none;
   const Allocation& a = known ? found->second : none;
   const bool host = a.kind == Kind::pinned;
+  const Range range = known ? range_of(found) : Range{};
   for (unsigned i = 0; i < count; ++i) {
     switch (attributes[i]) {
       case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -184,10 +200,8 @@ CUresult pointer_attributes(unsigned count, CUpointer_attribute* attributes, voi
                            ? std::uint64_t{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}
                            : std::uint64_t{0});
         break;
-      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        set(values[i], known ? CUdeviceptr{found->first} : CUdeviceptr{0});
-        break;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: set(values[i], known ? a.bytes : std::size_t{0}); break;
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: set(values[i], range.base); break;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: set(values[i], range.bytes); break;
       default: return CUDA_ERROR_INVALID_VALUE;
     }
   }

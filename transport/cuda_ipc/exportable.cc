@@ -20,12 +20,19 @@ constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_
 
 std::string where(int device) { return fmt::format("GPU {}", device); }
 
+CUmemLocation on_device(int device) {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
 /// Lets `device` use a mapping, and (of its own memory) all GPUs that can reach it.
 Status give_access(const Driver& cuda, CUdeviceptr address, std::size_t bytes, int device, bool own) {
   TUTTI_ASSIGN(const int devices, device::device_count());
   const auto grant = [&](int to) {
     CUmemAccessDesc access{};
-    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {to}};
+    access.location = on_device(to);
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return cuda.MemSetAccess(address, bytes, &access, 1);
   };
@@ -95,7 +102,7 @@ Status OwnMemory::map_physical() {
   TUTTI_ASSIGN(const Driver* cuda, device::driver());
   CUmemAllocationProp what{};
   what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  what.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device_}};
+  what.location = on_device(device_);
   what.requestedHandleTypes = kDescriptor;
   std::size_t unit = 0;
   TUTTI_TRY(check(cuda->MemGetAllocationGranularity(&unit, &what, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
@@ -104,8 +111,8 @@ Status OwnMemory::map_physical() {
   CUmemGenericAllocationHandle handle = 0;
   TUTTI_TRY(check(cuda->MemCreate(&handle, bytes, &what, 0), "cuMemCreate", where(device_)));
   int file = -1;
-  const Status exported = check(cuda->MemExportToShareableHandle(&file, handle, kDescriptor, 0),
-                                "cuMemExportToShareableHandle", where(device_));
+  Status exported = check(cuda->MemExportToShareableHandle(&file, handle, kDescriptor, 0),
+                          "cuMemExportToShareableHandle", where(device_));
   if (!exported.ok()) {
     (void)cuda->MemRelease(handle);
     return exported;
@@ -157,6 +164,11 @@ Result<Allocation> find_allocation(const void* address) {
   found.id = id;
   found.ipc = ipc != 0;
   found.descriptor = (handles & kDescriptor) != 0;
+  if (found.descriptor) {  // the attributes tell of the reserved addresses, which may hold several allocations
+    TUTTI_ASSIGN(const device::CurrentContext current, device::enter(found.device));
+    TUTTI_TRY(check(cuda->MemGetAddressRange(&found.base, &found.bytes, reinterpret_cast<CUdeviceptr>(address)),
+                    "cuMemGetAddressRange"));
+  }
   return found;
 }
 

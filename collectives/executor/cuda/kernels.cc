@@ -1,6 +1,7 @@
 #include "collectives/executor/cuda/kernels.h"
 
 #if defined(TUTTI_KERNEL_IMAGE)
+#include TUTTI_KERNEL_DIGEST
 // The file as it is, between two symbols.
 asm(R"(
   .section .rodata
