@@ -13,7 +13,8 @@
 
 namespace tutti::training {
 
-/// Threads: as Communicator. Errors are sentences that begin with `owner`, the class for which this works.
+/// Lifetime: the module must outlive this. Threads: as Communicator. Errors are sentences that begin with `owner`, the
+/// class for which this works.
 class Replicas {
  public:
   /// Collective. Gives every rank rank 0's parameters and buffers. Errors: invalid_argument when the ranks' models
@@ -25,10 +26,20 @@ class Replicas {
 
   /// Collective.
   void broadcast_buffers(int root);
+  /// Aborts the communicator and throws the name of the first parameter or buffer that is not the module's any more, or
+  /// is frozen, trained, typed, shaped or placed in another way than when this was made. Not collective.
+  void check_unchanged() const;
   /// Collective. Throws, on every rank, the name of the first tensor whose bytes differ from rank 0's, and the rank.
   void check_equal();
 
  private:
+  /// Of a parameter, what a strategy was made for.
+  struct Form {
+    bool is_trained = false;
+    torch::ScalarType type{};
+    std::vector<std::int64_t> sizes;
+    c10::Device device;
+  };
   void check_usable(const NamedTensor& item) const;
   void check_same_model();
   void broadcast(std::vector<NamedTensor>& tensors, int root);
@@ -38,10 +49,12 @@ class Replicas {
   template <class Value>
   std::vector<std::uint64_t> of_each(Value&& value) const;
 
+  const torch::nn::Module& module_;
   Communicator comm_;
   std::string owner_;
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
+  std::vector<Form> forms_;  // of the parameters
 };
 
 }  // namespace tutti::training

@@ -117,14 +117,14 @@ TEST(DdpJoin, BuffersComeFromARankThatStillTrains) {
   EXPECT_EQ(errors, nothing(2));
 }
 
-TEST(DdpJoin, ACountOfZeroIsNamedOnEveryRank) {
+TEST(DdpJoin, ACountBelowZeroIsNamedOnEveryRank) {
   std::vector<Net> nets{make_net(1), make_net(1)};
   const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
     DistributedDataParallel ddp(*nets[static_cast<std::size_t>(rank)], comm);
     Join join(ddp);
-    join.weigh(rank == 1 ? 0 : 3);
+    join.weigh(rank == 1 ? -2 : 3);
   });
-  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 1: Join::weigh: count is 0; it must be"));
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 1: Join::weigh: count is -2; it must be"));
 }
 
 }  // namespace

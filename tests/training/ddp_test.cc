@@ -279,9 +279,9 @@ TEST(Ddp, DifferentModelsAreRefused) {
     DistributedDataParallel ddp(*shapes[static_cast<std::size_t>(rank)], comm);
   });
   for (const std::string& error : errors) {
-    EXPECT_EQ(
-        error,
-        "DistributedDataParallel: 'weight' differs in name, type, shape or requires_grad on rank 1 and on rank 0");
+    EXPECT_EQ(error,
+              "DistributedDataParallel: 'weight' differs in name, type, shape, strides or requires_grad on rank 1 and "
+              "on rank 0");
   }
   std::vector<std::shared_ptr<torch::nn::Module>> counts{
       torch::nn::Linear(3, 4).ptr(), torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)).ptr()};

@@ -397,5 +397,22 @@ TEST(FsdpUse, T9AnInfiniteGradientIsNotSpread) {
   EXPECT_EQ(errors, nothing(2));
 }
 
+TEST(FsdpUse, T5GradientsOfGradientsAreRefused) {
+  const auto errors = with_nets(2, [](int, Communicator comm, FsdpNet& net, const torch::Tensor& rows) {
+    FullyShardedDataParallel fsdp(*net, std::move(comm));
+    net->loss(rows).backward({}, /*keep_graph=*/true, /*create_graph=*/true);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("backward with create_graph is not supported")));
+}
+
+TEST(FsdpUse, T6TwoTensorsOfOneMemoryAreRefused) {
+  const auto errors = with_nets(2, [](int, Communicator comm, FsdpNet& net, const torch::Tensor&) {
+    net->blocks[1]->up->weight.set_data(net->blocks[0]->up->weight);
+    FullyShardedDataParallel fsdp(*net, std::move(comm));
+  });
+  EXPECT_THAT(errors,
+              Each(HasSubstr("parameters 'block0.up.weight' and 'block1.up.weight' are two tensors of one memory")));
+}
+
 }  // namespace
 }  // namespace tutti::training::fsdp_use_test

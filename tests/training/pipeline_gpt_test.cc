@@ -151,6 +151,23 @@ TEST(Tie, SumsOnlyWhatTheRunHasAdded) {
   for (Gpt& gpt : gpts) EXPECT_TRUE(same_bits(gpt->parts().token->weight.grad(), once + once));
 }
 
+TEST(Tie, T13AFrozenWeightGetsNoGradient) {
+  const Batches batches = make_batches(2);
+  const Schedule schedule = gpipe(2, 2);
+  std::vector<Gpt> gpts{make_gpt(), make_gpt()};
+  const std::vector<std::size_t> cuts{0, 4, 8};
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    GptStage part = gpt_stage(gpts[static_cast<std::size_t>(rank)], cuts, static_cast<std::size_t>(rank));
+    torch::Tensor weight = part->token_weight();
+    weight.requires_grad_(false);
+    Pipeline pipeline({make_stage(part)}, comm, schedule, gpt_loss());
+    pipeline.tie(weight, comm.split(0, rank));
+    pipeline.run(batches.inputs, batches.targets);
+    EXPECT_FALSE(weight.grad().defined());
+  });
+  EXPECT_EQ(errors, nothing(2));
+}
+
 TEST(Tie, RefusesAnotherShape) {
   std::vector<torch::Tensor> weights{torch::ones({2, 3}), torch::ones({3, 2})};
   std::vector<Part> parts = make_parts(2);

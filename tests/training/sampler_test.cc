@@ -322,7 +322,7 @@ TEST(Sampler, ARunTakenUpAgainTrainsToTheSameBits) {
       SamplerState state = sampler.state();
       std::uint64_t steps = 0;
       for (std::uint64_t epoch = state.epoch; epoch < epochs && steps < most; ++epoch) {
-        if (epoch > state.epoch) sampler.set_epoch(epoch);
+        sampler.set_epoch(epoch);
         Loader<torch::Tensor> loader(
             [&](std::uint64_t number) {
               return data.index_select(0, torch::tensor(sampler.peek(number, kRows)->indices));
@@ -351,6 +351,33 @@ TEST(Sampler, ARunTakenUpAgainTrainsToTheSameBits) {
     EXPECT_TRUE(torch::equal(again.weight, whole.weight) && torch::equal(again.bias, whole.bias)) << "stop " << stop;
     EXPECT_EQ(again.sampler, whole.sampler);
   }
+}
+
+TEST(Sampler, T15TheHeadersLoopGoesOnWhereTheStateWasTaken) {
+  std::vector<std::int64_t> seen;
+  DistributedSampler first(40, 0, 1);
+  for (int step = 0; step < 2; ++step) {
+    const auto taken = first.next(8);
+    for (const std::int64_t index : taken->indices) seen.push_back(index);
+  }
+  const SamplerState saved = first.state();
+  DistributedSampler sampler(40, 0, 1);
+  sampler.restore(saved);
+  sampler.set_epoch(saved.epoch);
+  EXPECT_EQ(sampler.state().position, 16u);
+  while (const auto step = sampler.next(8)) {
+    for (const std::int64_t index : step->indices) seen.push_back(index);
+  }
+  std::sort(seen.begin(), seen.end());
+  ASSERT_EQ(seen.size(), 40u);
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<std::int64_t>(i));
+  sampler.restore(saved);
+  sampler.set_epoch(saved.epoch + 1);
+  EXPECT_EQ(sampler.state().position, 0u);
+  sampler.restore(saved);
+  sampler.set_epoch(saved.epoch);
+  sampler.set_epoch(saved.epoch);  // that one begins it again
+  EXPECT_EQ(sampler.state().position, 0u);
 }
 
 TEST(Sampler, MistakesAreNamed) {

@@ -8,6 +8,7 @@
 //   Loader<Batch> loader([&](std::uint64_t number) { return make(sampler.peek(number, rows)->indices); },
 //                        {.end = sampler.steps(rows)});
 //   saved = sampler.state_after(loader.position(), rows);   // what was handed out, not what was read ahead
+//   A loader over a sampler that was restored begins at 0: its batches are counted from where the sampler stands.
 // How: batch k has place k % depth in a ring. Threads take numbers in order, at most `depth` past the consumer.
 // Ownership: the function is kept; what it refers to must outlive the Loader. A batch is moved to the consumer.
 // Errors: what the function throws for batch k, next() throws when it is k's turn: Error with "batch k: " before the

@@ -51,12 +51,14 @@ DistributedSampler::DistributedSampler(std::uint64_t samples, int rank, int rank
 }
 
 void DistributedSampler::set_epoch(std::uint64_t epoch) {
+  if (!is_restored_ || epoch != epoch_) position_ = 0;
+  is_restored_ = false;
   epoch_ = epoch;
-  position_ = 0;
 }
 
 std::optional<SamplerStep> DistributedSampler::next(std::size_t rows) {
   std::optional<SamplerStep> step = peek(0, rows);
+  is_restored_ = false;
   position_ = position_after(1, rows);
   return step;
 }
@@ -109,6 +111,7 @@ void DistributedSampler::restore(const SamplerState& state) {
   options_.shuffle = state.shuffle;
   epoch_ = state.epoch;
   position_ = state.position;
+  is_restored_ = true;
 }
 
 std::uint64_t DistributedSampler::position_after(std::uint64_t steps, std::size_t rows) const {

@@ -9,7 +9,13 @@
 //       (loss_sum(step->indices) * weight).backward();         // DDP's mean of these is the loss of all / total
 //     }
 //   }
-//   saved = sampler.state();  ...  sampler.restore(saved);     // on any number of ranks
+//   saved = sampler.state();                                   // with the checkpoint
+//
+// A run that goes on, on any number of ranks, has the same loop:
+//   sampler.restore(saved);
+//   for (std::uint64_t epoch = saved.epoch; epoch < 10; ++epoch) {
+//     sampler.set_epoch(epoch);                                // goes on where the state was taken
+//     ...
 //
 // How: the epoch is one sequence. A step takes the next ranks * rows samples of it; rank r gets the r-th part. So one
 //   process that takes ranks * rows samples sees exactly what the ranks saw together, and a position in the sequence
@@ -64,7 +70,8 @@ class DistributedSampler {
  public:
   DistributedSampler(std::uint64_t samples, int rank, int ranks, const SamplerOptions& options = {});
 
-  /// Begins that epoch. Without it, every epoch has the order of the first.
+  /// Begins that epoch. Without it, every epoch has the order of the first. The first call behind restore(), with the
+  /// epoch of the state, keeps its position.
   void set_epoch(std::uint64_t epoch);
 
   /// The next step of at most `rows` samples for each rank, the same `rows` on all of them; none when the epoch has
@@ -93,6 +100,7 @@ class DistributedSampler {
   SamplerOptions options_;
   std::uint64_t epoch_ = 0;
   std::uint64_t position_ = 0;
+  bool is_restored_ = false;  // and not used since
 };
 
 /// Where `index` goes in a shuffle of 0..size-1 that `key` picks: a bijection. REQUIRES: index < size <= 2^62.

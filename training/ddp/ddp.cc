@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "training/abort.h"
@@ -25,10 +26,11 @@ struct DistributedDataParallel::State {
   State(torch::nn::Module& module, Communicator communicator, const DdpOptions& options)
       : comm(std::move(communicator)),
         replicas(module, comm, "DistributedDataParallel"),
-        reducer(trained(replicas.parameters()), comm, options,
-                options.broadcast_buffers && replicas.has_buffers()
-                    ? std::function<void()>([this] { replicas.broadcast_buffers(buffer_root); })
-                    : nullptr) {}
+        reducer(
+            trained(replicas.parameters()), comm, options, [this] { replicas.check_unchanged(); },
+            options.broadcast_buffers && replicas.has_buffers()
+                ? std::function<void()>([this] { replicas.broadcast_buffers(buffer_root); })
+                : nullptr) {}
 
   Communicator comm;
   Replicas replicas;
@@ -50,33 +52,36 @@ std::vector<std::string> DistributedDataParallel::unused_parameters() const { re
 const std::vector<Bucket>& DistributedDataParallel::buckets() const { return state_->reducer.buckets(); }
 DdpStats DistributedDataParallel::stats() const { return state_->reducer.stats(); }
 
-// What each rank has for the step under way. Nobody: the end for all.
-std::int64_t Join::exchange(std::int64_t count) {
+// What each rank has for the step under way; kRanOut for one that has no more. Returns whether any has.
+bool Join::exchange(std::int64_t count) {
   DistributedDataParallel::State& state = *ddp_.state_;
   std::vector<std::int64_t> counts(static_cast<std::size_t>(state.comm.size()));
   state.comm.all_gather(&count, counts.data(), 1, DataType::i64);
-  std::int64_t total = 0;
-  for (std::size_t rank = counts.size(); rank-- > 0;) {
-    total += counts[rank];
-    if (counts[rank] > 0) state.buffer_root = static_cast<int>(rank);  // the lowest of those that still have inputs
-  }
-  return total;
+  total_ = 0;
+  for (const std::int64_t each : counts) total_ += std::max<std::int64_t>(each, 0);
+  // Buffers are those of the lowest rank with samples, or else of the lowest that still takes part.
+  const auto with_samples = std::find_if(counts.begin(), counts.end(), [](std::int64_t each) { return each > 0; });
+  const auto taking_part =
+      std::find_if(counts.begin(), counts.end(), [](std::int64_t each) { return each != kRanOut; });
+  if (taking_part == counts.end()) return false;
+  state.buffer_root = static_cast<int>((with_samples != counts.end() ? with_samples : taking_part) - counts.begin());
+  return true;
 }
 
 double Join::weigh(std::int64_t count) {
   DistributedDataParallel::State& state = *ddp_.state_;
-  if (count <= 0) {
+  if (count < 0) {
     fail_on_all(state.comm,
-                fmt::format("Join::weigh: count is {}; it must be the number of samples of a batch, at least "
-                            "1 (a rank without another batch calls finish)",
+                fmt::format("Join::weigh: count is {}; it must be the number of samples of a batch, at least 0 "
+                            "(a rank without another batch calls finish)",
                             count));
   }
-  total_ = exchange(count);
-  return static_cast<double>(count) * state.comm.size() / static_cast<double>(total_);
+  exchange(count);
+  return count == 0 ? 0 : static_cast<double>(count) * state.comm.size() / static_cast<double>(total_);
 }
 
 void Join::finish(const std::function<void()>& update) {
-  for (total_ = exchange(0); total_ > 0; total_ = exchange(0)) {
+  while (exchange(kRanOut)) {
     ddp_.state_->reducer.shadow_pass();
     update();
   }

@@ -21,12 +21,17 @@
 // Lifetime: the module must outlive this object. Gradients stay valid after it is gone.
 // Threads: as tutti::Communicator; backward calls count as use. Ranks may be threads of one process (then each calls
 //   torch::set_num_threads for itself: MKL's bits depend on it).
+// Changes: each pass that communicates checks that parameters and buffers are still the module's own, and trained,
+// typed,
+//   shaped and placed as they were when this object was made. After another change than of values, make another object.
 // Errors: tutti::Error, in one sentence that names rank and parameter. When a parameter gets no gradient in a backward
 //   pass (and DdpOptions::unused does not allow that), that rank aborts the communicator, so that all ranks fail with
 //   the same sentence and none hangs. After an error in backward the communicator cannot be used any more.
 // Several: two models in one backward pass, or in two threads at once, take a communicator each (Communicator::split),
 //   since calls of one communicator have one order.
-// Limits: CPU tensors of f32, f64, f16, bf16; a backward pass inside another one (re-entrant) is refused.
+// Limits: tensors of f32, f64, f16, bf16; a backward pass inside another one (re-entrant), one with create_graph and a
+// sparse
+//   gradient are refused.
 #pragma once
 
 #include <torch/torch.h>
@@ -91,10 +96,12 @@ class DistributedDataParallel {
   [[nodiscard]] NoSync no_sync();
 
   /// Collective. Averages what the gradients hold now. For a step all of whose backward passes ran under no_sync(), as
-  /// those of a pipeline must (pipeline.h). A parameter without a gradient counts as zero.
+  /// those of a pipeline must (pipeline.h), and for a rank whose step has no rows. A parameter without a gradient
+  /// counts as zero.
   void average_gradients();
 
-  /// Sets all gradients to zero and keeps them in the buckets.
+  /// Sets all gradients to zero and keeps them in the buckets. Begins a step: where a rank made one without any
+  /// gradient and the others did not, the next pass ends on every rank with Code::mismatch and that rank's number.
   void zero_grad();
 
   /// Collective. Rank 0's, to every rank: for buffers that changed outside a backward pass.
@@ -130,12 +137,14 @@ class DistributedDataParallel {
 ///
 /// Tokens: where the loss is a mean over tokens, count those.
 ///
+/// A batch without rows: weigh(0), and average_gradients() in place of backward.
+///
 /// Micro-batches: weigh() once for each step, with the count of all of them. Ranks call one or the other once per step.
 class Join {
  public:
   explicit Join(DistributedDataParallel& ddp) : ddp_(ddp) {}
   /// Collective with weigh() or finish() of the others: an all-gather of 8 bytes. Errors: invalid_argument for a count
-  /// below 1, on every rank.
+  /// below 0, on every rank.
   double weigh(std::int64_t count);
   /// Collective. `update` runs once for each step that the others still make.
   void finish(const std::function<void()>& update);
@@ -143,7 +152,8 @@ class Join {
   std::int64_t total() const { return total_; }
 
  private:
-  std::int64_t exchange(std::int64_t count);
+  static constexpr std::int64_t kRanOut = -1;
+  bool exchange(std::int64_t count);
 
   DistributedDataParallel& ddp_;
   std::int64_t total_ = 0;

@@ -40,12 +40,20 @@ std::shared_ptr<void> bucket_memory(std::size_t bytes, c10::Device device) {
   return {memory.data_ptr(), [memory](void*) {}};
 }
 
+std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& items) {
+  std::vector<torch::Tensor> tensors;
+  for (const NamedTensor& item : items) tensors.push_back(item.tensor);
+  return tensors;
+}
+
 }  // namespace
 
 class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(Reducer* reducer, std::size_t parameter) : reducer_(reducer), parameter_(parameter) {}
-  void operator()(const torch::Tensor&) override { reducer_->on_gradient(parameter_); }
+  void operator()(const torch::Tensor&) override {
+    or_abort(reducer_->comm_, "DistributedDataParallel", [&] { reducer_->on_gradient(parameter_); });
+  }
 
  private:
   Reducer* reducer_;
@@ -53,8 +61,12 @@ class Reducer::Hook : public torch::autograd::PostAccumulateGradHook {
 };
 
 Reducer::Reducer(std::vector<NamedTensor> trained, Communicator communicator, const DdpOptions& options,
-                 std::function<void()> after_pass)
-    : comm_(std::move(communicator)), unused_mode_(options.unused), after_pass_(std::move(after_pass)) {
+                 std::function<void()> before_pass, std::function<void()> after_pass)
+    : comm_(std::move(communicator)),
+      unused_mode_(options.unused),
+      before_pass_(std::move(before_pass)),
+      after_pass_(std::move(after_pass)),
+      steps_(comm_, tensors_of(trained)) {
   hook_ = options.hook ? options.hook() : std::make_unique<Mean>(options.deterministic);
   for (NamedTensor& item : trained) {
     if (torch::autograd::impl::post_acc_grad_hooks(item.tensor) != nullptr) {
@@ -110,10 +122,15 @@ void Reducer::make_buckets(const DdpOptions& options) {
     const auto options = torch::dtype(type).device(device);
     live_.push_back({memory, {b, torch::from_blob(memory.get(), {elements}, keep, options)}, 0, {}});
   }
-  zero_grad();
+  clear_gradients();
 }
 
 void Reducer::zero_grad() {
+  steps_.on_zero_grad();
+  clear_gradients();
+}
+
+void Reducer::clear_gradients() {
   for (LiveBucket& bucket : live_) bucket.view.gradients.zero_();
   for (Parameter& parameter : parameters_) {
     if (parameter.gradient.defined()) parameter.item.tensor.mutable_grad() = parameter.gradient;
@@ -124,13 +141,9 @@ void Reducer::zero_grad() {
 void Reducer::on_gradient(std::size_t index) {
   Parameter& parameter = parameters_[index];
   if (!parameter.gradient.defined()) return;  // no elements
-  torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
-  if (!gradient.is_same(parameter.gradient)) {  // it was none, or backward builds a graph
-    torch::NoGradGuard no_grad;
-    parameter.gradient.copy_(gradient);
-    gradient = parameter.gradient;
-  }
+  take_gradient(parameter);
   parameter.used = true;
+  steps_.on_gradient();
   if (no_sync_depth_ > 0) return;
 
   const int task = torch::autograd::get_current_graph_task_id();
@@ -153,12 +166,41 @@ void Reducer::on_gradient(std::size_t index) {
   start_complete_buckets();
 }
 
+// Into its bucket, where it does not lie there already.
+void Reducer::take_gradient(Parameter& parameter) {
+  torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
+  if (torch::GradMode::is_enabled()) {
+    fail(fmt::format(
+        "parameter '{}': backward with create_graph is not supported; the mean of gradients has no derivative",
+        parameter.item.name));
+  }
+  if (gradient.is_same(parameter.gradient)) return;
+  if (gradient.layout() != torch::kStrided) {
+    fail(fmt::format(
+        "parameter '{}' got a {} gradient; expected a dense one (Embedding: EmbeddingOptions::sparse(false))",
+        parameter.item.name, c10::str(gradient.layout())));
+  }
+  if (gradient.scalar_type() != parameter.gradient.scalar_type() || gradient.sizes() != parameter.gradient.sizes()) {
+    before_pass_();  // names what has changed
+  }
+  torch::NoGradGuard no_grad;
+  parameter.gradient.copy_(gradient);
+  gradient = parameter.gradient;
+}
+
+// What every pass that communicates begins with, on every rank.
+void Reducer::begin_pass() {
+  before_pass_();
+  steps_.start(!shadow_);
+}
+
 void Reducer::open_pass(int task) {
   pass_open_ = true;
   pass_task_ = task;
   next_ = 0;
   for (std::size_t b = 0; b < live_.size(); ++b) live_[b].pending = layout_[b].slices.size();
   for (Parameter& parameter : parameters_) parameter.ready = false;
+  begin_pass();
   if (unused_are_known_) take_unused();
   torch::autograd::Engine::get_default_engine().queue_callback([this] { close_pass(); });
 }
@@ -175,6 +217,14 @@ void Reducer::start_complete_buckets() {
     stats_.reductions += 1;
     stats_.bytes += layout_[next_].bytes();
   }
+}
+
+// Parameters that got gradients in earlier micro-batches of the step alone.
+void Reducer::take_used_before() {
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.ready && parameter.used && parameter.gradient.defined()) mark_ready(parameter);
+  }
+  start_complete_buckets();
 }
 
 // Parameters that get no gradient in this pass go with what they have: what micro-batches before it left, or zero.
@@ -196,8 +246,7 @@ void Reducer::give_back_unused() {
     for (std::size_t i = 0; i < used.size(); ++i) parameters_[i].unused_everywhere = used[i] == 0;
   }
   for (Parameter& parameter : parameters_) {
-    const bool used = std::exchange(parameter.used, false);
-    if (!unused_are_known_ && !shadow_) parameter.unused_in_pass = !used;
+    if (!unused_are_known_ && !shadow_) parameter.unused_in_pass = !parameter.used;
     if (parameter.gradient.defined() && !parameter.unused_everywhere) {
       parameter.item.tensor.mutable_grad() = parameter.gradient;
     }
@@ -209,6 +258,7 @@ void Reducer::give_back_unused() {
 
 // At the end of backward, on the thread that called it.
 void Reducer::close_pass() {
+  if (next_ < live_.size()) take_used_before();
   if (next_ < live_.size()) {
     if (unused_mode_ == UnusedParameters::refuse || unused_are_known_) fail_for_missing_gradients();
     take_unused();
@@ -220,15 +270,26 @@ void Reducer::close_pass() {
     bucket.work = {};
     hook_->finish(bucket.view);
   }
+  check_steps();
   if (unused_mode_ != UnusedParameters::refuse) give_back_unused();
+  for (Parameter& parameter : parameters_) parameter.used = false;
   if (after_pass_) after_pass_();
   stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   stats_.passes += 1;
   pass_open_ = false;
 }
 
+// All ranks find the same.
+void Reducer::check_steps() {
+  const std::string difference = steps_.finish();
+  if (difference.empty()) return;
+  const std::string message = fmt::format("DistributedDataParallel: {}", difference);
+  comm_.abort(message);
+  throw Error(Code::mismatch, message);
+}
+
 void Reducer::shadow_pass() {
-  zero_grad();
+  clear_gradients();
   shadow_ = true;
   pass_without_backward();
   shadow_ = false;
@@ -236,15 +297,16 @@ void Reducer::shadow_pass() {
 
 void Reducer::average_now() {
   torch::NoGradGuard no_grad;
+  steps_.on_gradient();
   for (Parameter& parameter : parameters_) {
     if (!parameter.gradient.defined()) continue;
     torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
-    if (!gradient.defined()) {
+    if (gradient.defined()) {
+      take_gradient(parameter);
+    } else {
       parameter.gradient.zero_();
-    } else if (!gradient.is_same(parameter.gradient)) {
-      parameter.gradient.copy_(gradient);
+      gradient = parameter.gradient;
     }
-    gradient = parameter.gradient;
   }
   pass_without_backward();
 }
@@ -252,6 +314,7 @@ void Reducer::average_now() {
 void Reducer::pass_without_backward() {
   next_ = 0;
   for (LiveBucket& bucket : live_) bucket.pending = 0;
+  begin_pass();
   start_complete_buckets();
   close_pass();
 }

@@ -13,6 +13,7 @@
 
 #include "training/ddp/bucket.h"
 #include "training/ddp/ddp.h"
+#include "training/ddp/step_check.h"
 #include "training/streams.h"
 #include "training/tensors.h"
 
@@ -20,11 +21,11 @@ namespace tutti::training {
 
 class Reducer {
  public:
-  /// `trained`: the parameters that require gradients, the same on every rank. `after_pass` runs at the end of each
-  /// backward pass that communicated. Errors: invalid_argument for a type that cannot be added up, and for a
-  /// parameter that has a gradient hook already.
+  /// `trained`: the parameters that require gradients, the same on every rank. `before_pass` runs when a pass that
+  /// communicates begins, and `after_pass` at its end. Errors: invalid_argument for a type that cannot be added up, and
+  /// for a parameter that has a gradient hook already.
   Reducer(std::vector<NamedTensor> trained, Communicator communicator, const DdpOptions& options,
-          std::function<void()> after_pass);
+          std::function<void()> before_pass, std::function<void()> after_pass);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -58,14 +59,19 @@ class Reducer {
   };
 
   void make_buckets(const DdpOptions& options);
+  void clear_gradients();
   void on_gradient(std::size_t index);
+  void take_gradient(Parameter& parameter);
   void open_pass(int task);
+  void begin_pass();
   void mark_ready(Parameter& parameter);
   void start_complete_buckets();
   void close_pass();
   void pass_without_backward();
+  void take_used_before();
   void take_unused();
   void give_back_unused();
+  void check_steps();
   [[noreturn]] void fail(const std::string& what) const;
   [[noreturn]] void fail_for_missing_gradients();
   void drain() noexcept;
@@ -73,7 +79,9 @@ class Reducer {
   Communicator comm_;
   const UnusedParameters unused_mode_;
   std::unique_ptr<CommunicationHook> hook_;
+  std::function<void()> before_pass_;
   std::function<void()> after_pass_;
+  StepCheck steps_;
   std::vector<Parameter> parameters_;  // in order of registration
   std::vector<Bucket> layout_;
   std::vector<LiveBucket> live_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -21,6 +22,7 @@ struct FullyShardedDataParallel::State {
   ~State();
 
   void check(const NamedTensor& item) const;
+  void check_ties(const std::vector<NamedTensor>& all) const;
   void add_unit(UnitParameters plan);
   CallOptions call() const;
   std::vector<Communicator> communicators() const { return {comm, reductions, options.replicas}; }
@@ -49,6 +51,7 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
   if (options.prefetch < 0) fail(fmt::format("prefetch is {}; expected 0 or more", options.prefetch));
   const std::vector<NamedTensor> all = parameters_of(module);
   for (const NamedTensor& item : all) check(item);
+  check_ties(all);
   // Replicas give all ranks rank 0's values, and check that all have the same model.
   if (options.values == Values::rank_0) {
     if (options.replicas) Replicas(module, options.replicas, "FullyShardedDataParallel");
@@ -106,6 +109,20 @@ void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
         fmt::format("parameter '{}' has a gradient hook already (of another FullyShardedDataParallel or a "
                     "DistributedDataParallel?)",
                     item.name));
+  }
+}
+
+// One tensor under two names stays tied. Two tensors of one memory would each get a shard of their own.
+void FullyShardedDataParallel::State::check_ties(const std::vector<NamedTensor>& all) const {
+  std::unordered_map<const void*, const std::string*> names;
+  for (const NamedTensor& item : all) {
+    if (item.tensor.numel() == 0) continue;
+    const auto [first, is_new] = names.emplace(item.tensor.const_data_ptr(), &item.name);
+    if (is_new) continue;
+    fail(fmt::format(
+        "parameters '{}' and '{}' are two tensors of one memory; expected weights that are tied to be one tensor, "
+        "registered under both names",
+        *first->second, item.name));
   }
 }
 

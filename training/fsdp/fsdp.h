@@ -3,7 +3,7 @@
 //
 //   auto model = std::make_shared<MyNet>();                      // an ordinary module, it never learns of this
 //   tutti::training::FullyShardedDataParallel fsdp(*model, comm, {.units = by_block()});
-//   torch::optim::AdamW optimizer(fsdp.parameters());            // of the shards; any torch::optim
+//   torch::optim::AdamW optimizer(fsdp.parameters());            // of the shards; any that works element by element
 //   for (...) {
 //     fsdp.zero_grad();
 //     loss(model->forward(x), y).backward();                     // returns with this rank's shard of the mean gradient

@@ -67,6 +67,10 @@ void GradientPass::fail(const std::string& what) const { fail_on_all(comms_, fmt
 // Called behind each gradient, on the thread that runs backward.
 void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
   const std::string& name = units_[unit]->parameters()[parameter]->name();
+  if (torch::GradMode::is_enabled()) {
+    fail(fmt::format(
+        "parameter '{}': backward with create_graph is not supported; the mean of gradients has no derivative", name));
+  }
   if (!open_) {
     open();
   } else if (torch::autograd::get_current_graph_task_id() != task_) {

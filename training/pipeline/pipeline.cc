@@ -21,6 +21,9 @@
 namespace tutti::training {
 namespace {
 
+// torch::chunk gives fewer parts where rows are few.
+constexpr const char* kHowToCut = "; tensor_split(n) cuts into n parts, of one shape where n divides the rows";
+
 using enum ActionKind;
 
 double now_seconds() {
@@ -113,11 +116,13 @@ struct Pipeline::State {
   void check_batches() {
     const auto count = static_cast<std::size_t>(schedule.micro_batches);
     if (has_stage(0) && inputs->size() != count) {
-      fail(fmt::format("run: {} micro-batches were given; expected {}, as in the schedule", inputs->size(), count));
+      fail(fmt::format("run: {} micro-batches were given; expected {}, as in the schedule{}", inputs->size(), count,
+                       kHowToCut));
     }
     if (!has_stage(schedule.stages - 1)) return;
     if (targets->size() != count) {
-      fail(fmt::format("run: {} targets were given; expected {}, as in the schedule", targets->size(), count));
+      fail(fmt::format("run: {} targets were given; expected {}, as in the schedule{}", targets->size(), count,
+                       kHowToCut));
     }
     result.weight = 0;
     for (const torch::Tensor& target : *targets) result.weight += loss.weight ? loss.weight(target) : 1;
@@ -163,8 +168,10 @@ struct Pipeline::State {
     }
     const TensorShape* agreed = transfers.shape(a.stage);
     if (agreed == nullptr || *agreed == shape_of(output)) return;
-    fail(fmt::format("stage {} gave {} for micro-batch {}; expected {}, as for the first one", a.stage,
-                     to_text(shape_of(output)), a.micro_batch, to_text(*agreed)));
+    fail(fmt::format(
+        "stage {} gave {} for micro-batch {}; expected {}, as for the first one; all micro-batches of a run have "
+        "one shape, and forget_shapes() on all ranks lets the next run have another",
+        a.stage, to_text(shape_of(output)), a.micro_batch, to_text(*agreed)));
   }
 
   torch::Tensor incoming_gradient(const Action& a, Live& here) {
@@ -258,6 +265,7 @@ struct Pipeline::State {
     in_rank_order.deterministic = true;
     for (Tied& tied : ties) {
       torch::Tensor& gradient = tied.parameter.mutable_grad();
+      if (!tied.parameter.requires_grad()) continue;  // frozen, on all of them
       if (!gradient.defined()) gradient = torch::zeros_like(tied.parameter);
       torch::Tensor sum = gradient.contiguous();
       tied.comm.all_reduce(sum.data_ptr(), sum.data_ptr(), count_of(sum), *floating_type_of(sum), ReduceOp::sum,
@@ -340,7 +348,8 @@ Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
 
 void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
   const bool usable = can_be_sent(parameter) && parameter.is_contiguous();
-  const std::string text = usable ? to_text(shape_of(parameter)) : std::string();
+  const std::string text =
+      usable ? to_text(shape_of(parameter)) + (parameter.requires_grad() ? " trained" : " frozen") : std::string();
   const std::uint64_t mine = usable ? ByteHash::of(text.data(), text.size()) : 0;
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(sharers.size()));
   sharers.all_gather(&mine, hashes.data(), 1, DataType::u64);
@@ -348,7 +357,7 @@ void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
     if (hashes[other] != 0 && hashes[other] == hashes[0]) continue;
     throw Error(Code::invalid_argument,
                 fmt::format("Pipeline: tie: the parameter of rank {} of the sharers is not a contiguous tensor of "
-                            "f32, f64, f16 or bf16 with rank 0's shape and type",
+                            "f32, f64, f16 or bf16 with rank 0's shape, type and requires_grad",
                             other));
   }
   sharers.broadcast(parameter.data_ptr(), parameter.data_ptr(), parameter.nbytes(), DataType::u8, 0,

@@ -5,8 +5,8 @@
 //   torch::optim::AdamW optimizer(part->parameters());
 //   for (...) {
 //     optimizer.zero_grad();
-//     double loss = pipeline.run(x.chunk(8), y.chunk(8)).loss;   // adds to the gradients, as 8 backward passes would
-//     optimizer.step();
+//     double loss = pipeline.run(x.tensor_split(8), y.tensor_split(8)).loss;   // adds to the gradients, as 8 backward
+//     passes would optimizer.step();
 //   }
 //
 // Gradients: those of accumulation over the micro-batches in one process, d/dw of sum(value_i / sum(weight)), bit for
@@ -15,7 +15,9 @@
 //   that runs a stage's backwards in another order.
 // Schedule: simulated before anything runs (simulator.h), and compared by hash over the ranks.
 // Shapes: the first activation from each stage to the next carries its type and shape; all later ones must have them
-//   too, in later runs as well, until forget_shapes().
+//   too, in later runs as well, until forget_shapes(). So the last batch of an epoch, when it is smaller, either has a
+//   multiple of m rows, with forget_shapes() on all ranks before and behind its run, or is left out (EpochEnd::drop of
+//   sampler.h).
 // Split backward (I and W): see split_backward.h for what is split. On the first stage nothing waits for I, so I does
 //   nothing there and W is a whole backward.
 // Random numbers: dropout draws from torch's generator in the order of this rank's list, not of one process.
@@ -70,10 +72,10 @@ class Pipeline {
   Pipeline(Pipeline&&) noexcept;
   Pipeline& operator=(Pipeline&&) noexcept;
 
-  /// Collective over the ranks of `sharers`, whose stages all hold this parameter (same shape and type): gives them its
-  /// rank 0's value, and after each run sums what the run added to the gradient over them, in rank order. The
-  /// optimizers of all sharers must be alike, then the copies stay equal. On a rank that holds both stages give both
-  /// the same tensor, and tie it once.
+  /// Collective over the ranks of `sharers`, whose stages all hold this parameter (same shape, type and
+  /// requires_grad): gives them its rank 0's value, and after each run sums what the run added to the gradient over
+  /// them, in rank order. The optimizers of all sharers must be alike, then the copies stay equal. A frozen parameter
+  /// gets no gradient. On a rank that holds both stages give both the same tensor, and tie it once.
   void tie(torch::Tensor parameter, Communicator sharers);
 
   /// Collective. `micro_batches`: the first stage's inputs, used on its rank only; `targets`: on the last stage's rank

@@ -152,7 +152,7 @@ class PipelineStrategy : public Strategy {
     DataParallelStep step;
     step.elements = elements;
     step.ranks = options_.mesh.data_ranks();
-    return {adam_state(ShardedState::none, elements, 1), sent + data_parallel_bytes(step)};
+    return {adam_state(ShardedState::none, elements, 1), sent + data_parallel_bytes(step) + step_check_bytes(step)};
   }
 
   std::vector<RepeatedCall> communication() const override { return {}; }

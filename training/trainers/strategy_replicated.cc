@@ -65,7 +65,7 @@ class Replicated : public Strategy {
     step.ranks = options_.mesh.data_ranks();
     step.reductions = options_.exchanges_every_pass() ? options_.passes() : 1;
     return {adam_state(ShardedState::none, elements, 1),
-            data_parallel_bytes(step) + tensor_bytes_sent(options_, 0, layers)};
+            data_parallel_bytes(step) + step_check_bytes(step) + tensor_bytes_sent(options_, 0, layers)};
   }
 
   std::vector<RepeatedCall> communication() const override {

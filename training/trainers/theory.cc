@@ -21,6 +21,8 @@ double all_reduce_bytes(double bytes, int ranks) { return 2 * bytes * (ranks - 1
 double all_gather_bytes(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 double reduce_scatter_bytes(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
+double step_check_bytes(const DataParallelStep& step) { return step.reductions * 8.0 * (step.ranks - 1); }
+
 double data_parallel_bytes(const DataParallelStep& step) {
   const double all = kF32 * step.elements;
   const double reduce = step.reductions * reduce_scatter_bytes(all, step.ranks);

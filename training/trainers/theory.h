@@ -42,6 +42,8 @@ struct DataParallelStep {
   int reductions = 1;
 };
 double data_parallel_bytes(const DataParallelStep& step);
+/// Of DDP alone, beside it: the comparison of the ranks' steps (ddp/step_check.h), 8 (n-1) bytes for each exchange.
+double step_check_bytes(const DataParallelStep& step);
 
 /// Bytes that a rank holds after a step.
 struct StateBytes {

@@ -1,0 +1,49 @@
+// Finds a rank that is a step behind the others. A loss that reaches no parameter starts no exchange, so that this
+// rank's next backward would join the others' last one.
+//
+// How: each rank counts its steps without a gradient. In a pass that communicates all ranks compare these counts, by an
+//   all-gather of 8 bytes that runs beside the exchange of gradients.
+// Limits: a step is seen where zero_grad() of the strategy begins it, not the optimiser's own.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.hpp"
+
+namespace tutti::training {
+
+class StepCheck {
+ public:
+  StepCheck(Communicator communicator, std::vector<torch::Tensor> parameters);
+  ~StepCheck();
+  StepCheck(const StepCheck&) = delete;
+  StepCheck& operator=(const StepCheck&) = delete;
+
+  /// A step begins. The one before had no gradient where none came since, although the optimiser changed a parameter.
+  void on_zero_grad();
+  /// Also under no_sync().
+  void on_gradient() { has_gradient_ = true; }
+
+  /// Collective. Starts the comparison. `counts`: false for a rank without steps of its own.
+  void start(bool counts);
+  /// Waits for it. Returns what differs, the same on every rank; empty: nothing.
+  std::string finish();
+
+ private:
+  std::uint64_t versions() const;
+
+  Communicator comm_;
+  std::vector<torch::Tensor> parameters_;
+  bool is_in_step_ = false;
+  bool has_gradient_ = false;
+  std::uint64_t versions_at_zero_ = 0;
+  std::uint64_t steps_without_ = 0;  // since the last comparison
+  std::vector<std::uint64_t> of_ranks_;
+  Work work_;
+};
+
+}  // namespace tutti::training
