@@ -160,7 +160,7 @@ def device_stage(options: argparse.Namespace) -> Stage:
     return Stage("device", "the tests of the driver and of device memory, on this machine's driver",
                  built(options, *sorted({f"test_{name.split('.')[0]}" for name in names})),  # one program for each room
                  [Command(["ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", "-R",
-                           f"^{re.escape(name)}(\\.|$)"], {"TUTTI_TEST_DRIVER": "machine"}, limit=300) for name in names],
+                           f"^{re.escape(name)}(\\.|$)"], {"TUTTI_TEST_DRIVER": "machine"}, limit=200) for name in names],
                  needs=[has_gpu])
 
 

@@ -3,11 +3,10 @@
 //   auto options = c10::make_intrusive<TuttiBackend::Options>(timeout);
 //   c10::intrusive_ptr<TuttiBackend> backend = create_backend(store, rank, size, options);
 //
-// Rank 0 makes Tutti's unique id and puts it into the store; the others fetch it; from there on Tutti's own bootstrap
-// connects them. A group may be made again under the same name in one store (destroy and init, elastic restart): each
-// rank counts its makings in the store, so that nobody takes the id of an earlier one.
-// Waits: at most options->timeout, seeing signals. Returns when all ranks of the group have come.
-// Errors: DistBackendError, also where ranks were given different lists of the group's ranks; in a child that was
+// Rank 0 makes Tutti's unique id, and the others get it through the store (invitation.h); from there on Tutti's own
+// bootstrap connects them. A group may be made again under the same name in one store (destroy and init, elastic
+// restart). Waits: at most options->timeout, seeing signals. Returns when all ranks of the group have come. Errors:
+// DistBackendError, with the list of the group's ranks where rank 0 does not make a group of these; in a child that was
 // forked while its parent used Tutti's threads, too.
 #pragma once
 

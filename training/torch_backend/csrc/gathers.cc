@@ -1,5 +1,6 @@
 // all_gather in all its forms, gather, scatter.
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,24 @@ namespace tutti_torch {
 
 using tutti::Collective;
 
+namespace {
+
+/// The same `count` elements to every rank, and from each as many as its output holds.
+std::shared_ptr<const Splits> to_all(std::size_t count, at::TensorList outputs, std::size_t per_element) {
+  auto splits = std::make_shared<Splits>();
+  std::size_t offset = 0;
+  for (const at::Tensor& output : outputs) {
+    splits->send_counts.push_back(count);
+    splits->send_offsets.push_back(0);
+    splits->recv_counts.push_back(elements_in(output) * per_element);
+    splits->recv_offsets.push_back(offset);
+    offset += splits->recv_counts.back();
+  }
+  return splits;
+}
+
+}  // namespace
+
 void TuttiBackend::add_all_gather(Job& job, const TensorList& outputs, const at::Tensor& input) const {
   expect_one_per_rank(outputs, size_, input.scalar_type(), "output", job.caller);
   const at::Tensor& own = outputs[static_cast<std::size_t>(rank_)];
@@ -17,12 +36,14 @@ void TuttiBackend::add_all_gather(Job& job, const TensorList& outputs, const at:
                      " elements, this rank's output has ", own.numel(), "; expected as many");
   const Elements elements = elements_for_moving(input.scalar_type());
   if (!all_have(outputs, input.numel())) {
-    // Sizes differ, and every rank knows all of them: each rank's part is a broadcast, straight into its place.
-    for (int root = 0; root < size_; ++root) {
-      const at::Tensor& output = outputs[static_cast<std::size_t>(root)];
-      add(job, {.kind = Collective::broadcast, .count = elements_in(output), .root = root}, elements,
-          root == rank_ ? input : at::Tensor(), output);
-    }
+    // Sizes differ, and every rank must know all of them. The call compares them, also where one of them is 0.
+    FlatOutput flat(outputs);
+    add(job,
+        {.kind = Collective::all_to_allv,
+         .recv = flat.data(),
+         .splits = to_all(elements_in(input) * elements.per_element, outputs, elements.per_element)},
+        elements, input, {});
+    keep(job, flat, outputs);
     return;
   }
   FlatOutput flat(outputs);

@@ -41,6 +41,7 @@ __version__: str = _C.version
 _DEVICES = ["cpu", "cuda"] if _C.serves_cuda else ["cpu"]  # whose tensors are served here
 _LAST_CHANCE = timedelta(seconds=1)  # for what is still under way when the process ends
 
+_default_timeout = dist.default_pg_timeout  # the default group's, for groups that are given none
 _prepared_pid = 0  # of the process whose end is prepared: a fork has an end of its own
 
 
@@ -118,12 +119,18 @@ def _backend(group: dist.ProcessGroup | None) -> Backend:
 
 
 def _create(options: Any, _backend_options: Any) -> Backend:
+    global _default_timeout
     _prepare_end()
+    timeout = options.timeout
+    if not dist.is_initialized():
+        _default_timeout = timeout
+    elif timeout == dist.default_pg_timeout:  # new_group() was given none
+        timeout = _default_timeout
     return _C.create_backend(
         options.store,
         options.group_rank,
         options.group_size,
-        options.timeout,
+        timeout,
         options.group_id,
         options.global_ranks_in_group,
     )

@@ -212,3 +212,24 @@ def test_same_memory_in_and_out(world: World, op: Op) -> None:
     mine = parts[pair.rank].clone()
     dist.reduce_scatter_tensor(mine[pair.rank], mine.view(-1), op, group=pair.tutti)
     same([mine[pair.rank]], [reduced(parts, op)[pair.rank]], exact=True, what="reduce_scatter_tensor in place")
+
+
+def test_all_gather_of_different_sizes(world: World) -> None:
+    """Every rank knows all sizes; some are 0."""
+    pair = world.pair()
+    outputs = [torch.zeros(size % 3, 2) for size in range(pair.size)]
+    dist.all_gather(outputs, torch.full((pair.rank % 3, 2), float(pair.rank)), group=pair.tutti)
+    for rank, output in enumerate(outputs):
+        assert output.tolist() == [[rank, rank]] * (rank % 3)
+
+
+def test_p6_a_rank_expects_nothing_of_a_peer(world: World) -> None:
+    if BACKEND == "gloo":
+        pytest.skip("of this backend")
+    pair = world.pair()
+    outputs = [torch.zeros(1) for _ in range(pair.size)]
+    if pair.rank == pair.size - 1:
+        outputs[0] = torch.zeros(0)
+    with pytest.raises(dist.DistBackendError):
+        dist.all_gather(outputs, torch.ones(1), group=pair.tutti)
+    world.renew()

@@ -103,12 +103,37 @@ def test_p1_ranks_that_name_different_members(world: World) -> None:
         pytest.skip("four ranks of this backend")
     world.pair()
     mine = [0, 3] if world.rank in (0, 3) else [1, 2]
-    try:
-        group = dist.new_group(mine, backend=BACKEND, timeout=timedelta(seconds=30))
-    except dist.DistBackendError as error:  # where the two that met are not of one list
-        assert "[0, 3]" in str(error) and "[1, 2]" in str(error)
-    else:
-        assert group and total(group, world.rank) == 3
+    group = dist.new_group(mine, backend=BACKEND, timeout=timedelta(seconds=30))
+    assert group and total(group, world.rank) == 3
+
+
+def test_p2_groups_that_ranks_have_made_unequally_often(world: World) -> None:
+    """Rank 0 keeps a group that rank 1 has given up, so that torch calls the next one of the same ranks by two names."""
+    if BACKEND == "gloo" or world.size != 2:
+        pytest.skip("two ranks of this backend")
+    world.pair()
+    kept = dist.new_group([0, 1], backend=BACKEND, use_local_synchronization=True)
+    if world.rank == 1:
+        dist.destroy_process_group(kept)
+    error = r"rank 1 of the group \[0, 1\] waited \d+ ms and timed out" if world.rank == 1 else "rank 1"
+    with pytest.raises(dist.DistBackendError, match=error):
+        dist.new_group([0, 1], backend=BACKEND, use_local_synchronization=True, timeout=timedelta(seconds=2))
+    world.renew()
+
+
+def test_p4_a_group_without_a_timeout_has_the_default_groups(world: World) -> None:
+    if BACKEND == "gloo":
+        pytest.skip("of this backend")
+    world.close()
+    store = dist.PrefixStore("p4", world._store)
+    dist.init_process_group(BACKEND, store=store, rank=world.rank, world_size=world.size, timeout=timedelta(seconds=2))
+    group = dist.new_group(list(range(world.size)), backend=BACKEND)
+    if world.rank == 0:
+        with pytest.raises(dist.DistBackendError, match="rank 1"):
+            dist.all_reduce(torch.ones(1), group=group)
+        store.set("told", "")
+    store.wait(["told"], TIMEOUT)
+    dist.destroy_process_group()
 
 
 def test_p5_a_tensor_twice_in_one_list(world: World) -> None:

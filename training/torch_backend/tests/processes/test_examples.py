@@ -26,8 +26,8 @@ def job(ranks: int) -> Ended:
 def test_example(ranks: int, example: str) -> None:
     ended = job(ranks)
     assert ended.status == 0, ended.output
-    outputs = re.split(r"^==== (.*)$", ended.output, flags=re.MULTILINE)
-    output = dict(zip(outputs[1::2], outputs[2::2]))[example]
+    pieces = re.split(r"^==== (.*)$", ended.output, flags=re.MULTILINE)  # one for each rank and example
+    output = "".join(text for name, text in zip(pieces[1::2], pieces[2::2]) if name == example)
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", output)]
     assert len(losses) >= 3 and losses[-1] < losses[0], output
 

@@ -1,6 +1,7 @@
-"""Fails once, after a collective; torchrun starts all ranks anew, and then it goes well."""
+"""Fails once, after a collective or before the group is made; torchrun starts all ranks anew, and then it goes well."""
 import os
 import signal
+import sys
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,8 @@ from support.launch import BACKEND
 
 register_backend()
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if attempt == 0 and sys.argv[1] == "killed_before" and os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
 dist.init_process_group(BACKEND)
 x = torch.ones(100)
 dist.all_reduce(x)

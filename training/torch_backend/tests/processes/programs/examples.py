@@ -2,16 +2,22 @@
 
   examples.py FILE[,WORD...]...          under torchrun
 
-Before each a line "==== FILE[,WORD...]" by rank 0. Each makes its default group and destroys it.
+What a rank prints in one of them comes behind a line "==== FILE[,WORD...]", in one piece, so that ranks do not mix. Each example
+makes its default group and destroys it.
 """
+import contextlib
+import io
 import os
 import runpy
 import sys
 
 if __name__ == "__main__":
     for example in sys.argv[1:]:
-        if os.environ["RANK"] == "0":
-            print(f"==== {example}", flush=True)
         path, *words = example.split(",")
         sys.argv = [path, *words]
-        runpy.run_path(path, run_name="__main__")
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(said):
+                runpy.run_path(path, run_name="__main__")
+        finally:
+            os.write(1, f"\n==== {example}\n{said.getvalue()}".encode())
