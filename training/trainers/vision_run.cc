@@ -121,8 +121,9 @@ VisionResult train_vision_ddp(const VisionRunOptions& options, const VisionData&
   result.state = state_of(*model.module);
   const std::size_t gradients = bytes_of(model.module->parameters());
   result.theory = fmt::format(
-      "rank {} sent {:.0f} bytes in each backward; theory: 2(n-1)/n of the gradients' {}: {:.0f}", comm.rank(),
-      result.bytes_sent, gradients, all_reduce_bytes(static_cast<double>(gradients), comm.size()));
+      "rank {} sent {:.0f} bytes in each backward; theory: 2(n-1)/n of the gradients' {} and 8(n-1): {:.0f}",
+      comm.rank(), result.bytes_sent, gradients,
+      all_reduce_bytes(static_cast<double>(gradients), comm.size()) + step_check_bytes({.ranks = comm.size()}));
   return result;
 }
 
