@@ -116,7 +116,8 @@ def sanitize_commands(options: argparse.Namespace, programs: list[str]) -> list[
     return [Command(["compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
                      f"{BUILD}/bin/{program}_perf", ranks, "2", "--memory", "device", "-b", "64", "-e", most,
                      "-f", "32", "-n", "1", "-w", "0", "-c", "1", "-T", "20"], limit=60)
-            for program in programs for tool in ["memcheck", "racecheck", "initcheck", "synccheck"] for ranks in (["-t"] if tool == "initcheck" else ["--ranks", "-t"])]
+            for program in programs for tool in ["memcheck", "racecheck", "initcheck", "synccheck"]
+            for ranks in ["--ranks", "-t"] if (tool, ranks) != ("initcheck", "--ranks")]
 
 
 def sanitize_stage(options: argparse.Namespace) -> Stage:

@@ -21,17 +21,15 @@
 // Lifetime: the module must outlive this object. Gradients stay valid after it is gone.
 // Threads: as tutti::Communicator; backward calls count as use. Ranks may be threads of one process (then each calls
 //   torch::set_num_threads for itself: MKL's bits depend on it).
-// Changes: each pass that communicates checks that parameters and buffers are still the module's own, and trained,
-// typed,
-//   shaped and placed as they were when this object was made. After another change than of values, make another object.
+// Changes: each pass that communicates checks that parameters and buffers are still the module's own. Parameters must
+//   be trained, typed, shaped and placed as they were when this object was made. After such a change make another one.
 // Errors: tutti::Error, in one sentence that names rank and parameter. When a parameter gets no gradient in a backward
 //   pass (and DdpOptions::unused does not allow that), that rank aborts the communicator, so that all ranks fail with
 //   the same sentence and none hangs. After an error in backward the communicator cannot be used any more.
 // Several: two models in one backward pass, or in two threads at once, take a communicator each (Communicator::split),
 //   since calls of one communicator have one order.
-// Limits: tensors of f32, f64, f16, bf16; a backward pass inside another one (re-entrant), one with create_graph and a
-// sparse
-//   gradient are refused.
+// Limits: tensors of f32, f64, f16, bf16. Refused are a backward pass inside another one (re-entrant), one with
+//   create_graph, and a sparse gradient.
 #pragma once
 
 #include <torch/torch.h>

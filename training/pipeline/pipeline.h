@@ -5,8 +5,9 @@
 //   torch::optim::AdamW optimizer(part->parameters());
 //   for (...) {
 //     optimizer.zero_grad();
-//     double loss = pipeline.run(x.tensor_split(8), y.tensor_split(8)).loss;   // adds to the gradients, as 8 backward
-//     passes would optimizer.step();
+//     // Adds to the gradients, as 8 backward passes would.
+//     double loss = pipeline.run(x.tensor_split(8), y.tensor_split(8)).loss;
+//     optimizer.step();
 //   }
 //
 // Gradients: those of accumulation over the micro-batches in one process, d/dw of sum(value_i / sum(weight)), bit for

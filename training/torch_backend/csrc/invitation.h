@@ -1,10 +1,9 @@
 // How the ranks of a group get Tutti's unique id out of torch's store, whatever earlier makings of the group have left
 // there (destroy and init, torchrun's restarts, which some ranks may not have lived to see).
 //
-// How: each rank but the first draws a word, sets it as "join/<rank>" and waits for "id/<word>". The first one makes
-// the id
-//   and answers every word that it sees, until its group is made: a rank that died and came again has drawn another
-//   word.
+// How: each rank but the first draws a word, sets it as "join/<rank>" and waits for "id/<word>". The first rank makes
+//   the id and answers every word that it sees, until its group is made. A rank that died and came again has drawn
+//   another word.
 // Threads: the first rank answers on a thread of its own; stores take calls of several threads.
 #pragma once
 
@@ -24,7 +23,7 @@ struct Invitation {
   tutti::UniqueId id;
 };
 
-/// A word that nobody else draws.
+/// A random word of 64 bits, which no other rank draws.
 std::string draw_word();
 
 /// The first rank's answers, as long as this lives.

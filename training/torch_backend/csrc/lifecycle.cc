@@ -112,7 +112,6 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
       options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
   const Clock::time_point deadline = Clock::now() + timeout;
   const std::string prefix = "tutti/monitored/" + std::to_string(++monitored_barriers_) + "/";
-  const auto name_of = [](const char* what, int rank) { return what + std::to_string(rank); };
   // Until the key is there or `until` has passed.
   const auto comes = [&](const std::string& key, Clock::time_point until) {
     for (auto pause = std::chrono::milliseconds(1);; pause = std::min(pause * 2, kSignalSlice)) {
@@ -123,20 +122,20 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     }
   };
   if (rank_ != 0) {
-    store_->set(prefix + name_of("came/", rank_), std::string("here"));
+    store_->set(prefix + "came/" + std::to_string(rank_), std::string("here"));
     // Rank 0 may have come late, and gives everybody its time from then on.
     const bool answered = comes(prefix + "verdict", deadline + timeout);
     TORCH_CHECK_WITH(DistBackendError, answered, caller.text(), " and had no answer of rank 0 within ",
                      2 * timeout.count(), " ms; rank 0 has not come");
     const std::string verdict = store_->get_to_str(prefix + "verdict");
-    store_->set(prefix + name_of("read/", rank_), std::string("verdict"));
+    store_->set(prefix + "read/" + std::to_string(rank_), std::string("verdict"));
     TORCH_CHECK_WITH(DistBackendError, verdict == "ok", verdict);
     return;
   }
   std::string missing;
   std::vector<int> came;
   for (int rank = 1; rank < size_; ++rank) {
-    if (comes(prefix + name_of("came/", rank), deadline)) {
+    if (comes(prefix + "came/" + std::to_string(rank), deadline)) {
       came.push_back(rank);
       continue;
     }
@@ -149,7 +148,7 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   store_->set(prefix + "verdict", verdict);
   if (!missing.empty()) {  // This rank may end then, and the store with it: those that came read the verdict before.
     const Clock::time_point limit = Clock::now() + kGrace;
-    for (const int rank : came) (void)comes(prefix + name_of("read/", rank), limit);
+    for (const int rank : came) (void)comes(prefix + "read/" + std::to_string(rank), limit);
   }
   TORCH_CHECK_WITH(DistBackendError, missing.empty(), verdict);
 }
