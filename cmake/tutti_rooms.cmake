@@ -68,10 +68,11 @@ function(tutti_program name)
   target_link_libraries(${name} PRIVATE tutti_static ${arg_LINK})
 endfunction()
 
-# tutti_test_program(name "sources..." "libraries..."): in build/tests. Tests are quick to run and slow to optimise.
+# tutti_test_program(name "sources..." "libraries..." [BYTES n]): in build/tests, in units of so many bytes (tutti_unity). Tests
+# are quick to run and slow to optimise.
 function(tutti_test_program name sources libraries)
   tutti_program(${name} ${sources} LINK tutti_test_support ${libraries})
-  tutti_unity(${name} ${tutti_SOURCE_DIR} ${sources})
+  tutti_unity(${name} ${tutti_SOURCE_DIR} ${sources} ${ARGN})
   tutti_cold(${name})
   if(TUTTI_SANITIZE)
     target_compile_options(${name} PRIVATE -O0)  # half of the time that its compilation takes with checks in the code
@@ -79,13 +80,14 @@ function(tutti_test_program name sources libraries)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${tutti_BINARY_DIR}/tests)
 endfunction()
 
-# tutti_tests(folder [LINK libraries...] [LABELS labels...] [TIMEOUT seconds] [EXCLUDE names...] [ALONE names...]):
+# tutti_tests(folder [LINK libraries...] [LABELS labels...] [TIMEOUT seconds] [EXCLUDE names...] [ALONE names...]
+#             [UNIT_BYTES n]):
 # all tests/<folder>/<x>_test.cc become the program test_<folder>, and each of them is the ctest "<folder>.<x>", which runs
 # the tests of that file. Those that are ALONE are programs of their own, test_<folder>_<x>: their tests are written in a header
 # that several of them include. <x>_slow_test.cc is labelled slow.
 # The target tests_<folder> is all that these tests need.
 function(tutti_tests folder)
-  cmake_parse_arguments(arg "" "TIMEOUT" "LINK;LABELS;EXCLUDE;ALONE" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;UNIT_BYTES" "LINK;LABELS;EXCLUDE;ALONE" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -117,7 +119,7 @@ function(tutti_tests folder)
   set(programs ${arg_ALONE})
   list(TRANSFORM programs PREPEND ${program}_)
   if(together)
-    tutti_test_program(${program} "${together}" "${arg_LINK}")
+    tutti_test_program(${program} "${together}" "${arg_LINK}" BYTES ${arg_UNIT_BYTES})
     list(APPEND programs ${program})
   endif()
   string(REPLACE "/" "_" room tests_${folder})

@@ -69,6 +69,7 @@ def test_gradients(world: World, name: str) -> None:
     same(results[0], results[1], exact=True, what=name)
 
 
+@two_ranks_show_it
 def test_compiled(world: World) -> None:
     """Traced by torch.compile; no code is generated, so it takes no compiler."""
     pair = world.pair()
@@ -84,6 +85,7 @@ def test_compiled(world: World) -> None:
     torch._dynamo.reset()
 
 
+@two_ranks_show_it
 def test_compiled_collectives_of_the_user(world: World) -> None:
     """dist.all_reduce in a compiled function."""
     if BACKEND == "gloo":

@@ -162,6 +162,7 @@ def test_destroy_and_init_again(world: World) -> None:
         assert not dist.is_initialized()
 
 
+@two_ranks_show_it
 @pytest.mark.parametrize("backends", [f"cpu:{BACKEND},cuda:{BACKEND}", f"cpu:{BACKEND},cuda:gloo",
                                       f"cpu:gloo,cuda:{BACKEND}", f"cpu:{BACKEND},meta:gloo",
                                       f"cuda:gloo,cpu:{BACKEND}"])
@@ -288,6 +289,7 @@ WAYS_TO_BE_LATE: dict[str, Callable[[dist.ProcessGroup], object]] = {
 }
 
 
+@two_ranks_show_it
 @pytest.mark.parametrize("way", WAYS_TO_BE_LATE)
 def test_timeouts(world: World, way: str) -> None:
     """A group's, changed later on, and those of single calls. All ranks but rank 0 do not come, and are told."""
