@@ -5,7 +5,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
 
-from support.groups import Pair, World
+from support.groups import Pair, World, two_ranks_show_it
 from support.launch import BACKEND
 from support.values import Op, make, reduced, same
 
