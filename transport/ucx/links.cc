@@ -56,6 +56,21 @@ Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), 
 
 Links::~Links() {
   const std::lock_guard lock(mutex_);
+  // While a connection is being made, UCX before 1.14 may owe its peer an answer. If that connection then breaks, UCX
+  // aborts the process (openucx/ucx, pull request 8175).
+  const auto half_made = [](const auto& link) { return link->endpoint != nullptr && !link->reached; };
+  if (std::any_of(links_.begin(), links_.end(), half_made) || !close_all()) {
+    // The worker is left behind: nobody moves it any more, and so it calls nobody.
+    (void)context_.release();
+    return;
+  }
+  for (const transport::Exposed& one : exposed_.all()) {
+    if (one.base != nullptr) (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
+  }
+}
+
+/// False: some peer is stopped and takes nothing. UCX aborts the process when a worker ends then.
+bool Links::close_all() {
   const std::int64_t end = now_ns() + kFarewellNs;
   // A peer that is heard now gets no endpoint: UCX aborts the process when a worker ends with one that is half made.
   close_broken();
@@ -67,15 +82,7 @@ Links::~Links() {
     (void)ucp().worker_progress(context_->worker());
     close_broken();
   } while (!closings_.empty() && now_ns() < end);
-  if (!closings_.empty()) {
-    // A peer that is stopped takes nothing. UCX aborts the process when a worker ends then, so it is left behind;
-    // nobody moves it any more, and so it calls nobody.
-    (void)context_.release();
-    return;
-  }
-  for (const transport::Exposed& one : exposed_.all()) {
-    if (one.base != nullptr) (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
-  }
+  return closings_.empty();
 }
 
 Status Links::meet(const std::vector<std::string>& addresses) {

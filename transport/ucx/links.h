@@ -111,6 +111,7 @@ class Links final : public transport::Wire {
   void tidy();
   void close(ucp_ep_h endpoint, std::uint32_t flags);
   void close_broken();
+  bool close_all();
   bool move();
 
   // What UCX calls, from within a call of ours.
