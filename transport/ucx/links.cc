@@ -56,10 +56,16 @@ Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), 
 
 Links::~Links() {
   const std::lock_guard lock(mutex_);
-  // While a connection is being made, UCX before 1.14 may owe its peer an answer. If that connection then breaks, UCX
-  // aborts the process (openucx/ucx, pull request 8175).
-  const auto half_made = [](const auto& link) { return link->endpoint != nullptr && !link->reached; };
-  if (std::any_of(links_.begin(), links_.end(), half_made) || !close_all()) {
+  // While a connection is being made, UCX before 1.14 may owe its peer an answer. If that connection then breaks, or
+  // the worker ends, UCX aborts the process (openucx/ucx, pull request 8175).
+  const auto half_made = [this](const auto& link) {
+    return job_.linked(link->member) && !link->reached && !link->answered;
+  };
+  unsigned major = 0, minor = 0, patch = 0;
+  ucp().get_version(&major, &minor, &patch);
+  const bool aborts = major == 1 && minor < 14;
+  const bool in_danger = aborts && has_failed_ && std::any_of(links_.begin(), links_.end(), half_made);
+  if (in_danger || !close_all()) {
     // The worker is left behind: nobody moves it any more, and so it calls nobody.
     (void)context_.release();
     return;
@@ -298,6 +304,11 @@ void Links::let_go(Ticket ticket) {
     tidy();
     (void)ucp().worker_progress(context_->worker());
   } while (sources_.find(ticket) != nullptr && now_ns() < end);
+}
+
+void Links::give_up() {
+  const std::lock_guard lock(mutex_);
+  has_failed_ = true;
 }
 
 Status Links::post() {

@@ -50,6 +50,7 @@ class Links final : public transport::Wire {
                 Push push) override;
   bool settled(Ticket ticket) override;
   void let_go(Ticket ticket) override;
+  void give_up() override;
   Status post() override;
   bool idle(std::span<const int> members) override;
   bool progress() override;
@@ -92,6 +93,7 @@ class Links final : public transport::Wire {
     std::int64_t first_ns = 0;        // when the first was sent; 0: none was
     bool reached = false;             // one has left
     bool heard = false;               // of the peer, while there is no endpoint yet
+    bool answered = false;            // a parcel of the peer has come
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
   };
@@ -143,6 +145,7 @@ class Links final : public transport::Wire {
   std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed
   std::vector<void*> closings_;  // requests of closing them
   bool has_news_ = false;        // something for tidy()
+  bool has_failed_ = false;      // give_up()
 
   // Ends first: ending it calls back for what is still under way.
   std::unique_ptr<Context> context_;

@@ -43,6 +43,7 @@ ucs_status_t Links::receive(std::string_view text, void* data, std::size_t bytes
     return UCS_OK;
   }
   if (link.broken) return UCS_OK;
+  link.answered = true;
   if (link.endpoint == nullptr) link.heard = has_news_ = true;
   const Status status = unpack(reading.value(), data, bytes, rendezvous);
   if (!status.ok()) fail(link, status);
