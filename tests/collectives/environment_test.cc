@@ -11,6 +11,7 @@
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
+#include "tests/support/emulated.h"
 
 namespace tutti::testing::environment_test {
 namespace {
@@ -139,6 +140,7 @@ TEST(Environment, AUniqueIdPassedByHand) {
 }
 
 TEST(Environment, OpenMpi) {
+  NOT_EMULATED("the launcher cannot start this program");
   if (!found("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi";
   launch(std::string("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ") + kMarker +
              "=1 mpirun.openmpi --oversubscribe --bind-to none -x " + kMarker + " -np 3 " + self() + kFilter,
@@ -146,6 +148,7 @@ TEST(Environment, OpenMpi) {
 }
 
 TEST(Environment, Mpich) {
+  NOT_EMULATED("the launcher cannot start this program");
   if (!found("mpiexec.hydra")) GTEST_SKIP() << "no mpiexec.hydra";
   launch(std::string(kMarker) + "=1 mpiexec.hydra -n 3 " + self() + kFilter, 3);
 }

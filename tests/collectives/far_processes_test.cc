@@ -20,6 +20,7 @@
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/taken.h"
 #include "tests/collectives/transfer_programs.h"
+#include "tests/support/emulated.h"
 #include "transport/shm/arena.h"
 #include "transport/ucx/ucx.h"
 
@@ -130,6 +131,7 @@ void limit_address_space(std::int64_t more) {
 
 /// A rank that cannot reach the others' memory is the last that anybody hears of it, unless it says so.
 TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
+  NOT_EMULATED("the limit of address space is not the emulated program's");
   const auto body = [](Communicator& comm) -> std::string {
     sum_up(comm);
     if (comm.rank() == 1) limit_address_space(8 << 20);  // less than the draft of one peer's window

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/emulated.h"
 #include "tests/topology/machines.h"
 #include "topology/discover_devices.h"
 #include "topology/text.h"
@@ -323,6 +324,7 @@ TEST(Discover, AgreesWithHwloc) {
 #endif
 
 TEST(TopologyOption, AFileReplacesWhatIsFound) {
+  NOT_EMULATED("a death test cannot start this program");
   // The options are read once in a process, so each case has its own.
   const auto in_a_child = [](const std::string& path, const auto& body) {
     EXPECT_EXIT(
