@@ -64,14 +64,6 @@ std::size_t streaming_above(int ranks_of_host) {
   return std::max<std::size_t>(reduce::kLeastStreaming, share / 4);
 }
 
-/// That of the first rank of this host, which all of its ranks share.
-transport::Board& shared_board(transport::Transport& transport) {
-  transport::FarLinks* far = transport.far_links();
-  int first = 0;
-  while (far != nullptr && far->far(first)) ++first;
-  return *transport.window(first).board;
-}
-
 /// What memory_limit leaves for messages that come before they are received.
 std::size_t room_for_messages(const transport::Transport& transport, const Options& options) {
   if (options.memory_limit == 0) return std::numeric_limits<std::size_t>::max();
@@ -171,7 +163,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<Fabric> fabric, std::vector
       transport_(std::move(transport)),
       far_(transport_->far_links() != nullptr),
       board_(*transport_->window(rank).board),
-      health_(shared_board(*transport_)),
+      health_(transport::shared_board(*transport_)),
       waiter_(
           *transport_, health_, rank, [this](int r) { return who(r); }, wait_options(options, *fabric_, scope)),
       executor_(*transport_, waiter_, health_, rank),

@@ -58,4 +58,12 @@ class FarLinks {
   virtual void doze(std::chrono::nanoseconds most) = 0;
 };
 
+/// The board of the first rank of this host, which all of its ranks share: it has the failure.
+inline Board& shared_board(Transport& transport) {
+  const FarLinks* far = transport.far_links();
+  int first = 0;
+  while (far != nullptr && far->far(first)) ++first;
+  return *transport.window(first).board;
+}
+
 }  // namespace tutti::transport

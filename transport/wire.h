@@ -144,7 +144,7 @@ class Wire {
   /// After a failure: the source is its owner's when this returns, who may free it. What has not left is copied, and so
   /// arrives all the same; where it is not this wire's to copy any more, the link breaks. Takes a second at most.
   virtual void let_go(Ticket ticket) = 0;
-  /// After a failure, before the communicator ends: what has not left by then need not.
+  /// After a failure, before the communicator ends: the wire need not deliver what has not left by its own end.
   virtual void give_up() {}
   /// Sends what was held back, to everybody. Does not wait.
   virtual Status post() = 0;

@@ -101,9 +101,7 @@ Status HostsTransport::attach(const std::vector<std::string>& keys) {
 static_assert(offsetof(Pulse, beats) == 0 && offsetof(Pulse, departed) == 8);
 
 HostsTransport::~HostsTransport() {
-  int first = 0;  // of this host, whose board has the failure
-  while (far(first)) ++first;
-  if (connected_ && window(first).board->failure_code.load(std::memory_order_acquire) != 0) wire_->give_up();
+  if (connected_ && shared_board(*this).failure_code.load(std::memory_order_acquire) != 0) wire_->give_up();
   const Gone all_gone = gone();
   std::vector<int> others;
   std::vector<int> other_members;

@@ -19,6 +19,9 @@ namespace tutti::ucx {
 namespace {
 
 constexpr unsigned kParcelId = 0;
+// UCX before 1.14 may owe a peer an answer while their connection is being made. If that connection then breaks, or
+// the worker ends, UCX aborts the process (openucx/ucx, pull request 8175).
+constexpr unsigned kMinorThatMayEnd = 14;
 // So long the peers have to take what is still under way at the end, and UCX to close an endpoint by force.
 constexpr std::int64_t kFarewellNs = 1'000'000'000;
 
@@ -56,17 +59,13 @@ Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), 
 
 Links::~Links() {
   const std::lock_guard lock(mutex_);
-  // While a connection is being made, UCX before 1.14 may owe its peer an answer. If that connection then breaks, or
-  // the worker ends, UCX aborts the process (openucx/ucx, pull request 8175).
   const auto half_made = [this](const auto& link) {
     return job_.linked(link->member) && !link->reached && !link->answered;
   };
-  unsigned major = 0, minor = 0, patch = 0;
-  ucp().get_version(&major, &minor, &patch);
-  const bool aborts = major == 1 && minor < 14;
-  const bool in_danger = aborts && has_failed_ && std::any_of(links_.begin(), links_.end(), half_made);
-  if (in_danger || !close_all()) {
-    // The worker is left behind: nobody moves it any more, and so it calls nobody.
+  const bool aborts =
+      ucp().minor < kMinorThatMayEnd && has_failed_ && std::any_of(links_.begin(), links_.end(), half_made);
+  if (aborts || !close_all()) {
+    // The worker is left behind. No thread moves it any more, so it makes no callback.
     (void)context_.release();
     return;
   }

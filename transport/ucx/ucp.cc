@@ -57,11 +57,11 @@ Status load(Ucp& table) {
 #define TUTTI_UCP_FIND(name) TUTTI_TRY(find(library, "ucp_" #name, table.name));
   TUTTI_UCP_FUNCTIONS(TUTTI_UCP_FIND)
 #undef TUTTI_UCP_FIND
-  unsigned major = 0, minor = 0, release = 0;
-  table.get_version(&major, &minor, &release);
-  if (major != 1 || minor < kOldestMinor) {
+  unsigned major = 0, release = 0;
+  table.get_version(&major, &table.minor, &release);
+  if (major != 1 || table.minor < kOldestMinor) {
     return unsupported(fmt::format("UCX: version {}.{}.{} is on this machine, but 1.{} or a later 1.x is needed", major,
-                                   minor, release, kOldestMinor));
+                                   table.minor, release, kOldestMinor));
   }
   ucs_status_t (*set_option)(const char*, const char*) = nullptr;
   if (ours && std::getenv("UCX_LOG_LEVEL") == nullptr && find(words, "ucs_global_opts_set_value", set_option).ok()) {

@@ -49,6 +49,7 @@ struct Ucp {
   TUTTI_UCP_FUNCTIONS(TUTTI_UCP_MEMBER)
 #undef TUTTI_UCP_MEMBER
   decltype(&ucs_status_string) status_string = nullptr;  // of libucs, which libucp brings along
+  unsigned minor = 0;                                    // of its version, 1.minor
 };
 
 /// The table of this process, looked for at the first call; the same answer ever after. Loading is kept quiet: the
