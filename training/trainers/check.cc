@@ -23,6 +23,7 @@ std::string who(const MeshShape& mesh) {
 bool promises_bits(const GptRunOptions& options) {
   const MeshShape& mesh = options.mesh;
   if (mesh.tp > 1) return false;
+  if (options.offload && !options.device.is_cpu()) return false;  // the optimiser runs on the CPU, the twin's does not
   if (options.exchanges_every_pass() && options.passes() > 1 && mesh.data_ranks() > 1) return false;
   if (mesh.fsdp > 1) return options.deterministic && mesh.dp == 1;
   return options.deterministic || mesh.dp <= 2;

@@ -16,7 +16,8 @@ struct CheckResult {
 ///
 /// To the bit, losses and parameters, where the contracts promise bits: DDP with 1 or 2 data ranks (one addition has no
 /// order) or deterministic, pipelines the same, FSDP deterministic without replicas; gradients exchanged once per step,
-/// or no accumulation. Else within the tolerance below.
+/// or no accumulation. Not where shards are offloaded from a GPU: the optimiser then rounds as the CPU does. Else within
+/// the tolerance below.
 /// (The factor of clipping comes from f64 sums in an order of the ranks' own. Where gradients are cut over ranks, that
 /// can move the f32 factor by a bit in about one case of 10^8.)
 CheckResult check_against_ranks(const GptRunOptions& options, const ByteText& text, const GptResult& run);
