@@ -1,23 +1,24 @@
 #include "base/launch_local.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "base/cores.h"
+#include "base/standard_streams.h"
 
 namespace tutti {
 namespace {
@@ -25,7 +26,10 @@ namespace {
 constexpr const char* kLaunched = "TUTTI_LAUNCHED";
 /// Where a job of ours that may be around us meets: this one needs no port (transport/bootstrap/environment.h).
 constexpr std::array kOfSeveralHosts = {"TUTTI_MASTER_ADDR", "TUTTI_MASTER_PORT"};
-constexpr std::chrono::seconds kGrace{10};  // for the others, after the first failure
+/// What the others get after the first failure: so long to fail by themselves, and then to end in order.
+constexpr std::chrono::milliseconds kToFail{1500};
+constexpr std::chrono::milliseconds kToEnd{500};
+constexpr std::array kPassedOn = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 std::string random_word() {
   std::array<unsigned char, 32> bytes{};
@@ -41,8 +45,50 @@ bool enough_cores(const LocalLaunch& launch, const std::vector<int>& cores) {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
+/// While it lives, this thread gets SIGCHLD and the signals that are passed on by next() alone. What this process
+/// ignores it goes on ignoring, but not SIGCHLD: else a child would leave no status behind.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigemptyset(&held_);
+    sigaddset(&held_, SIGCHLD);
+    for (const int number : kPassedOn) {
+      struct sigaction now {};
+      if (sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&held_, number);
+    }
+    struct sigaction ordinary {};
+    ordinary.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &ordinary, &child_before_);
+    pthread_sigmask(SIG_BLOCK, &held_, &mask_before_);
+  }
+  ~HeldSignals() { restore(); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  /// As they were before; in a child before it becomes the program.
+  void restore() const {
+    sigaction(SIGCHLD, &child_before_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+
+  /// Waits for one, or for `limit`; the number of one that somebody has sent, 0 for anything else. A terminal sends its
+  /// own to all processes of its foreground.
+  int next(std::chrono::milliseconds limit) const {
+    const timespec most{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
+    siginfo_t info{};
+    const int number = sigtimedwait(&held_, &info, &most);
+    return number > 0 && number != SIGCHLD && info.si_code <= 0 ? number : 0;
+  }
+
+ private:
+  sigset_t held_{};
+  sigset_t mask_before_{};
+  struct sigaction child_before_ {};
+};
+
 /// No `cores`: anywhere.
-pid_t start(const std::vector<std::string>& command, const Variables& variables, std::span<const int> cores) {
+pid_t start(const std::vector<std::string>& command, const Variables& variables, std::span<const int> cores,
+            const HeldSignals& signals) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -51,6 +97,7 @@ pid_t start(const std::vector<std::string>& command, const Variables& variables,
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before prctl
+  signals.restore();
   if (!cores.empty()) bind_to(cores);
   for (const char* name : kOfSeveralHosts) unsetenv(name);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -61,38 +108,88 @@ pid_t start(const std::vector<std::string>& command, const Variables& variables,
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-/// Waits for all; see launch_local().
-int wait_for(std::vector<pid_t> children) {
-  int result = 0;
-  auto deadline = std::chrono::steady_clock::time_point::max();
-  bool killed = false;
-  while (!children.empty()) {
-    int status = 0;
-    const bool failed = result != 0;
-    const pid_t ended = waitpid(-1, &status, failed && !killed ? WNOHANG : 0);
-    if (ended > 0) {
-      std::erase(children, ended);
-      if (result == 0) result = exit_status(status);
-      if (!failed && result != 0) deadline = std::chrono::steady_clock::now() + kGrace;
-    } else if (ended < 0 && errno == ECHILD) {
-      break;
-    } else if (std::chrono::steady_clock::now() > deadline) {
-      for (const pid_t child : children) kill(child, SIGKILL);
-      killed = true;
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+/// Whether a rank's end is a failure that says no word by itself, which is then said here.
+void tell_signal(int status, std::size_t rank, std::size_t ranks) {
+  if (!WIFSIGNALED(status) || ranks == 1) return;
+  fmt::print(stderr, "rank {} of {} was ended by signal {} ({})\n", rank, ranks, WTERMSIG(status),
+             strsignal(WTERMSIG(status)));
+}
+
+/// Processes by rank, until all have ended; see launch_local().
+class Ranks {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void add(pid_t child) { children_.push_back(child); }
+  /// Ends those that have been started, and gives `status`.
+  int give_up(int status, const HeldSignals& signals) {
+    result_ = status;
+    signal(SIGKILL);
+    return wait(signals);
+  }
+  void signal(int number) const {
+    for (const pid_t child : children_) {
+      if (child > 0) kill(child, number);
     }
   }
-  return result;
+
+  int wait(const HeldSignals& signals) {
+    for (;;) {
+      reap();
+      if (left() == 0) return result_;
+      end_the_others();
+      if (const int number = signals.next(kLookEvery); number != 0) signal(number);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLookEvery{100};
+
+  std::size_t left() const {
+    std::size_t count = 0;
+    for (const pid_t child : children_) count += child > 0 ? 1 : 0;
+    return count;
+  }
+
+  /// Of several that have ended since the last look, a killed one counts: the others may have failed because of it.
+  void reap() {
+    const bool failed_before = result_ != 0;
+    for (std::size_t rank = 0; rank < children_.size(); ++rank) {
+      int status = 0;
+      if (children_[rank] <= 0) continue;
+      const pid_t ended = waitpid(children_[rank], &status, WNOHANG);
+      if (ended == 0 || (ended < 0 && errno == EINTR)) continue;
+      children_[rank] = 0;
+      if (ended < 0 || failed_before || exit_status(status) == 0) continue;
+      if (result_ == 0 || WIFSIGNALED(status)) {
+        result_ = exit_status(status);
+        tell_signal(status, rank, children_.size());
+      }
+    }
+    if (!failed_before && result_ != 0) failed_at_ = Clock::now();
+  }
+
+  void end_the_others() {
+    if (result_ == 0) return;
+    const auto since = Clock::now() - failed_at_;
+    if (since >= kToFail && !asked_) signal(SIGTERM);
+    asked_ = asked_ || since >= kToFail;
+    if (since >= kToFail + kToEnd) signal(SIGKILL);
+  }
+
+  std::vector<pid_t> children_;  // 0: has ended
+  int result_ = 0;
+  Clock::time_point failed_at_{};
+  bool asked_ = false;
+};
+
+int cannot_start(int rank, int ranks) {
+  fmt::print(stderr, "cannot start rank {} of {}: {} (processes; ulimit -u, pids.max)\n", rank, ranks,
+             std::strerror(errno));
+  return 2;
 }
 
 }  // namespace
-
-bool is_launched() {
-  constexpr std::array kSigns = {kLaunched,  "TUTTI_SIZE", "OMPI_COMM_WORLD_SIZE",
-                                 "PMI_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
-  return std::any_of(kSigns.begin(), kSigns.end(), [](const char* name) { return std::getenv(name) != nullptr; });
-}
 
 std::vector<std::string> mpi_command(const LocalLaunch& launch, const std::vector<std::string>& command) {
   std::vector<std::string> line;
@@ -113,11 +210,14 @@ std::vector<std::string> mpi_command(const LocalLaunch& launch, const std::vecto
 }
 
 int launch_local(const LocalLaunch& launch, const std::vector<std::string>& command) {
+  open_standard_streams();
+  const HeldSignals signals;
+  Ranks ranks;
   if (launch.backend == "openmpi" || launch.backend == "mpich") {
-    const pid_t child = start(mpi_command(launch, command), {{kLaunched, "1"}}, {});
-    if (child > 0) return wait_for({child});
-    std::perror("fork");
-    return 2;
+    const pid_t child = start(mpi_command(launch, command), {{kLaunched, "1"}}, {}, signals);
+    if (child < 0) return cannot_start(0, 1);
+    ranks.add(child);
+    return ranks.wait(signals);
   }
   const Variables shared{{kLaunched, "1"},
                          {"TUTTI_SIZE", std::to_string(launch.ranks)},
@@ -127,23 +227,19 @@ int launch_local(const LocalLaunch& launch, const std::vector<std::string>& comm
   const std::vector<int> cores = allowed_cores();
   const auto own = static_cast<std::size_t>(launch.cores_per_rank);
   const bool bound = launch.backend == "tutti" && enough_cores(launch, cores);
-  std::vector<pid_t> children;
   for (int rank = 0; rank < launch.ranks; ++rank) {
     Variables variables = shared;
     variables.emplace_back("TUTTI_RANK", std::to_string(rank));
     variables.emplace_back("TUTTI_LOCAL_RANK", std::to_string(rank));
     const auto first = static_cast<std::size_t>(rank) * own;
     const pid_t child =
-        start(command, variables, bound ? std::span(cores).subspan(first, own) : std::span<const int>());
+        start(command, variables, bound ? std::span(cores).subspan(first, own) : std::span<const int>(), signals);
     if (child < 0) {
-      std::perror("fork");
-      for (const pid_t other : children) kill(other, SIGKILL);
-      wait_for(children);
-      return 2;
+      return ranks.give_up(cannot_start(rank, launch.ranks), signals);
     }
-    children.push_back(child);
+    ranks.add(child);
   }
-  return wait_for(std::move(children));
+  return ranks.wait(signals);
 }
 
 }  // namespace tutti

@@ -6,6 +6,9 @@
 
 namespace tutti {
 
+/// As many as a communicator has (transport/transport.h).
+inline constexpr int kMostLocalRanks = 1024;
+
 struct LocalLaunch {
   int ranks = 1;
   std::string backend = "tutti";  // "tutti", "gloo", "nccl", "openmpi", "mpich"
@@ -21,14 +24,13 @@ struct LocalLaunch {
 /// for each other are often woken on the same core and then stay together for a while. MPICH is asked for the same
 /// where a rank needs one core; Gloo is left alone, since its ranks have a second thread each.
 ///
-/// Returns the first exit status that is not 0 (128 + the signal for a killed child, 127 when there is no such program,
-/// 2 when a process could not be started), else 0. When one rank has failed, the others are given a few seconds to fail
-/// by themselves and are then killed; they also die with this process. One thread at a time: it waits for any child.
+/// Returns the exit status of the first rank that failed (128 + the signal for a killed one, 127 when there is no such
+/// program, 2 when a process could not be started), else 0. The other ranks may then fail by themselves; those that
+/// still run after 1.5 s get SIGTERM, and SIGKILL after 2 s. They also die with this process. Signals that a user or a
+/// scheduler sends to this process are passed on to all ranks, unless it ignores them. It does not matter how SIGCHLD
+/// is handled here. One thread at a time; signals are held for the calling thread, so the program should have no other
+/// yet.
 int launch_local(const LocalLaunch& launch, const std::vector<std::string>& command);
-
-/// Whether this process is a rank already, started by launch_local(), mpirun, torchrun or srun; then --ranks has no
-/// effect.
-bool is_launched();
 
 /// The command line that runs `command` under the own launcher of an MPI library. REQUIRES: backend openmpi or mpich.
 std::vector<std::string> mpi_command(const LocalLaunch& launch, const std::vector<std::string>& command);

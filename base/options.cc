@@ -48,7 +48,9 @@ constexpr std::array<Definition, kOptions> kTable{{
      "Which address other hosts are told: interfaces (eth0,ib), addresses or networks (10.7.0.0/16), the first that is "
      "here; ^ before them leaves them out; empty: the one that leads to the other hosts."},
     {Option::arena, "TUTTI_ARENA", Type::bytes, "0", "",
-     "Address space reserved for registered memory; 0: the size of physical memory."},
+     "Address space reserved for registered memory; 0: the machine's memory, or less where a limit or a cgroup allows "
+     "less "
+     "(tutti info says what was chosen, and why)."},
     {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "",
      "What may be under way through the memory of one rank in one communicator, which takes somewhat more than twice "
      "that; between hosts four times as much."},

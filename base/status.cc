@@ -1,8 +1,22 @@
 #include "base/status.h"
 
+#include <cerrno>
 #include <cstring>
 
 namespace tutti {
+
+namespace {
+
+/// Which limit an error number speaks of, where it is always the same.
+const char* limit_behind(int error_number) {
+  switch (error_number) {
+    case EMFILE: return " (open files of a process; ulimit -n)";
+    case ENFILE: return " (open files of the machine; fs.file-max)";
+    default: return "";
+  }
+}
+
+}  // namespace
 
 const char* name_of(Code code) {
   switch (code) {
@@ -27,7 +41,7 @@ const std::string& Status::message() const {
 Status invalid_argument(std::string message) { return {Code::invalid_argument, std::move(message)}; }
 Status unsupported(std::string message) { return {Code::unsupported, std::move(message)}; }
 Status system_error(const std::string& what, int error_number) {
-  return {Code::system, what + ": " + std::strerror(error_number)};
+  return {Code::system, what + ": " + std::strerror(error_number) + limit_behind(error_number)};
 }
 
 }  // namespace tutti

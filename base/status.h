@@ -36,7 +36,7 @@ class [[nodiscard]] Status {
 
 Status invalid_argument(std::string message);
 Status unsupported(std::string message);
-/// Adds errno's text: "<what>: <strerror>".
+/// Adds errno's text, and the limit that it speaks of: "<what>: Too many open files (... ulimit -n)".
 Status system_error(const std::string& what, int error_number);
 
 template <class T>

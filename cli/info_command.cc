@@ -48,6 +48,7 @@ Json shm_json() {
     return json;
   }
   json["arena_bytes"] = arena.value()->bytes();
+  json["arena_size_by"] = arena.value()->why();
   const std::string& wish = options::text(Option::cross_memory);
   const CrossMemory cross = try_cross_memory();
   std::string why_not;
@@ -197,8 +198,8 @@ void print_text(const Json& all, const topology::Topology& topology) {
   fmt::print("\nreductions: {}\n\ntransports\n  inproc: on (ranks are threads of one process)\n", reduce::isa());
   const Json& shm = all["transports"]["shm"];
   if (shm["available"].get<bool>()) {
-    fmt::print("  shm: on (ranks are processes of one host; registered memory up to {} a rank)\n",
-               print_bytes(shm["arena_bytes"].get<std::uint64_t>()));
+    fmt::print("  shm: on (ranks are processes of one host; registered memory up to {} a rank, by {})\n",
+               print_bytes(shm["arena_bytes"].get<std::uint64_t>()), shm["arena_size_by"].get<std::string>());
     const bool cross = shm["cross_memory"].get<bool>();
     fmt::print("    cross-memory access to plain memory: {}\n",
                cross ? "on (allowed; TUTTI_CROSS_MEMORY=auto uses it where the ranks find it faster than staging)"

@@ -1,8 +1,10 @@
 // tutti: looks at the library from outside. `tutti --help` lists the subcommands.
+#include "base/standard_streams.h"
 #include "cli/commands.h"
 #include "tutti/tutti.hpp"
 
 int main(int argc, char** argv) {
+  tutti::open_standard_streams();
   CLI::App app("Tutti, collective communication: proofs, plans and what this machine offers", "tutti");
   app.set_version_flag("--version", tutti::version());
   app.set_help_all_flag("--help-all", "Of all subcommands");
@@ -17,5 +19,5 @@ int main(int argc, char** argv) {
   tutti::cli::add_explain(app, exit_code);
   tutti::cli::add_tune(app, exit_code);
   CLI11_PARSE(app, argc, argv);
-  return exit_code;
+  return tutti::end_of_output("tutti", exit_code);
 }

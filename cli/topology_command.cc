@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/launch_local.h"
+#include "base/launcher.h"
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/commands.h"

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/launch_local.h"
+#include "base/launcher.h"
 #include "base/options.h"
 #include "cli/commands.h"
 #include "collectives/create.h"
@@ -214,8 +215,11 @@ int launch(const Settings& settings, int ranks) {
 
 int run(const Settings& settings) {
   if (const Status status = options::check(); !status.ok()) return fail(status);
-  if (!is_launched()) {
-    if (settings.ranks > 0) return launch(settings, settings.ranks);
+  if (settings.ranks > 0) {
+    const Result<bool> starts = starts_ranks("--ranks", settings.ranks);
+    if (!starts.ok()) return fail(starts.status());
+    if (starts.value()) return launch(settings, settings.ranks);
+  } else if (!is_launched()) {
     const int exit_code = launch(settings, 2);
     const int crowd = 2 * topology::usable_cpus({});
     if (exit_code != 0 || crowd <= 2) return exit_code;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -97,7 +98,13 @@ double attach_us(std::size_t bytes) {
 
 }  // namespace
 
-int main() try {
+int main(int argc, char** argv) try {
+  CLI::App app("What it costs to hand a block over between two cores, through slots and by the kernel.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 6;
+  }
   fmt::print(
       "Microseconds to copy a block into a slot, and out of it on another core, by how much memory the slots are; "
       "and one copy by the kernel (0: not allowed).\n\n| block | two slots | 1 MiB | 2 MiB | 4 MiB | 4 MiB, stores "

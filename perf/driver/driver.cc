@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <new>
 #include <string>
 #include <system_error>
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include "base/launch_local.h"
+#include "base/launcher.h"
+#include "base/standard_streams.h"
 #include "perf/driver/collective.h"
 #include "perf/driver/gpu.h"
 #include "perf/driver/measure.h"
@@ -93,6 +96,12 @@ void run_rows(const Settings& settings, const PerfCollective& collective, Commun
   }
 }
 
+/// That the results can be written, before they are measured. What is there stays, until there are others.
+void check_json_file(const Settings& settings) {
+  if (settings.json_file.empty() || std::ofstream(settings.json_file, std::ios::app)) return;
+  throw Error(Code::system, fmt::format("-J {}: cannot be written", settings.json_file));
+}
+
 /// One rank, from its communicator to its exit status.
 Exit run_rank(const Settings& settings, const PerfCollective& collective, Communicator comm,
               const std::string& command) {
@@ -102,6 +111,7 @@ Exit run_rank(const Settings& settings, const PerfCollective& collective, Commun
     }
     return Exit::usage;
   }
+  if (comm.rank() == 0) check_json_file(settings);
   const std::vector<Member> members = exchange_members(comm, settings.memory == MemoryKind::device);
   Report report(settings, collective, members, command);
   Bench bench(settings, collective, comm, place_of(members, comm.rank()));
@@ -165,17 +175,44 @@ Exit run_threads(const Settings& settings, const PerfCollective& collective, con
   return Exit::ok;
 }
 
+/// What the command line asks for: the ranks, or to be one of them.
+Exit run(const Settings& settings, const PerfCollective& collective, const std::string& command) {
+  return guarded(collective.name(), [&] {
+    if (settings.threads > 1) return run_threads(settings, collective, command);
+    return run_rank(settings, collective, Communicator::from_environment(communicator_options(settings)), command);
+  });
+}
+
+/// Whether this process starts the ranks that are asked for, if any.
+Result<bool> starts_them(const Settings& settings) {
+  if (settings.ranks > 0) return starts_ranks("--ranks", settings.ranks);
+  if (settings.threads > 1) return starts_ranks("-t", settings.threads);
+  return false;
+}
+
 }  // namespace
 
 int perf_main(int argc, char** argv, const PerfCollective& collective) {
+  open_standard_streams();
+  const std::string name = fmt::format("{}_perf", collective.name());
   const Parsed parsed = parse_settings(argc, argv);
   if (parsed.exit) {
     fmt::print(*parsed.exit == Exit::ok ? stdout : stderr, "{}\n", parsed.message);
-    return static_cast<int>(*parsed.exit);
+    return end_of_output(name.c_str(), static_cast<int>(*parsed.exit));
   }
   const Settings& settings = parsed.settings;
+  const Result<bool> starts = starts_them(settings);
+  if (!starts.ok()) {
+    fmt::print(stderr, "{}: {}\n", name, starts.status().message());
+    return static_cast<int>(Exit::usage);
+  }
   std::vector<std::string> command(argv, argv + argc);
-  if (settings.ranks > 0 && !is_launched()) {
+  if (starts.value() && settings.ranks > 0) {
+    const Exit checked = guarded(collective.name(), [&] {
+      check_json_file(settings);  // once, before the ranks start
+      return Exit::ok;
+    });
+    if (checked != Exit::ok) return static_cast<int>(checked);
     std::error_code error;
     const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
     if (!error) command[0] = self.string();
@@ -184,11 +221,8 @@ int perf_main(int argc, char** argv, const PerfCollective& collective) {
   // Ranks as threads have several streams each, and streams that share a queue to the GPU may wait for each other for
   // ever: as many queues as there are, unless the user says otherwise. Before the driver is used.
   if (settings.memory == MemoryKind::device) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-  const std::string words = fmt::format("{}", fmt::join(command, " "));
-  return static_cast<int>(guarded(collective.name(), [&] {
-    if (settings.threads > 1) return run_threads(settings, collective, words);
-    return run_rank(settings, collective, Communicator::from_environment(communicator_options(settings)), words);
-  }));
+  const Exit exit = run(settings, collective, fmt::format("{}", fmt::join(command, " ")));
+  return end_of_output(name.c_str(), static_cast<int>(exit));
 }
 
 }  // namespace tutti::perf

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/launch_local.h"
+#include "base/option_checks.h"
 #include "base/parse.h"
 
 namespace tutti::perf {
@@ -37,36 +39,38 @@ struct Raw {
 
 void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.set_help_flag("-h,--help", "print this and end");
-  app.add_option("-t,--nthreads", s.threads, "ranks as threads of this process [1]")->check(CLI::PositiveNumber);
+  app.add_option("-t,--nthreads", s.threads, "ranks as threads of this process [1]")->check(whole_number(1));
   app.add_option("-g,--ngpus", raw.gpus, "GPUs per thread; a rank here has one at most, so only 1 is allowed [1]");
   app.add_option("-b,--minbytes", raw.min_bytes, "smallest size; K, M and G are powers of 1024 [8]");
   app.add_option("-e,--maxbytes", raw.max_bytes, "largest size [4M]");
   app.add_option("-i,--stepbytes", raw.step_bytes, "fixed step between sizes, instead of a factor [1M]");
-  app.add_option("-f,--stepfactor", s.step_factor, "factor between sizes [2, or off with -i]")
-      ->check(CLI::PositiveNumber);
-  app.add_option("-n,--iters", s.iters, "timed iterations per row [20]")->check(CLI::PositiveNumber);
-  app.add_option("-m,--agg_iters", s.agg_iters, "calls per iteration [1]")->check(CLI::PositiveNumber);
+  app.add_option("-f,--stepfactor", s.step_factor, "factor between sizes [2, or off with -i]")->check(whole_number(1));
+  app.add_option("-n,--iters", s.iters, "timed iterations per row [20]")->check(whole_number(1));
+  app.add_option("-m,--agg_iters", s.agg_iters, "calls per iteration [1]")->check(whole_number(1));
   app.add_option("-w,--warmup_iters", s.warmup_iters, "untimed iterations before each measurement [1]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   app.add_option("-N,--run_cycles", s.run_cycles, "how often all rows are run; 0: for ever [1]")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("-p,--parallel_init", s.parallel_init, "accepted; ranks always start side by side [0]");
-  app.add_option("-c,--check", s.check, "iterations whose results are checked; 0: none [1]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
+  app.add_option("-p,--parallel_init", s.parallel_init, "accepted; ranks always start side by side [0]")
+      ->check(whole_number(0, 1));
+  app.add_option("-c,--check", s.check, "iterations whose results are checked; 0: none [1]")->check(whole_number(0));
   app.add_option("-o,--op", raw.op, "sum, prod, min, max, avg, mulsum, band, bor, bxor or all [sum]");
   app.add_option("-d,--datatype", raw.type,
                  "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, f8e4m3, f8e5m2 or all; "
                  "also by the short names i8 ... f32 [float]");
   app.add_option("-r,--root", s.root, "root rank; -1: every rank in turn [0]")->check(CLI::Range(-1, 1 << 30));
   app.add_option("-z,--blocking", s.blocking, "accepted; calls always block [0]")->check(CLI::Range(0, 3));
-  app.add_option("-y,--stream_null", raw.stream_null, "device memory: 1 is the legacy default stream [0]");
+  app.add_option("-y,--stream_null", raw.stream_null, "device memory: 1 is the legacy default stream [0]")
+      ->check(whole_number(0, 1));
   app.add_option("-T,--timeout", raw.timeout_seconds, "deadline of every wait in seconds; 0: the default [0]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   app.add_option("-G,--cudagraph", s.graph_launches,
                  "device memory: capture the iterations as a CUDA graph and launch it so often; 0: no graph [0]")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("-C,--report_cputime", raw.cpu_time, "report CPU time instead of latency [0]");
-  app.add_option("-S,--report_timestamps", raw.timestamps, "add the time of day to each row [0]");
+      ->check(whole_number(0));
+  app.add_option("-C,--report_cputime", raw.cpu_time, "report CPU time instead of latency [0]")
+      ->check(whole_number(0, 1));
+  app.add_option("-S,--report_timestamps", raw.timestamps, "add the time of day to each row [0]")
+      ->check(whole_number(0, 1));
   app.add_option("-J,--output_file", s.json_file, "write the results as JSON to this file");
   app.add_option("-a,--average", raw.average, "over ranks: 0 rank 0, 1 mean, 2 min, 3 max [1]")
       ->check(CLI::Range(0, 3));
@@ -75,14 +79,17 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
   app.add_option("-x,--cta_policy", raw.cta_policy, "GPU kernels' blocks; only 0 is allowed [0]");
   app.add_option("-D,--device_implementation", raw.device_implementation, "device-side API; only 0 is allowed [0]");
   app.add_option("-V,--device_cta_count", raw.device_cta_count, "accepted; means something with -D only [16]");
-  app.add_option("-M,--memory_report", raw.report_memory, "1: report the communicator's memory [0]");
-  app.add_option("-u,--unalign", s.unalign, "shift the buffers by this many elements [0]");
-  app.add_option("-I,--per_iter_timing", raw.per_iter, "1: time each iteration; adds i_min i_max i_p99 i_cv% [0]");
+  app.add_option("-M,--memory_report", raw.report_memory, "1: report the communicator's memory [0]")
+      ->check(whole_number(0, 1));
+  app.add_option("-u,--unalign", s.unalign, "shift the buffers by this many elements [0]")
+      ->check(whole_number(0, 1 << 20));
+  app.add_option("-I,--per_iter_timing", raw.per_iter, "1: time each iteration; adds i_min i_max i_p99 i_cv% [0]")
+      ->check(whole_number(0, 1));
   app.add_option("-K,--per_iter_skip", s.per_iter_skip, "leave out the first iterations from -I and --percentiles [0]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
 
-  app.add_option("--ranks", s.ranks, "start this many processes here; under mpirun or torchrun their ranks are taken")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--ranks", s.ranks, "start this many processes here; not under mpirun or torchrun, which start them")
+      ->check(whole_number(1, kMostLocalRanks));
   app.add_option("--backend", s.backend, "tutti, openmpi, mpich, gloo or nccl [tutti]")
       ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}));
   app.add_option("--memory", raw.memory,
@@ -96,9 +103,9 @@ void declare(CLI::App& app, Settings& s, Raw& raw) {
       ->check(CLI::IsMember({"both", "out", "in"}));
   app.add_option("--parts", s.parts,
                  "the median over so many parts of a measurement counts, where each has 100 iterations at least [1]")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   app.add_option("--time", s.row_seconds, "seconds per measurement: more iterations than -n, if they fit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(finite_number(/*above=*/false));
 }
 
 Parsed refuse(Exit exit, std::string message) { return {.settings = {}, .exit = exit, .message = std::move(message)}; }
@@ -132,9 +139,8 @@ std::optional<std::string> no_gpu(const Settings& s, const Raw& raw) {
   return {};
 }
 
-/// Sets `value` if text was given. False: not a size.
+/// False: not a size.
 bool take_size(const std::string& text, std::size_t& value) {
-  if (text.empty()) return true;
   const auto parsed = parse_bytes(text);
   if (!parsed.ok()) return false;
   value = parsed.value();
@@ -176,7 +182,7 @@ Parsed parse_settings(int argc, const char* const* argv) {
   for (const auto& [option, text, value] :
        {std::tuple{"-b", &raw.min_bytes, &s.min_bytes}, std::tuple{"-e", &raw.max_bytes, &s.max_bytes},
         std::tuple{"-i", &raw.step_bytes, &s.step_bytes}}) {
-    if (!take_size(*text, *value)) {
+    if (app.count(option) > 0 && !take_size(*text, *value)) {
       return refuse(Exit::bad_size,
                     fmt::format("{} {}: not a size; expected bytes such as 8, 64K or 1.5M", option, quote(*text)));
     }
@@ -186,6 +192,10 @@ Parsed parse_settings(int argc, const char* const* argv) {
     return refuse(Exit::usage, fmt::format("-b {} is more than -e {}", s.min_bytes, s.max_bytes));
   }
   if (app.count("-i") > 0 && app.count("-f") == 0) s.step_factor = 1;
+  if (s.step_factor > 1 && s.min_bytes == 0 && s.max_bytes > 0) {
+    return refuse(Exit::usage,
+                  fmt::format("-b 0: 0 times -f {} is 0 again; expected -b 1 or more, or -i", s.step_factor));
+  }
   if (s.step_factor == 1 && s.step_bytes == 0) return refuse(Exit::usage, "-i 0: expected a step above 0");
 
   s.ops = named<ReduceOp>(raw.op, kOpNames, [](ReduceOp op) { return std::string_view(name_of(op)); });
@@ -198,6 +208,7 @@ Parsed parse_settings(int argc, const char* const* argv) {
     return refuse(Exit::usage,
                   fmt::format("-d {}: unknown type; expected float, bfloat16, int8, ... or all", quote(raw.type)));
   }
+  if (app.count("-J") > 0 && s.json_file.empty()) return refuse(Exit::usage, "-J '': expected a file's name");
   if (s.threads > 1 && s.ranks > 0) return refuse(Exit::usage, "-t and --ranks exclude each other");
   if (s.threads > 1 && s.backend != "tutti") {
     return refuse(Exit::unsupported, fmt::format("-t {}: backend {} has no ranks as threads", s.threads, s.backend));

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/option_checks.h"
 #include "training/ddp/ddp.h"
 #include "training/fsdp/fsdp.h"
 #include "training/models/gpt.h"
@@ -211,10 +212,12 @@ int run(const Arguments& arguments) {
 int main(int argc, char** argv) try {
   tutti::perf::Arguments arguments;
   CLI::App app("Bytes per rank for a model and its Adam, by strategy and ranks, beside the formulas.");
-  app.add_option("--ranks", arguments.ranks, "Numbers of ranks")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--layers", arguments.model.layers, "Of the model")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--ranks", arguments.ranks, "Numbers of ranks")->check(tutti::whole_number(1))->capture_default_str();
+  app.add_option("--layers", arguments.model.layers, "Of the model")
+      ->check(tutti::whole_number(1))
+      ->capture_default_str();
   app.add_option("--width", arguments.model.width, "Of the model; a multiple of 4")
-      ->check(CLI::PositiveNumber)
+      ->check(tutti::whole_number(1))
       ->capture_default_str();
   app.add_option("-J", arguments.json_file, "Write the figures to this file");
   try {

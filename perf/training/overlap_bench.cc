@@ -29,6 +29,8 @@
 #include <vector>
 
 #include "base/launch_local.h"
+#include "base/launcher.h"
+#include "base/option_checks.h"
 #include "perf/training/overlap_strategies.h"
 #include "perf/training/throttled_communicator.h"
 #include "training/models/gpt.h"
@@ -316,8 +318,11 @@ int run_rank(const Arguments& arguments) {
 int main(int argc, char** argv) try {
   tutti::perf::Arguments arguments;
   CLI::App app("How much communication hides behind backward, over a link slowed down.");
-  const auto positive = CLI::PositiveNumber;
-  app.add_option("--ranks", arguments.ranks, "Local processes")->check(positive)->capture_default_str();
+  const auto positive = tutti::whole_number(1);
+  const auto above_nothing = tutti::finite_number(/*above=*/true);
+  app.add_option("--ranks", arguments.ranks, "Local processes")
+      ->check(tutti::whole_number(1, tutti::kMostLocalRanks))
+      ->capture_default_str();
   app.add_option("--steps", arguments.steps, "In a round, after one to warm up")
       ->check(positive)
       ->capture_default_str();
@@ -329,9 +334,9 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   app.add_option("--context", arguments.model.context, "Tokens per row")->check(positive)->capture_default_str();
   app.add_option("--relative", arguments.relative, "Communication over backward")
-      ->check(positive)
+      ->check(above_nothing)
       ->capture_default_str();
-  app.add_option("--sizes", arguments.sizes, "MiB of buckets or units")->check(positive)->capture_default_str();
+  app.add_option("--sizes", arguments.sizes, "MiB of buckets or units")->check(above_nothing)->capture_default_str();
   app.add_option("--strategies", arguments.strategies, "Of ddp and fsdp")
       ->check(CLI::IsMember({"ddp", "fsdp"}))
       ->capture_default_str();
@@ -341,7 +346,10 @@ int main(int argc, char** argv) try {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 6;
   }
-  if (arguments.ranks > 1 && !tutti::is_launched()) {
+  const auto starts = app.count("--ranks") > 0 ? tutti::starts_ranks("--ranks", arguments.ranks)
+                                               : tutti::Result<bool>(!tutti::is_launched());
+  if (!starts.ok()) throw tutti::Error(starts.status().code(), starts.status().message());
+  if (starts.value() && arguments.ranks > 1) {
     std::vector<std::string> command(argv, argv + argc);
     command[0] = std::filesystem::read_symlink("/proc/self/exe");
     return tutti::launch_local({arguments.ranks, "tutti", 1}, command);

@@ -68,7 +68,7 @@ THIRD_PARTIES = {
     r"pybind11/": ["training/torch_backend"],
     r"nccl_device/": [],
     r"(mpi\.h|gloo/)": ["collectives/baseline"],
-    r"CLI/": ["cli", "perf", "training"],
+    r"CLI/": ["cli", "perf", "training", "base/option_checks.h"],
     r"benchmark/": ["perf"],
     r"tutti/": ["examples"],  # a user's program includes us as a third party
     r"(gtest|gmock|relacy)/": [],

@@ -103,6 +103,7 @@ TEST(Settings, Refusals) {
   EXPECT_EQ(refused({"-e", "many"}), Exit::bad_size);
   EXPECT_EQ(refused({"-b", "64", "-e", "8"}), Exit::usage);
   EXPECT_EQ(refused({"-i", "0"}), Exit::usage);
+  EXPECT_EQ(refused({"-b", "0", "-e", "8"}), Exit::usage);  // 0 times 2 never grows
   EXPECT_EQ(refused({"--no-such-option"}), Exit::usage);
   EXPECT_EQ(refused({"-o", "median"}), Exit::usage);
   EXPECT_EQ(refused({"-d", "float9"}), Exit::usage);
@@ -119,7 +120,8 @@ TEST(Sizes, GrowByAFactorOrAStep) {
   EXPECT_EQ(row_sizes(accepted({"-b", "8", "-e", "40", "-i", "16"})), (std::vector<std::size_t>{8, 24, 40}));
   EXPECT_EQ(row_sizes(accepted({"-b", "1G"})), (std::vector<std::size_t>{1u << 30}))
       << "-b alone may pass the default -e";
-  EXPECT_EQ(row_sizes(accepted({"-b", "0", "-e", "8"})), (std::vector<std::size_t>{0})) << "0 times 2 never grows";
+  EXPECT_EQ(row_sizes(accepted({"-b", "0", "-e", "0"})), (std::vector<std::size_t>{0}));
+  EXPECT_EQ(row_sizes(accepted({"-b", "0", "-e", "8", "-i", "4"})), (std::vector<std::size_t>{0, 4, 8}));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include "base/launch_local.h"
+#include "base/option_checks.h"
 #include "training/trainers/device.h"
 #include "training/trainers/recipe.h"
 #include "tutti/tutti.hpp"
@@ -16,8 +18,7 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
   GptRunOptions& run = command.run;
   const std::string group = "Parallelism";
   app.add_option("--ranks", command.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->check(whole_number(1, kMostLocalRanks));
   app.add_option(
          "--parallel", command.parallel,
          "How the ranks share the work; with --mesh, which of them shards (default: ddp, or what the mesh says)")
@@ -36,7 +37,7 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--micro-batches", run.micro_batches, "Of a pipeline, per run; each of --batch rows")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--sequence-parallel", run.sequence_parallel,
@@ -44,7 +45,7 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
       ->group(group);
   app.add_option("--checkpoint-activations", run.checkpoint_every,
                  "Compute every Nth block again in backward (1: all), in place of keeping its activations; 0: none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str()
       ->group(group);
   app.add_flag(
@@ -68,7 +69,7 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
 
 void add_model(CLI::App& app, GptCommand& command) {
   GptRunOptions& run = command.run;
-  const auto positive = CLI::PositiveNumber;
+  const auto positive = whole_number(1);
   app.add_option("--layers", run.model.layers, "Blocks")->check(positive)->capture_default_str()->group("Model");
   app.add_option("--heads", run.model.heads, "Of attention")->check(positive)->capture_default_str()->group("Model");
   app.add_option("--width", run.model.width, "Of the model; a multiple of --heads")
@@ -85,24 +86,26 @@ void add_model(CLI::App& app, GptCommand& command) {
 
 void add_options(CLI::App& app, GptCommand& command) {
   GptRunOptions& run = command.run;
-  const auto positive = CLI::PositiveNumber;
+  const auto positive = whole_number(1);
   app.add_option("--data", command.files, "Text files (default: /usr/share/common-licenses)");
   app.add_option("--steps", run.steps, "Optimiser steps")->check(positive)->capture_default_str();
   app.add_option("--batch", run.batch, "Rows per data rank and micro-batch")->check(positive)->capture_default_str();
   app.add_option("--accumulate", run.accumulate, "Micro-batches per step; with a pipeline, runs per step")
       ->check(positive)
       ->capture_default_str();
-  app.add_option("--lr", run.learning_rate, "Highest learning rate")->check(positive)->capture_default_str();
+  app.add_option("--lr", run.learning_rate, "Highest learning rate")
+      ->check(finite_number(/*above=*/true))
+      ->capture_default_str();
   app.add_option("--clip", run.clip, "Largest norm of the whole gradient; 0: any")
-      ->check(CLI::NonNegativeNumber)
+      ->check(finite_number(/*above=*/false))
       ->capture_default_str();
   app.add_option("--precision", command.precision,
                  "bf16, fp16: autocast, with a scaled loss for fp16; weights stay fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  app.add_option("--seed", run.seed, "For parameters and rows")->capture_default_str();
+  app.add_option("--seed", run.seed, "For parameters and rows")->check(whole_number(0))->capture_default_str();
   app.add_option("--threads", command.threads, "Of torch, per rank; 0: cores / ranks")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->take_last()
       ->capture_default_str();
   add_model(app, command);
@@ -152,6 +155,9 @@ void interpret(GptCommand& command, int ranks) {
       refuse(fmt::format("--parallel {} and --mesh {} ({} ranks: {}) contradict each other; leave one of them out", way,
                          command.mesh, ranks, to_text(mesh)));
     }
+  }
+  if (!command.of_pipeline.empty() && !run.pipelined() && way != "pipeline") {
+    refuse(fmt::format("{} is of a pipeline; expected --parallel pipeline, or a mesh with pp", command.of_pipeline));
   }
   run.sharding = way == "zero1" ? Sharding::zero1 : way == "zero2" ? Sharding::zero2 : Sharding::zero3;
   run.precision = precision_of(command.precision);

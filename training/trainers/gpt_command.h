@@ -11,10 +11,11 @@ namespace tutti::training {
 
 struct GptCommand {
   GptRunOptions run;
-  int ranks = 1;
+  int ranks = 0;  // to start; 0: not given
   int threads = 0;
-  std::string parallel;  // as given; empty: by the mesh
-  std::string mesh;      // as given; empty: by `parallel`
+  std::string parallel;     // as given; empty: by the mesh
+  std::string mesh;         // as given; empty: by `parallel`
+  std::string of_pipeline;  // a word that was given and only means something for a pipeline
   std::string precision = "fp32", exchange = "auto";
   std::string backend = "tutti", device = "cpu", algorithm;
   std::vector<std::string> files;

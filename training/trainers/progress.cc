@@ -105,6 +105,19 @@ std::string Progress::summary() const {
                      100 * total_wait_ / total_seconds_);
 }
 
+bool Progress::all_written() {
+  bool all = true;
+  const auto look = [&](const std::string& path, std::ofstream& file) {
+    if (!file.is_open() || file.flush()) return;
+    std::fprintf(stderr, "%s: '%s' could not be written to its end; is the disk full?\n", options_.program.c_str(),
+                 path.c_str());
+    all = false;
+  };
+  look(options_.csv, csv_);
+  look(options_.json_lines, json_lines_);
+  return all;
+}
+
 bool plot_loss(const std::string& csv, const std::string& png) {
   const std::filesystem::path script = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "plot_loss.py";
   std::vector<std::string> pythons{"python3", "/usr/bin/python3"};

@@ -46,6 +46,8 @@ class Progress {
   void show(const StepMetrics& step);
   /// Mean over the run, its first steps (which allocate) left out.
   std::string summary() const;
+  /// Whether the files have all of it; else says which one has not, on standard error.
+  bool all_written();
   double mean_wait_seconds() const { return counted_ == 0 ? 0 : total_wait_ / counted_; }
   double mean_seconds() const { return counted_ == 0 ? 0 : total_seconds_ / counted_; }
 

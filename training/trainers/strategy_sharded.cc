@@ -78,7 +78,7 @@ class Sharded : public Strategy {
     step.reductions = options_.exchanges_every_pass() ? options_.passes() : 1;
     const double replicas = step.reductions * all_reduce_bytes(4 * elements / options_.mesh.fsdp, options_.mesh.dp);
     return {adam_state(step.sharded, elements, options_.mesh.fsdp),
-            data_parallel_bytes(step) + replicas + tensor_bytes_sent(options_, 0, layers)};
+            data_parallel_bytes(step) + step_check_bytes(step) + replicas + tensor_bytes_sent(options_, 0, layers)};
   }
 
   std::vector<RepeatedCall> communication() const override {

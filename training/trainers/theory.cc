@@ -21,7 +21,9 @@ double all_reduce_bytes(double bytes, int ranks) { return 2 * bytes * (ranks - 1
 double all_gather_bytes(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 double reduce_scatter_bytes(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
 
-double step_check_bytes(const DataParallelStep& step) { return step.reductions * 8.0 * (step.ranks - 1); }
+double step_check_bytes(const DataParallelStep& step) {
+  return (step.sharded == ShardedState::none ? step.reductions * 8.0 : 32.0) * (step.ranks - 1);
+}
 
 double data_parallel_bytes(const DataParallelStep& step) {
   const double all = kF32 * step.elements;
@@ -72,7 +74,7 @@ double tensor_parallel_bytes(const GptConfig& config, const TensorParallelStep& 
   const double backward = step.sequence_parallel ? forward : f32;
   const int blocks = std::min(step.end - 1, config.layers) - (std::max(step.begin, 1) - 1);
   const bool embeds = step.begin == 0, heads = step.end == config.layers + 2;
-  double sum = blocks * 2 * (forward + backward) + step.recomputed * 2 * forward;
+  double sum = blocks * 2 * (forward + backward) + step.recomputed * 2 * forward + 8 * (step.ranks - 1);
   if (embeds) sum += f32;
   if (heads) sum += backward + all_gather_bytes(3 * kF32 * tokens * step.ranks, step.ranks);
   if (!step.sequence_parallel) return sum;

@@ -42,7 +42,8 @@ struct DataParallelStep {
   int reductions = 1;
 };
 double data_parallel_bytes(const DataParallelStep& step);
-/// Of DDP alone, beside it: the comparison of the ranks' steps (ddp/step_check.h), 8 (n-1) bytes for each exchange.
+/// Beside it, the comparison of the ranks' steps: 8 (n-1) bytes for each exchange of DDP (ddp/step_check.h), 32 (n-1)
+/// for each step where something is sharded (fsdp/step_exchange.h).
 double step_check_bytes(const DataParallelStep& step);
 
 /// Bytes that a rank holds after a step.
@@ -69,6 +70,7 @@ double gpt_stage_elements(const GptConfig& config, int begin, int end, int tenso
 /// forward, two backward), one forward behind the embedding, one backward before the output layer, and three f32
 /// numbers per token and rank for the loss. `forward_bytes`: of an element of a block's activations (2 under autocast;
 /// backward sends f32). `recomputed`: blocks whose two forward all-reduces are made once more.
+/// And 8 (n-1) bytes that compare the ranks' passes (tensor/region_steps.h).
 /// `sequence_parallel`: all-gathers and reduce-scatters of the same bytes in their places (in backward of the forward's
 /// type), two all-gathers per block and one before the output layer more in backward (inputs that were not kept), and
 /// the gradients of all that every rank holds whole.

@@ -23,7 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/launch_local.h"
+#include "base/launcher.h"
+#include "base/standard_streams.h"
 #include "training/pipeline/timeline.h"
 #include "training/trainers/check.h"
 #include "training/trainers/device.h"
@@ -114,7 +115,8 @@ int run_rank(GptCommand command) {
       train_gpt(command.run, text, std::move(comm), [&](const StepMetrics& step) { progress->show(step); });
   if (rank != 0) return 0;
   std::printf("%s\n%s", progress->summary().c_str(), result.report.c_str());
-  return look_back(command, text, result, csv);
+  const int status = look_back(command, text, result, csv);
+  return progress->all_written() ? status : 1;
 }
 
 }  // namespace
@@ -122,20 +124,25 @@ int run_rank(GptCommand command) {
 
 int main(int argc, char** argv) {
   using namespace tutti::training;
+  tutti::open_standard_streams();
   GptCommand command;
   CLI::App app("Trains a byte-level GPT on any text, on several ranks.");
   add_options(app, command);
   CLI11_PARSE(app, argc, argv);
+  for (const char* name : {"--schedule", "--micro-batches"}) {
+    if (app.count(name) > 0) command.of_pipeline = name;
+  }
   try {
-    if (!tutti::is_launched()) {
+    const bool starts = starts_ranks_of("train_gpt", command.ranks);
+    const int ranks = std::max(1, command.ranks);
+    if (starts || !tutti::is_launched()) {
       GptCommand trial = command;  // what cannot be is said once, before any rank starts
-      interpret(trial, command.ranks);
+      interpret(trial, ranks);
     }
-    if (command.ranks > 1 && !tutti::is_launched()) {
-      const int threads = threads_of_each(command.threads, command.ranks);
-      return launch_ranks(command.ranks, command.backend, threads, argc, argv);
+    if (starts && ranks > 1) {
+      return launch_ranks(ranks, command.backend, threads_of_each(command.threads, ranks), argc, argv);
     }
-    return run_rank(std::move(command));
+    return tutti::end_of_output("train_gpt", run_rank(std::move(command)));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -18,6 +18,8 @@
 #include <utility>
 
 #include "base/launch_local.h"
+#include "base/option_checks.h"
+#include "base/standard_streams.h"
 #include "training/abort.h"
 #include "training/trainers/device.h"
 #include "training/trainers/launch.h"
@@ -30,7 +32,7 @@ namespace {
 
 struct Arguments {
   VisionRunOptions run;
-  int ranks = 1;
+  int ranks = 0;  // to start; 0: not given
   int threads = 0;
   std::string parallel = "ddp";
   std::string backend = "tutti", device = "cpu", precision = "fp32";
@@ -43,13 +45,13 @@ struct Arguments {
 
 void add_options(CLI::App& app, Arguments& arguments) {
   VisionRunOptions& run = arguments.run;
-  const auto positive = CLI::PositiveNumber;
-  const auto none_or_more = CLI::NonNegativeNumber;
+  const auto positive = whole_number(1);
+  const auto none_or_more = whole_number(0);
   const auto add = [&](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  add("--ranks", arguments.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
-      ->check(positive);
+  app.add_option("--ranks", arguments.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
+      ->check(whole_number(1, kMostLocalRanks));
   add("--model", run.model.model, "What is trained")->check(CLI::IsMember({"resnet", "vit"}));
   add("--parallel", arguments.parallel, "How the ranks share the work; pipeline: --model vit only")
       ->check(CLI::IsMember({"ddp", "fsdp", "pipeline"}));
@@ -71,8 +73,9 @@ void add_options(CLI::App& app, Arguments& arguments) {
       "An epoch's last step: true numbers of rows, filled up, or left out (default: uneven with "
       "ddp, else drop)")
       ->check(CLI::IsMember({"uneven", "pad", "drop"}));
-  add("--lr", run.learning_rate, "Learning rate at the beginning; it falls to nothing")->check(positive);
-  add("--seed", run.model.seed, "For parameters, order and drawn images");
+  add("--lr", run.learning_rate, "Learning rate at the beginning; it falls to nothing")
+      ->check(finite_number(/*above=*/true));
+  add("--seed", run.model.seed, "For parameters, order and drawn images")->check(none_or_more);
   add("--width", run.model.width, "Of the model; 0: its own")->check(none_or_more);
   add("--depth", run.model.depth, "Blocks of a ViT, or of each of ResNet's three stages; 0: the model's own")
       ->check(none_or_more);
@@ -157,7 +160,8 @@ int run_rank(Arguments arguments) {
   });
   if (rank != 0) return 0;
   std::printf("%s\n", progress->summary().c_str());
-  return look_back(arguments, data, result, ranks, csv);
+  const int status = look_back(arguments, data, result, ranks, csv);
+  return progress->all_written() ? status : 1;
 }
 
 }  // namespace
@@ -165,17 +169,18 @@ int run_rank(Arguments arguments) {
 
 int main(int argc, char** argv) {
   using namespace tutti::training;
+  tutti::open_standard_streams();
   Arguments arguments;
   CLI::App app("Trains an image classifier on several ranks.");
   add_options(app, arguments);
   CLI11_PARSE(app, argc, argv);
   try {
     check_device("train_vision", arguments.device, arguments.backend);
-    if (arguments.ranks > 1 && !tutti::is_launched()) {
+    if (starts_ranks_of("train_vision", arguments.ranks) && arguments.ranks > 1) {
       const int threads = threads_of_each(arguments.threads, arguments.ranks);
       return launch_ranks(arguments.ranks, arguments.backend, threads, argc, argv);
     }
-    return run_rank(std::move(arguments));
+    return tutti::end_of_output("train_vision", run_rank(std::move(arguments)));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

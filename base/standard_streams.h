@@ -1,0 +1,14 @@
+// Descriptors 0 to 2, which a process may have been started without.
+#pragma once
+
+namespace tutti {
+
+/// Opens /dev/null as each of them that is closed: else the next descriptor that is made would be written to by whoever
+/// prints. They stay open. Any thread, any time.
+void open_standard_streams();
+
+/// What a program does last: whether all that it printed has been written. Returns `status`, or 2 in place of 0 when
+/// the standard output has failed, which is told on standard error.
+int end_of_output(const char* program, int status);
+
+}  // namespace tutti

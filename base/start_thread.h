@@ -1,0 +1,23 @@
+// Threads whose start may be refused.
+#pragma once
+
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/status.h"
+
+namespace tutti {
+
+/// `what`: for the sentence, "the thread of the meeting". Errors: system, where the kernel refuses another thread.
+template <class Body>
+Result<std::thread> start_thread(const std::string& what, Body&& body) {
+  try {
+    return std::thread(std::forward<Body>(body));
+  } catch (const std::system_error& error) {
+    return system_error("cannot start " + what + " (threads and processes; ulimit -u, pids.max)", error.code().value());
+  }
+}
+
+}  // namespace tutti
