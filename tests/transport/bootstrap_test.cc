@@ -160,7 +160,9 @@ TEST(Bootstrap, AnAbsentHubIsNamed) {
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.status().code(), Code::timeout);
   EXPECT_EQ(met.status().message(),
-            "rank 0 of 2 has not come within 0.1 s; nobody answers at " + hub.text() + ": Connection refused");
+            "rank 0 of 2 has not come within 0.1 s; nobody answers at " + hub.text() +
+                ": Connection refused; it is looked for on host " + host_name() +
+                " alone, and in this network namespace: ranks that are elsewhere need TUTTI_MASTER_ADDR");
 }
 
 TEST(Bootstrap, ARankMissingFromAnExchangeIsNamedAndTheNextOneWorks) {

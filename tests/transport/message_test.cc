@@ -37,7 +37,7 @@ TEST(Message, EveryTypeIsReadAsItWasWrittenAndOnlyWhole) {
   expect_only_whole(Challenge{});
   expect_only_whole(some_introduction());
   expect_only_whole(Welcome{{"beta", -1}, {}});
-  expect_only_whole(Refusal{"no", {}});
+  expect_only_whole(Refusal{Code::system, "no", {}});
   expect_only_whole(Roster{{{"a", 1}, {"", 2}}});
   expect_only_whole(Gather{1ULL << 63, std::string("\0x", 2)});
   expect_only_whole(Gathered{5, {"", "b", std::string(1000, 'c')}});
@@ -75,7 +75,7 @@ TEST(Message, ForeignMagicUnknownCodeAndFalseCountsAreRefused) {
 }
 
 TEST(Message, LongTextIsCutToWhatTheReaderTakes) {
-  const std::string bytes = encode(Refusal{std::string(100'000, 'x'), {}});
+  const std::string bytes = encode(Refusal{Code::system, std::string(100'000, 'x'), {}});
   EXPECT_EQ(decode<Refusal>(bytes).take().text.size(), kMaxText);
   Introduction introduction = some_introduction();
   introduction.who.host = std::string(5000, 'h');

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "base/start_thread.h"
 #include "transport/bootstrap/guest.h"
 #include "transport/bootstrap/hub.h"
 #include "transport/bootstrap/interfaces.h"
@@ -93,12 +95,9 @@ Status Bootstrap::meet(Config config) {
     if (config.listener == nullptr) {
       TUTTI_ASSIGN(config.listener, Listener::open(config.hub));
     }
-    thread_ = std::thread([this, listener = std::move(config.listener), secret = config.secret]() mutable {
-      serve_hub(*local_, std::move(listener), secret);
-    });
+    TUTTI_TRY(serve(std::move(config.listener), config.secret));
   } else {
-    TUTTI_ASSIGN(Entered entered, enter(*local_, config.hub, config.secret, deadline, deadline_));
-    thread_ = std::thread([this, entered = std::move(entered)]() mutable { serve_guest(*local_, std::move(entered)); });
+    TUTTI_TRY(join(config, deadline));
   }
   const Result<std::vector<std::string>> met = local_->await(0, deadline, deadline_);
   if (!met.ok()) {
@@ -108,6 +107,46 @@ Status Bootstrap::meet(Config config) {
   }
   roster_ = local_->roster();
   return {};
+}
+
+Status Bootstrap::serve(std::unique_ptr<Listener> listener, const Secret& secret) {
+  // Shared: of a thread that cannot start it is left here.
+  const auto kept = std::make_shared<std::unique_ptr<Listener>>(std::move(listener));
+  Status status = local_->made();
+  if (status.ok()) {
+    Result<std::thread> thread = start_thread("the thread of the meeting",
+                                              [this, kept, secret] { serve_hub(*local_, std::move(*kept), secret); });
+    status = thread.status();
+    if (thread.ok()) thread_ = thread.take();
+  }
+  if (!status.ok()) {
+    turn_away(*local_, std::move(*kept), secret, Status(status.code(), gave_up(0, local_->own(), status.message())));
+  }
+  return status;
+}
+
+Status Bootstrap::join(const Config& config, std::chrono::steady_clock::time_point deadline) {
+  constexpr std::chrono::milliseconds kToExcuse{1500};
+  Status status = local_->made();
+  if (!status.ok()) deadline = std::min(deadline, LocalRank::Clock::now() + kToExcuse);
+  Result<Entered> entered = enter(*local_, config.hub, config.secret, deadline, deadline_);
+  if (!entered.ok()) return status.ok() ? entered.status() : status;
+  const auto kept = std::make_shared<Entered>(entered.take());
+  if (status.ok()) {
+    Result<std::thread> thread =
+        start_thread("the thread of the meeting", [this, kept] { serve_guest(*local_, std::move(*kept)); });
+    status = thread.status();
+    if (thread.ok()) thread_ = thread.take();
+  }
+  if (!status.ok()) excuse_guest(*local_, *kept, status);
+  return status;
+}
+
+void Bootstrap::give_up(const Status& why) {
+  const Code code = why.code();
+  const bool own = code != Code::peer_died && code != Code::aborted && code != Code::timeout;
+  if (own) (void)announce(kMakingScope, code, gave_up(rank(), local_->own(), why.message()));
+  (void)leave();
 }
 
 Result<std::vector<std::string>> Bootstrap::all_gather(std::string_view mine) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,6 +96,13 @@ class Bootstrap {
   /// own. Those of several ranks may be told together. Errors: as announce().
   Status say_farewell(std::uint64_t scope, bool came, std::vector<std::int32_t> to);
 
+  /// Tells all ranks why this one cannot go on with the making of the communicator, and leaves. Whoever waits in an
+  /// exchange, or comes to one, fails with that sentence. A reason that others have given (a death, a deadline) is told
+  /// by nobody again.
+  void give_up(const Status& why);
+  /// A failure that was told before watch() was called; nothing: there was none.
+  std::optional<Failure> early_failure() const { return local_->unheard_failure(); }
+
   /// Has `rank` said goodbye? That is no failure, but it will answer nothing any more.
   bool has_left(int rank) const { return local_->has_left(rank); }
 
@@ -105,6 +113,8 @@ class Bootstrap {
  private:
   Bootstrap(int rank, int size, std::chrono::milliseconds deadline);
   Status meet(Config config);
+  Status serve(std::unique_ptr<Listener> listener, const Secret& secret);
+  Status join(const Config& config, std::chrono::steady_clock::time_point deadline);
 
   const std::chrono::milliseconds deadline_;
   const int process_;  // a fork's copy of this object has no thread to end

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "transport/bootstrap/socket.h"
+
 namespace tutti::bootstrap {
 
 void Connection::send(std::string_view frame) {
@@ -25,8 +27,9 @@ void Connection::flush() {
     if (sent < 0) {
       if (errno == EINTR) continue;
       // A reset while sending is no reason to close yet: what the other side said before may still be unread.
-      if (errno != EAGAIN && errno != EPIPE && errno != ECONNRESET) close(std::strerror(errno));
-      if (errno == EPIPE || errno == ECONNRESET) sent_ = out_.size();
+      const int error = errno;
+      if (error != EAGAIN && error != EPIPE && error != ECONNRESET) close_by("send", error);
+      if (error == EPIPE || error == ECONNRESET) sent_ = out_.size();
       break;
     }
     sent_ += static_cast<std::size_t>(sent);
@@ -52,9 +55,14 @@ void Connection::receive() {
     } else if (errno == EAGAIN) {
       return;
     } else if (errno != EINTR) {
-      close(std::strerror(errno));
+      close_by("recv", errno);
     }
   }
+}
+
+void Connection::close_by(const char* call, int error_number) {
+  refused_here_ = is_refused_here(error_number);
+  close(refused_here_ ? system_error(call, error_number).message() : std::strerror(error_number));
 }
 
 void Connection::finish_sending() {

@@ -26,6 +26,8 @@ class Connection {
   bool open() const { return static_cast<bool>(fd_); }
   /// Why it is closed; empty for an end of stream.
   const std::string& why_closed() const { return why_closed_; }
+  /// The call that failed is one that the system refuses here (is_refused_here): the other side is not to blame.
+  bool refused_here() const { return refused_here_; }
 
   /// Sends what the socket takes and keeps the rest; closes when more than kMaxUnsent is kept.
   void send(std::string_view frame);
@@ -43,11 +45,14 @@ class Connection {
   void close(std::string why = {});
 
  private:
+  void close_by(const char* call, int error_number);
+
   ParentOnlyFd fd_;
   FrameReader reader_;
   std::string out_;
   std::size_t sent_ = 0;
   std::string why_closed_;
+  bool refused_here_ = false;
 };
 
 }  // namespace tutti::bootstrap

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/launcher.h"
 #include "base/parse.h"
 #include "transport/bootstrap/interfaces.h"
 
@@ -47,26 +48,10 @@ class Variables {
   const std::map<std::string, std::string>& variables_;
 };
 
-/// The names under which a launcher tells the usual four numbers.
-struct Names {
-  const char* launcher;
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;
-};
-
-constexpr Names kTutti{"tutti", "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"};
-constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                         "OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr Names kMpich{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
-constexpr Names kSlurm{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
-
 /// Rank and size, and where in the host; local_size stays 0 where it is not told.
-Result<Place> numbers(const Variables& variables, const Names& names) {
+Result<Place> numbers(const Variables& variables, const Launcher& names) {
   Place place;
-  place.launcher = names.launcher;
+  place.launcher = names.name;
   TUTTI_ASSIGN(place.size, variables.number(names.size, 1, kMaxRanks));
   TUTTI_ASSIGN(place.rank, variables.number(names.rank, 0, place.size - 1));
   TUTTI_ASSIGN(place.local_size, variables.number_or(names.local_size, 1, place.size, 0));
@@ -83,7 +68,7 @@ void assume_one_host(Place& place) {
 }
 
 Result<Place> from_tutti(const Variables& variables, const Surroundings& surroundings) {
-  TUTTI_ASSIGN(Place place, numbers(variables, kTutti));
+  TUTTI_ASSIGN(Place place, numbers(variables, kTuttiLauncher));
   if (place.local_size == 0 && !variables.has("TUTTI_MASTER_ADDR")) assume_one_host(place);
   if (variables.has("TUTTI_JOB")) {
     place.job = variables.text("TUTTI_JOB");
@@ -163,7 +148,7 @@ Result<Place> from_mpich(const Variables& variables, const Surroundings& surroun
 }
 
 Result<Place> from_slurm(const Variables& variables) {
-  Names names = kSlurm;
+  Launcher names = kSlurm;
   if (!variables.has(names.size)) names.size = "SLURM_NTASKS";
   TUTTI_ASSIGN(Place place, numbers(variables, names));
   const char* nodes_name = variables.has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
@@ -175,16 +160,12 @@ Result<Place> from_slurm(const Variables& variables) {
 }
 
 Result<Place> launched(const Variables& variables, const Surroundings& surroundings) {
-  // From the innermost launcher outwards: torchrun and mpirun may run inside a Slurm job.
-  if (variables.has(kTutti.rank)) return from_tutti(variables, surroundings);
-  if (variables.has(kTorchrun.rank) && variables.has(kTorchrun.size)) return from_torchrun(variables);
-  if (variables.has(kOpenMpi.rank)) return from_open_mpi(variables, surroundings);
-  // srun --mpi=pmi2 speaks MPICH's language; only MPICH's own launcher knows the local numbers.
-  const bool of_srun = variables.has("SLURM_STEP_ID") && variables.text(kSlurm.rank) == variables.text(kMpich.rank) &&
-                       !variables.has(kMpich.local_size);
-  if (variables.has(kMpich.rank) && !of_srun) return from_mpich(variables, surroundings);
-  // A batch script has SLURM_PROCID too, though srun has not started it: only steps count.
-  if (variables.has(kSlurm.rank) && variables.has("SLURM_STEP_ID")) return from_slurm(variables);
+  const Launcher* launcher = launcher_of([&](const char* name) { return variables.text(name); });
+  if (launcher == &kTuttiLauncher) return from_tutti(variables, surroundings);
+  if (launcher == &kTorchrun) return from_torchrun(variables);
+  if (launcher == &kOpenMpi) return from_open_mpi(variables, surroundings);
+  if (launcher == &kMpich) return from_mpich(variables, surroundings);
+  if (launcher == &kSlurm) return from_slurm(variables);
   return Place{};
 }
 

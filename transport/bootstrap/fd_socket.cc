@@ -33,8 +33,9 @@ union Control {
   char bytes[CMSG_SPACE(sizeof(int) * FdSocket::kMaxFds)];
 };
 
-/// Nothing: not there yet. A sender of -1: not a parcel with this token.
-std::optional<FdSocket::Received> try_receive(int fd, const Token& token) {
+/// Nothing: not there yet. A sender of -1: not a parcel with this token. Errors: system; this process has no room for
+/// the descriptors.
+Result<std::optional<FdSocket::Received>> try_receive(int fd, const Token& token) {
   Parcel parcel;
   Control control{};
   iovec data{&parcel, sizeof parcel};
@@ -44,7 +45,8 @@ std::optional<FdSocket::Received> try_receive(int fd, const Token& token) {
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof control.bytes;
   const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::optional<FdSocket::Received>();
+  if (got < 0 && is_refused_here(errno)) return system_error("cannot receive a peer's file descriptors", errno);
   FdSocket::Received received;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); got >= 0 && part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -56,9 +58,13 @@ std::optional<FdSocket::Received> try_receive(int fd, const Token& token) {
     }
   }
   // The parcel is smaller than any socket's buffer, so a sender of ours never sends it in parts.
-  const bool whole = got == static_cast<ssize_t>(sizeof parcel) && (message.msg_flags & MSG_CTRUNC) == 0;
-  if (whole && sodium_memcmp(parcel.token.data(), token.data(), token.size()) == 0) received.sender = parcel.sender;
-  return received;
+  const bool whole = got == static_cast<ssize_t>(sizeof parcel);
+  const bool ours = whole && sodium_memcmp(parcel.token.data(), token.data(), token.size()) == 0;
+  if (ours && (message.msg_flags & MSG_CTRUNC) != 0) {
+    return system_error("no room for a peer's file descriptors", EMFILE);
+  }
+  if (ours) received.sender = parcel.sender;
+  return std::optional<FdSocket::Received>(std::move(received));
 }
 
 }  // namespace
@@ -75,33 +81,53 @@ Result<FdSocket> FdSocket::listen() {
   return FdSocket(std::move(listener));
 }
 
-Result<FdSocket::Received> FdSocket::accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token) {
+/// Those that have sent are done with.
+Status FdSocket::read_all(const Token& token) {
+  for (auto at = connections_.begin(); at != connections_.end();) {
+    TUTTI_ASSIGN(std::optional<Received> received, try_receive(at->get(), token));
+    if (!received) {
+      ++at;
+      continue;
+    }
+    if (received->sender < 0) {
+      log::error("refused {}: it does not know the token of this job", describe_peer(at->get()));
+    } else {
+      taken_.push_back(std::move(*received));
+    }
+    at = connections_.erase(at);
+  }
+  if (connections_.size() > kMaxSilent) connections_.erase(connections_.begin());
+  return {};
+}
+
+Status FdSocket::take_in(const Token& token) {
   // Each connection is asked before the next one is accepted: most have sent by then, and of those that have not only
   // the last few stay open.
   for (;;) {
-    for (auto at = connections_.begin(); at != connections_.end();) {
-      std::optional<Received> received = try_receive(at->get(), token);
-      if (!received) {
-        ++at;
-        continue;
-      }
-      if (received->sender < 0) {
-        log::error("refused {}: it does not know the token of this job", describe_peer(at->get()));
-      }
-      at = connections_.erase(at);
-      if (received->sender >= 0) return std::move(*received);
-    }
-    if (connections_.size() > kMaxSilent) connections_.erase(connections_.begin());
+    TUTTI_TRY(read_all(token));
     int error = 0;
-    if (Fd fd = listener_->accept(error)) {
-      if (const Status status = check_same_user(fd.get()); status.ok()) {
-        connections_.push_back(std::move(fd));
-      } else {
-        log::error("refused {}: {}", describe_peer(fd.get()), status.message());
-      }
-      continue;
+    Fd fd = listener_->accept(error);
+    if (!fd && (error == EINTR || error == ECONNABORTED)) continue;
+    if (!fd && error == EAGAIN) return {};
+    if (!fd) return system_error("cannot accept file descriptors", error);
+    const Status same_user = check_same_user(fd.get());
+    if (same_user.code() == Code::system) return same_user;
+    if (same_user.ok()) {
+      connections_.push_back(std::move(fd));
+    } else {
+      log::error("refused {}: {}", describe_peer(fd.get()), same_user.message());
     }
-    if (error == EMFILE || error == ENFILE) return system_error("cannot accept file descriptors", error);
+  }
+}
+
+Result<FdSocket::Received> FdSocket::accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token) {
+  for (;;) {
+    if (taken_.empty()) TUTTI_TRY(take_in(token));
+    if (!taken_.empty()) {
+      Received first = std::move(taken_.front());
+      taken_.pop_front();
+      return first;
+    }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) return Status(Code::timeout, "no file descriptors have come from a peer on this host");
     std::vector<pollfd> items{{listener_->fd(), POLLIN, 0}};
@@ -110,11 +136,27 @@ Result<FdSocket::Received> FdSocket::accept_fds(std::chrono::steady_clock::time_
   }
 }
 
-Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds) {
+namespace {
+
+Result<Fd> connect_meanwhile(const std::string& name, const std::function<Status()>& meanwhile) {
+  TUTTI_ASSIGN(Connecting connecting, Connecting::begin({name, 0}, kConnectMs, kConnectMs));
+  for (;;) {
+    Result<Fd> fd = connecting.finish();
+    if (!fd.ok() || fd.value()) return fd;
+    if (meanwhile) TUTTI_TRY(meanwhile());
+    pollfd item{connecting.fd(), POLLOUT, 0};
+    (void)::poll(&item, 1, connecting.milliseconds_left());
+  }
+}
+
+}  // namespace
+
+Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds,
+                const std::function<Status()>& meanwhile) {
   if (fds.size() > FdSocket::kMaxFds) {
     return invalid_argument(fmt::format("{} file descriptors at once; at most {} go", fds.size(), FdSocket::kMaxFds));
   }
-  TUTTI_ASSIGN(const Fd fd, connect_to({name, 0}, kConnectMs));
+  TUTTI_ASSIGN(const Fd fd, connect_meanwhile(name, meanwhile));
   TUTTI_TRY(check_same_user(fd.get()));
   Parcel parcel{token, sender};
   Control control{};

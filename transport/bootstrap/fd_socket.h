@@ -5,6 +5,8 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,15 +37,22 @@ class FdSocket {
   /// The next parcel that carries `token`; senders may have sent before. Anything else that connects is dropped and
   /// delays nothing. Errors: timeout, system.
   Result<Received> accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token);
+  /// Takes what has come, for accept_fds() later: so the queue of those who connect does not stay full. Does not wait.
+  Status take_in(const Token& token);
 
  private:
   explicit FdSocket(std::unique_ptr<Listener> listener) : listener_(std::move(listener)) {}
+  Status read_all(const Token& token);
+
   std::unique_ptr<Listener> listener_;
   std::vector<Fd> connections_;  // that have not sent yet
+  std::deque<Received> taken_;   // not asked for yet
 };
 
 /// Sends copies of `fds` (at most FdSocket::kMaxFds) to whoever listens under `name`; does not wait for its accept.
-/// Errors: system (nobody listens there), invalid_argument (another user listens there; too many).
-Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds);
+/// While the queue there is full, `meanwhile` is called again and again. Errors: system (nobody listens there),
+/// whatever `meanwhile` returns, invalid_argument (another user listens there; too many).
+Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds,
+                const std::function<Status()>& meanwhile = {});
 
 }  // namespace tutti::bootstrap

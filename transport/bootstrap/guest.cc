@@ -40,6 +40,7 @@ Result<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline)
   for (;;) {
     TUTTI_ASSIGN(std::optional<Frame> frame, connection.next(kMaxUnprovenPayload + kMaxText));
     if (frame) return std::move(*frame);
+    if (connection.refused_here()) return Status(Code::unsupported, connection.why_closed());
     if (!connection.open()) return Status(Code::system, "it closed the connection");
     const int left = milliseconds_until(deadline);
     if (left == 0) return Status(Code::timeout, "it said nothing");
@@ -70,11 +71,18 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   if (!connecting.ok()) return {connecting.status(), connecting.status().code() == Code::invalid_argument};
   asked = connecting.value().addresses();
   Result<Fd> fd = connecting.value().wait();
-  if (!fd.ok()) return {fd.status(), fd.status().code() == Code::invalid_argument};
-  const auto refuse = [&](const std::string& why) {
-    return Attempt{invalid_argument(fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
+  const auto refuse = [&](const std::string& why, Code code = Code::invalid_argument) {
+    return Attempt{Status(code, fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
   };
-  if (const Status status = check_same_user(fd.value().get()); !status.ok()) return refuse(status.message());
+  const auto failed = [&](const Status& status) {
+    if (status.code() == Code::unsupported) return refuse(status.message(), Code::system);
+    return Attempt{Status(Code::timeout, fmt::format("{}: {}", hub.text(), status.message()))};
+  };
+  if (!fd.ok() && connecting.value().refused_here()) return refuse(fd.status().message(), Code::system);
+  if (!fd.ok()) return {fd.status(), fd.status().code() == Code::invalid_argument};
+  if (const Status status = check_same_user(fd.value().get()); !status.ok()) {
+    return refuse(status.message(), status.code());
+  }
   Result<Identity> who = identity_by(fd.value().get(), local, hub);
   if (!who.ok()) return {who.status(), true};
   Connection connection(fd.take());
@@ -83,7 +91,7 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   if (!first.ok()) {
     // Whoever speaks another language is no hub that is slow.
     if (first.status().code() == Code::invalid_argument) return refuse("what listens there is not this job's rank 0");
-    return {Status(Code::timeout, fmt::format("{}: {}", hub.text(), first.status().message()))};
+    return failed(first.status());
   }
   Result<Challenge> challenge = decode<Challenge>(first.value().payload);
   if (first.value().type != MessageType::challenge || !challenge.ok()) {
@@ -99,10 +107,14 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   connection.send(frame_of(introduction));
 
   Result<Frame> second = wait_for_frame(connection, deadline);
-  if (!second.ok()) return {Status(Code::timeout, fmt::format("{}: {}", hub.text(), second.status().message()))};
+  if (!second.ok()) return failed(second.status());
   if (second.value().type == MessageType::refusal) {
     const Result<Refusal> refusal = decode<Refusal>(second.value().payload);
-    if (refusal.ok() && is_proven(secret, handshake, refusal.value())) return refuse(refusal.value().text);
+    if (refusal.ok() && is_proven(secret, handshake, refusal.value())) {
+      // With another code it tells of somebody's failure, and nothing is wrong with this rank.
+      if (refusal.value().code == Code::invalid_argument) return refuse(refusal.value().text);
+      return {Status(refusal.value().code, refusal.value().text), true};
+    }
     return refuse("its secret is not this job's");
   }
   const Result<Welcome> welcome = decode<Welcome>(second.value().payload);
@@ -116,7 +128,12 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
 /// "; asked from host beta, 10.7.0.2 on eth0", where the network may be why nobody answers. `asked`: numeric addresses,
 /// since names are not asked for again: that may take long, and the deadline is over.
 std::string where_asked_from(const Endpoint& hub, const std::string& asked) {
-  if (hub.is_unix()) return {};
+  if (hub.is_unix()) {
+    return fmt::format(
+        "; it is looked for on host {} alone, and in this network namespace: ranks that are elsewhere need "
+        "TUTTI_MASTER_ADDR",
+        host_name());
+  }
   if (is_loopback(hub.address)) return fmt::format("; only host {} itself is reached there", host_name());
   const Result<OwnAddress> own = own_address(routes_to(asked));
   if (own.ok() && !own.value().address.empty()) {
@@ -142,8 +159,8 @@ class GuestLoop {
 
  private:
   void read() {
-    if (!connection_.open()) return;
-    connection_.receive();
+    if (told_closed_) return;
+    connection_.receive();  // of one that has closed before this loop began, what was read then is still to be heard
     for (;;) {
       Result<std::optional<Frame>> frame = connection_.next(kMaxPayload);
       if (frame.ok() && !frame.value()) break;
@@ -162,6 +179,7 @@ class GuestLoop {
   }
 
   void on_closed() {
+    told_closed_ = true;
     if (hub_left_) {
       local_.break_off(Status(Code::aborted, fmt::format("{} has left", name_of(0, hub_))));
       local_.run_callbacks();  // what it said before
@@ -211,6 +229,7 @@ class GuestLoop {
   Connection connection_;
   const Identity hub_;
   bool hub_left_ = false;
+  bool told_closed_ = false;
   bool said_goodbye_ = false;
   bool half_closed_ = false;
   Clock::time_point farewell_ends_{};
@@ -242,5 +261,16 @@ Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret&
 }
 
 void serve_guest(LocalRank& local, Entered entered) { GuestLoop(local, std::move(entered)).run(); }
+
+void excuse_guest(const LocalRank& local, Entered& entered, const Status& why) {
+  FailureNote note;
+  note.rank = local.rank();
+  note.scope = kMakingScope;
+  note.code = why.code();
+  note.text = gave_up(local.rank(), local.own(), why.message());
+  entered.connection.send(frame_of(note));
+  entered.connection.send(frame_of(Goodbye{}));
+  entered.connection.finish_sending();
+}
 
 }  // namespace tutti::bootstrap

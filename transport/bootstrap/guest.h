@@ -25,4 +25,7 @@ Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret&
 /// Until `local` is asked to leave or to stop. Runs on its own thread.
 void serve_guest(LocalRank& local, Entered entered);
 
+/// In its place, where this rank cannot go on: tells the hub why, and says goodbye.
+void excuse_guest(const LocalRank& local, Entered& entered, const Status& why);
+
 }  // namespace tutti::bootstrap

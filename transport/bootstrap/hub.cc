@@ -23,6 +23,7 @@
 #include "transport/bootstrap/hub_addresses.h"
 #include "transport/bootstrap/hub_exchanges.h"
 #include "transport/bootstrap/hub_farewells.h"
+#include "transport/bootstrap/hub_pending.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -32,21 +33,14 @@ using namespace std::chrono_literals;
 
 /// A connection that has not proven itself by then is closed. A rank that was merely slow tries again.
 constexpr auto kProofDeadline = 5s;
-/// How long to wait before accepting again when the process has no descriptors left.
+/// How long to wait before accepting again when the process has no descriptors left, and until that is given up.
 constexpr auto kAcceptPause = 50ms;
+constexpr auto kAcceptPatience = 1s;
+constexpr auto kTurnAway = 1500ms;
 /// Unproven connections beyond the ranks still expected; the oldest goes first, since a rank proves itself at once.
 constexpr std::size_t kMaxStrangers = 128;
-/// Refusals that are told before the log level decides.
-constexpr int kMaxToldRefusals = 16;
 /// Exchanges that are under way at once: ranks run ahead of each other only past failed ones.
 constexpr std::size_t kMaxExchanges = 1024;
-
-struct Pending {
-  Connection connection;
-  Handshake handshake;
-  Clock::time_point deadline;
-  std::string peer;
-};
 
 class Hub {
  public:
@@ -77,6 +71,18 @@ class Hub {
     }
   }
 
+  /// See hub.h.
+  void turn_away(const Status& why) {
+    excuse_ = why;
+    said_goodbye_ = true;  // nobody has heard one, and nobody is to answer
+    farewell_ends_ = Clock::now() + kTurnAway;
+    while (listener_ != nullptr && Clock::now() < farewell_ends_ && some_are_absent()) {
+      accept_all();
+      read_pending();
+      if (some_are_absent()) sleep();
+    }
+  }
+
  private:
   // Letting in.
 
@@ -86,16 +92,13 @@ class Hub {
       int error = 0;
       Fd fd = listener_->accept(error);
       if (!fd) {
-        if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-          if (!pending_.empty()) refuse_oldest("no file descriptors are left");
-          accept_again_ = Clock::now() + kAcceptPause;
-        }
         if (error == EINTR || error == ECONNABORTED) continue;
-        return;
+        return on_accept_failed(error);
       }
       const Status same_user = check_same_user(fd.get());
+      if (same_user.code() == Code::system) return cannot_serve(same_user);
       if (!same_user.ok()) {
-        tell_refusal(describe_peer(fd.get()), same_user.message());
+        refusals_.tell(describe_peer(fd.get()), same_user.message());
         continue;
       }
       if (pending_.size() >= kMaxStrangers + members_.size()) refuse_oldest("too many connections wait");
@@ -110,6 +113,21 @@ class Hub {
     }
   }
 
+  /// Strangers may hold all descriptors, and are dropped; of this user's own processes that is not assumed.
+  void on_accept_failed(int error) {
+    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
+      accept_again_ = Clock::now() + kAcceptPause;
+      if (starved_since_ == Clock::time_point()) starved_since_ = Clock::now();
+      const bool strangers = !pending_.empty();
+      if (strangers) refuse_oldest("no file descriptors are left");
+      if (strangers && !listener_->endpoint().is_unix()) return;
+      if (Clock::now() - starved_since_ < kAcceptPatience) return;
+      cannot_serve(system_error("cannot accept connections", error));
+    } else if (is_refused_here(error)) {
+      cannot_serve(system_error("cannot accept connections", error));
+    }
+  }
+
   void read_pending() {
     for (auto at = pending_.begin(); at != pending_.end();) {
       const auto next = std::next(at);
@@ -119,6 +137,8 @@ class Hub {
         refuse(at, fmt::format("it sent {}", frame.status().message()));
       } else if (frame.value()) {
         on_introduction(at, *frame.value());
+      } else if (at->connection.refused_here()) {
+        return cannot_serve(Status(Code::system, "cannot hear who connects: " + at->connection.why_closed()));
       } else if (!at->connection.open()) {
         refuse(at, "it closed before it had proven that it knows the job's secret");
       } else if (Clock::now() >= at->deadline) {
@@ -148,7 +168,14 @@ class Hub {
     if (member.presence != Presence::absent) {
       return refuse(at, fmt::format("{} is here already", name_of(guest.rank, member.who)), true);
     }
+    if (!excuse_.ok()) {
+      member.presence = Presence::left;
+      answer_refusal(*at, secret_, excuse_.code(), excuse_.message());
+      pending_.erase(at);
+      return;
+    }
     member.presence = Presence::here;
+    starved_since_ = {};
     member.who = guest.who;
     member.connection = std::move(at->connection);
     addresses_.learn(member.connection.fd(), members_[0].who);
@@ -158,7 +185,7 @@ class Hub {
     member.connection.send(frame_of(welcome));
     pending_.erase(at);
     log::debug("{} is here", name_of(guest.rank, member.who));
-    if (ranks_that_are(members_, Presence::absent).empty()) close_meeting();
+    if (!some_are_absent()) close_meeting();
   }
 
   void close_meeting() {
@@ -175,23 +202,9 @@ class Hub {
   void refuse_oldest(const std::string& why) { refuse(pending_.begin(), why); }
 
   void refuse(std::list<Pending>::iterator at, const std::string& why, bool answer = false) {
-    tell_refusal(at->peer, why);
-    if (answer) {
-      Refusal refusal;
-      refusal.text = why;
-      refusal.proof = prove(secret_, at->handshake, refusal);
-      at->connection.send(frame_of(refusal));
-    }
+    refusals_.tell(at->peer, why);
+    if (answer) answer_refusal(*at, secret_, Code::invalid_argument, why);
     pending_.erase(at);
-  }
-
-  void tell_refusal(const std::string& peer, const std::string& why) {
-    if (++refusals_ <= kMaxToldRefusals) {
-      log::error("refused {}: {}{}", peer, why,
-                 refusals_ == kMaxToldRefusals ? "; further refusals are told with TUTTI_LOG=info" : "");
-    } else {
-      log::info("refused {}: {}", peer, why);
-    }
   }
 
   // Serving.
@@ -238,8 +251,13 @@ class Hub {
       case MessageType::failure: {
         TUTTI_ASSIGN(FailureNote note, decode<FailureNote>(frame.payload));
         note.rank = rank;
+        if (note.scope == kMakingScope && !met_) {
+          fail_meeting(note.code, note.text);
+          return {};
+        }
         // The first one is everybody's, whoever else has one to tell: ranks that fail at the same moment then agree.
         if (failed_scopes_.insert(note.scope).second) broadcast(-1, {MessageType::failure, encode(note)});
+        if (note.scope == kMakingScope) set_gone(Status(note.code, note.text));
         return {};
       }
       case MessageType::standing: {
@@ -384,15 +402,7 @@ class Hub {
     }
     const auto found = exchanges_.find(impatient.sequence);
     if (found == exchanges_.end()) return;  // the outcome is on its way to whoever asks
-    std::vector<int> missing;
-    std::vector<int> given;
-    for (int other = 0; other < local_.size(); ++other) {
-      (found->second.blobs[static_cast<std::size_t>(other)] ? given : missing).push_back(other);
-    }
-    fail_exchange(impatient.sequence, Code::timeout,
-                  fmt::format("{} of {} {} not come to exchange {} within {}; {} {} there", rank_list(missing),
-                              local_.size(), missing.size() == 1 ? "has" : "have", impatient.sequence, limit,
-                              rank_list(given), given.size() == 1 ? "is" : "are"));
+    fail_exchange(impatient.sequence, Code::timeout, found->second.late_text(impatient.sequence, limit));
   }
 
   /// "; rank 0 waits at 10.7.0.1:12345 on host alpha", which those who are absent may not reach.
@@ -401,12 +411,25 @@ class Hub {
     return fmt::format("; rank 0 waits at {} on host {}", listener_->endpoint().text(), local_.own().host);
   }
 
+  /// Those who come yet are told, for as long as rank 0 is there; at a deadline theirs has passed too.
   void fail_meeting(Code code, const std::string& text) {
-    listener_.reset();
-    while (!pending_.empty()) refuse_oldest("the meeting has failed");
+    if (code == Code::timeout) {
+      listener_.reset();
+      while (!pending_.empty()) refuse_oldest("the meeting has failed");
+    }
+    excuse_ = Status(code, text);
     met_ = true;
     fail_exchange(0, code, text);
   }
+
+  /// For a reason of this process.
+  void cannot_serve(const Status& why) {
+    fail_meeting(why.code(), gave_up(0, members_[0].who, why.message()));
+    pending_.clear();
+    listener_.reset();
+  }
+
+  bool some_are_absent() const { return !ranks_that_are(members_, Presence::absent).empty(); }
 
   // Ends.
 
@@ -424,23 +447,10 @@ class Hub {
       left.rank = rank;
       broadcast(rank, {MessageType::left, encode(left)});
       const Identity& who = members_[static_cast<std::size_t>(rank)].who;
-      set_gone(Status(Code::aborted, fmt::format("{} has left{}", name_of(rank, who), who_is_waited_for())));
+      set_gone(Status(Code::aborted,
+                      fmt::format("{} has left{}", name_of(rank, who), who_is_waited_for(exchanges_, members_))));
       settle_regroupings();
     }
-  }
-
-  /// Who left may have given up waiting for others, which are the ones to name: "; rank 2 has not come to exchange 3".
-  std::string who_is_waited_for() const {
-    for (const auto& [sequence, exchange] : exchanges_) {
-      std::vector<int> missing;
-      for (const int other : ranks_that_are(members_, Presence::here)) {
-        if (!exchange.blobs[static_cast<std::size_t>(other)]) missing.push_back(other);
-      }
-      if (missing.empty()) continue;
-      return fmt::format("; {} {} not come to exchange {}", rank_list(missing), missing.size() == 1 ? "has" : "have",
-                         sequence);
-    }
-    return {};
   }
 
   /// Looks for members whose connection has closed without a goodbye. Telling the others may close further ones.
@@ -497,6 +507,7 @@ class Hub {
   bool finished() const {
     if (!said_goodbye_) return false;
     if (Clock::now() >= farewell_ends_) return true;
+    if (listener_ != nullptr && !excuse_.ok() && some_are_absent()) return false;
     return std::none_of(members_.begin(), members_.end(),
                         [](const Member& member) { return member.connection.open(); });
   }
@@ -562,8 +573,10 @@ class Hub {
   std::vector<int> departed_;  // who has said goodbye, which nobody has been told yet
   std::optional<Status> gone_;
   Clock::time_point accept_again_{};
+  Clock::time_point starved_since_{};  // no descriptors were left, and no rank has come in since
+  Status excuse_;                      // why nobody is let in any more
   Clock::time_point farewell_ends_{};
-  int refusals_ = 0;
+  Refusals refusals_;
   bool met_ = false;
   bool said_goodbye_ = false;
 };
@@ -572,6 +585,10 @@ class Hub {
 
 void serve_hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret) {
   Hub(local, std::move(listener), secret).run();
+}
+
+void turn_away(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret, const Status& why) {
+  Hub(local, std::move(listener), secret).turn_away(why);
 }
 
 }  // namespace tutti::bootstrap

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -28,6 +29,10 @@ std::string name_of(int rank, const Identity& identity) {
   return fmt::format("rank {} (host {}, pid {})", rank, identity.host, identity.pid);
 }
 
+std::string gave_up(int rank, const Identity& identity, const std::string& why) {
+  return fmt::format("{} gave up while the communicator was made: {}", name_of(rank, identity), why);
+}
+
 std::string name_and_address_of(int rank, const Identity& identity) {
   if (identity.address.empty()) return name_of(rank, identity);
   return fmt::format("rank {} (host {}, pid {}, {} on {})", rank, identity.host, identity.pid, identity.address,
@@ -43,6 +48,7 @@ LocalRank::LocalRank(int rank, int size, Identity own)
       size_(size),
       own_(std::move(own)),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      made_(wake_ ? Status() : system_error("cannot make an eventfd", errno)),
       left_(static_cast<std::size_t>(size)) {}
 
 Status LocalRank::post_frame(Frame frame) {
@@ -111,6 +117,12 @@ void LocalRank::watch(std::function<void(const Failure&)> on_failure, std::funct
     on_farewells_ = std::move(on_farewells);
   }
   wake();
+}
+
+std::optional<Failure> LocalRank::unheard_failure() const {
+  const std::lock_guard lock(mutex_);
+  if (unheard_.empty()) return std::nullopt;
+  return unheard_.front();
 }
 
 std::vector<Identity> LocalRank::roster() const {

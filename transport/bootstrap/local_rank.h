@@ -37,6 +37,9 @@ class LocalRank {
   static constexpr std::size_t kMaxOutbox = 2 * kMaxPayload;
 
   LocalRank(int rank, int size, Identity own);
+  /// Whether it could be made whole. Errors: system, no eventfd could be had: a loop would sleep through what is
+  /// posted.
+  const Status& made() const { return made_; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -58,6 +61,8 @@ class LocalRank {
   std::optional<Result<std::vector<std::string>>> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
   void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
              std::function<void(const Farewells&)> on_farewells);
+  /// The first failure that nobody watches for yet.
+  std::optional<Failure> unheard_failure() const;
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
   std::vector<Identity> roster() const;
   /// Asks the loop to end: with goodbyes, or at once.
@@ -92,6 +97,7 @@ class LocalRank {
   const int size_;
   const Identity own_;
   Fd wake_;
+  Status made_;
 
   // Own synchronisation.
   std::vector<std::atomic<bool>> left_;
@@ -116,6 +122,8 @@ class LocalRank {
 
 /// "rank 2 (host alpha, pid 77)".
 std::string name_of(int rank, const Identity& identity);
+/// "rank 2 (host alpha, pid 77) gave up while the communicator was made: <why>".
+std::string gave_up(int rank, const Identity& identity, const std::string& why);
 /// "rank 2 (host alpha, pid 77, 10.7.0.2 on eth0)", for what may be the network's fault; as name_of() without an
 /// address.
 std::string name_and_address_of(int rank, const Identity& identity);

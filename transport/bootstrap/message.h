@@ -36,6 +36,8 @@ inline constexpr std::size_t kMaxHostName = 255;
 inline constexpr std::size_t kMaxAddressText = 64;  // of a numeric address, or of an interface's name
 inline constexpr std::size_t kMaxText = 4096;       // of an error sentence
 inline constexpr int kMaxRanks = 1 << 20;
+/// The scope of a FailureNote by which a rank gives up while the communicator is made: for a reason of its own.
+inline constexpr std::uint64_t kMakingScope = ~std::uint64_t{0};
 
 using Nonce = std::array<unsigned char, 32>;
 using Proof = std::array<unsigned char, 32>;
@@ -130,13 +132,15 @@ struct Welcome {
   }
 };
 
+/// `code`: what the refused rank's own error has.
 struct Refusal {
   static constexpr MessageType kType = MessageType::refusal;
+  Code code = Code::invalid_argument;
   std::string text;
   Proof proof{};
   template <class Archive>
   void fields(Archive& archive) {
-    archive(text, kMaxText)(proof);
+    archive(code)(text, kMaxText)(proof);
   }
 };
 

@@ -154,6 +154,7 @@ Result<std::vector<Address>> addresses_to_bind(const Endpoint& endpoint) {
 
 /// Why an attempt to connect has failed, for people.
 std::string words_of(int error) {
+  if (error == EMFILE || error == ENFILE) return system_error("no socket", error).message();
   const std::string text = std::strerror(error);
   if (error == ETIMEDOUT)
     return text + " (the host is down, the address is another's, or a firewall drops what is sent)";
@@ -186,6 +187,12 @@ std::string Endpoint::text() const {
   if (is_unix()) return address;
   return address.find(':') == std::string::npos ? fmt::format("{}:{}", address, port)
                                                 : fmt::format("[{}]:{}", address, port);
+}
+
+bool is_refused_here(int error_number) {
+  constexpr std::array kOwn = {EPERM,  EACCES,       ENOSYS,          EMFILE,    ENFILE,
+                               ENOMEM, EAFNOSUPPORT, EPROTONOSUPPORT, EOPNOTSUPP};
+  return std::find(kOwn.begin(), kOwn.end(), error_number) != kOwn.end();
 }
 
 Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& at) {
@@ -242,12 +249,19 @@ struct Connecting::State {
   ParentOnlyFd fd;
   std::string why;
   bool refused = true;
+  bool refused_here = true;
 
   int begin_turn() {
-    turn_end = std::min(end, Clock::now() + for_one_address);
-    fd = ParentOnlyFd(Fd(::socket(addresses[turn].storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
-    return fd && ::connect(fd.get(), addresses[turn].get(), addresses[turn].size) == 0 ? 0 : errno;
+    if (turn_end == Clock::time_point()) turn_end = std::min(end, Clock::now() + for_one_address);
+    Fd made(::socket(addresses[turn].storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!made) return errno;
+    const bool connected = ::connect(made.get(), addresses[turn].get(), addresses[turn].size) == 0;
+    const int error = connected ? 0 : errno;
+    fd = ParentOnlyFd(std::move(made));
+    return error;
   }
+  /// A local listener whose queue is full asks to try again, and not to wait at this socket.
+  bool is_full(int error) const { return error == EAGAIN && to.is_unix() && fd; }
 };
 
 Connecting::Connecting(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -267,29 +281,39 @@ Result<Fd> Connecting::finish() {
   State& s = *state_;
   for (; s.turn < s.addresses.size(); ++s.turn) {
     int error = s.fd ? outcome_of(s.fd.get()) : s.begin_turn();
+    if (s.is_full(error) && Clock::now() < s.turn_end) {
+      s.fd.reset();
+      return Fd();
+    }
     if (error == EINPROGRESS && Clock::now() < s.turn_end) return Fd();
     if (error == EINPROGRESS) error = ETIMEDOUT;
+    s.turn_end = {};
     Fd fd = s.fd.release();
     if (error == 0) {
       tune(fd.get(), s.to.is_unix());
       return fd;
     }
     s.refused = s.refused && error == ECONNREFUSED;
+    s.refused_here = s.refused_here && is_refused_here(error);
     if (!s.why.empty()) s.why += "; ";
     if (!s.to.is_unix() && !is_numeric(s.to.address)) s.why += numeric(s.addresses[s.turn]) + ": ";
     s.why += words_of(error);
   }
-  return Status(Code::system, fmt::format("nobody answers at {}: {}", s.to.text(), s.why));
+  return Status(Code::system, fmt::format("{} {}: {}", s.refused_here ? "cannot connect to" : "nobody answers at",
+                                          s.to.text(), s.why));
 }
 
 int Connecting::fd() const { return state_->fd.get(); }
 
 int Connecting::milliseconds_left() const {
+  constexpr int kTryAgainMs = 1;
+  if (state_->fd.get() < 0 && state_->turn_end != Clock::time_point()) return kTryAgainMs;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(state_->turn_end - Clock::now()).count();
   return static_cast<int>(std::max<std::int64_t>(left, 0));
 }
 
 bool Connecting::refused() const { return state_->refused; }
+bool Connecting::refused_here() const { return state_->refused_here; }
 
 Result<Fd> Connecting::wait() {
   for (;;) {

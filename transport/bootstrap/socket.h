@@ -45,6 +45,10 @@ class Listener {
   Endpoint endpoint_;
 };
 
+/// Whether an error number says that the system refuses such calls, or that this process has reached a limit: nothing
+/// that waiting or another peer would change.
+bool is_refused_here(int error_number);
+
 /// One attempt at each address that nobody waits for. Not thread-safe.
 ///
 ///   TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
@@ -66,12 +70,14 @@ class Connecting {
   Result<Fd> wait();
   /// What it connects to: numeric, and with commas between several.
   std::string addresses() const;
-  /// Another one as soon as the next address has its turn.
+  /// Another one as soon as the next address has its turn; -1 while a local listener's queue is full.
   int fd() const;
   /// So long finish() need not be called, unless fd() is writable.
   int milliseconds_left() const;
   /// What failed was refused at every address: the host is there, and nobody listens.
   bool refused() const;
+  /// What failed is this process's own at every address (is_refused_here): another attempt would fare no better.
+  bool refused_here() const;
 
  private:
   struct State;

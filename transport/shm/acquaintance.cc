@@ -1,6 +1,5 @@
 #include "transport/shm/acquaintance.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -35,11 +35,11 @@ struct Card {
   unsigned char token[16] = {};
   std::int64_t pid = 0;
   std::uint64_t arena_bytes = 0;
-  std::uint64_t probe = 0;  // address of a word of plain memory that holds kProbe
+  std::uint64_t probe = 0;  // address of a word of plain memory
+  std::uint64_t word = 0;   // which it holds, another one in each process: so the probe shows whose memory was read
 };
 
-constexpr std::uint64_t kProbe = 0x7477656E7479206FULL;
-std::uint64_t probe_word = kProbe;
+std::uint64_t probe_word = 0;
 
 /// How long to wait for parcels. Whoever has all of its own waits for the others at the next exchange, until a deadline
 /// that may be no later by a hair, and would blame those too who only wait for the one to blame: so they say it before.
@@ -47,12 +47,21 @@ std::chrono::milliseconds for_parcels(std::chrono::milliseconds deadline) {
   return deadline - std::min<std::chrono::milliseconds>(deadline / 8, std::chrono::seconds(1));
 }
 
+std::uint64_t random_word() {
+  const bootstrap::Token token = bootstrap::random_token();
+  std::uint64_t word = 0;
+  std::memcpy(&word, token.data(), sizeof(word));
+  return word;
+}
+
+/// Where the namespaces cannot be told, which takes /proc, a process counts as a host of its own.
 std::string machine_identity() {
   struct stat network {};
   struct stat processes {};
-  stat("/proc/self/ns/net", &network);
-  stat("/proc/self/ns/pid", &processes);
-  return fmt::format("{}/{}/{}/{}", boot_id(), network.st_ino, processes.st_ino, options::text(Option::host));
+  const bool known = stat("/proc/self/ns/net", &network) == 0 && stat("/proc/self/ns/pid", &processes) == 0;
+  const std::string place = known ? fmt::format("{}/{}/{}", boot_id(), network.st_ino, processes.st_ino)
+                                  : fmt::format("unknown {:x}", random_word());
+  return place + "/" + options::text(Option::host);
 }
 
 template <std::size_t size>
@@ -73,8 +82,10 @@ Status died(const Bootstrap& bootstrap, int rank) {
                                " died while the communicator was made"};
 }
 
-/// Whether a rank of the job is gone, which ends the making: who died, or else who has left.
+/// Whether a rank of the job is gone, which ends the making: who gave up and why, who died, or else who has left.
 Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& processes) {
+  const std::optional<bootstrap::Failure> told = bootstrap.early_failure();
+  if (told && told->scope == bootstrap::kMakingScope) return {told->code, told->message};
   Status left;
   for (int r = 0; r < bootstrap.size(); ++r) {
     const bool ended = has_ended(processes[static_cast<std::size_t>(r)]);
@@ -98,7 +109,7 @@ Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, con
     Result<FdSocket::Received> received = socket.accept_fds(std::min(until, now + kLookEvery), token);
     if (received.ok() || received.status().code() != Code::timeout) return received;
     const Status gone = who_is_gone(bootstrap, processes);
-    if (gone.code() == Code::peer_died) return gone;
+    if (!gone.ok() && gone.code() != Code::aborted) return gone;
     if (gone.ok() && now < until) continue;
     std::string missing;
     for (int r = 0; r < bootstrap.size(); ++r) {
@@ -130,7 +141,7 @@ std::vector<int> hosts_of(const std::vector<Card>& cards) {
 bool can_reach(const Card& card) {
   std::uint64_t word = 0;
   const auto pid = static_cast<pid_t>(card.pid);
-  return cross_memory_read(pid, card.probe, &word, sizeof(word)).ok() && word == kProbe &&
+  return cross_memory_read(pid, card.probe, &word, sizeof(word)).ok() && word == card.word &&
          cross_memory_write(pid, &word, card.probe, sizeof(word)).ok();
 }
 
@@ -147,7 +158,9 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   std::memcpy(mine.token, token.data(), sizeof(mine.token));
   mine.pid = getpid();
   mine.arena_bytes = arena.bytes();
+  if (probe_word == 0) probe_word = random_word();
   mine.probe = reinterpret_cast<std::uint64_t>(&probe_word);
+  mine.word = probe_word;
 
   TUTTI_ASSIGN(const std::vector<std::string> blobs,
                bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(mine)}));
@@ -171,13 +184,14 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
                                                       acquaintance.hosts[static_cast<std::size_t>(rank)]));
   std::vector<ShmProcess> processes(cards.size());  // watched here until all are known
   struct Closer {
-    std::vector<ShmProcess>& processes;
+    const std::vector<ShmProcess>& processes;
+    std::vector<bool> handed_over;
     ~Closer() {
-      for (const ShmProcess& process : processes) {
-        if (process.pidfd >= 0) close(process.pidfd);
+      for (std::size_t r = 0; r < processes.size(); ++r) {
+        if (processes[r].pidfd >= 0 && !handed_over[r]) close(processes[r].pidfd);
       }
     }
-  } const closer{processes};
+  } closer{processes, std::vector<bool>(cards.size())};
   std::vector<int> vanished;  // before there was a link to them
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (!near(r)) continue;
@@ -185,7 +199,11 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     if (processes[r].pid == getpid()) continue;
     // The link by which a dead process is noticed even where the meeting place is gone too.
     processes[r].pidfd = static_cast<int>(syscall(SYS_pidfd_open, processes[r].pid, 0));
-    if (processes[r].pidfd < 0 && errno == ESRCH) vanished.push_back(static_cast<int>(r));
+    if (processes[r].pidfd >= 0) continue;
+    const int error =
+        errno;  // where there is no such call, or it is refused, deaths are told by the meeting place alone
+    if (error == EMFILE || error == ENFILE) return system_error("cannot watch a peer's process (pidfd_open)", error);
+    if (error == ESRCH) vanished.push_back(static_cast<int>(r));
   }
   // All of them are looked at before one is named: who has left in order may have done so because another one died.
   for (const int r : vanished) {
@@ -197,7 +215,11 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     const Card& card = cards[static_cast<std::size_t>(r)];
     Token theirs;
     std::memcpy(theirs.data(), card.token, theirs.size());
-    const Status sent = bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()});
+    // Who listens there may itself wait for this rank to take what it sends.
+    const Status sent = bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()}, [&] {
+      const Status gone = who_is_gone(bootstrap, processes);
+      return gone.ok() ? socket.take_in(token) : gone;
+    });
     if (sent.ok()) continue;
     // Whoever does not listen any more is gone; the meeting place may hear of it a moment later.
     for (int look = 0; look < 100; ++look) {
@@ -214,13 +236,13 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
       return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
     }
     struct stat file {};
-    if (fstat(received.fds[0].get(), &file) != 0 || static_cast<std::uint64_t>(file.st_size) != cards[r].arena_bytes) {
+    if (fstat(received.fds[0].get(), &file) != 0) return system_error("cannot look at a peer's arena (fstat)", errno);
+    if (static_cast<std::uint64_t>(file.st_size) != cards[r].arena_bytes) {
       return Status(Code::system, fmt::format("rank {} sent a descriptor that is not its arena", r));
     }
-    TUTTI_ASSIGN(processes[r].arena, ArenaMapping::map(received.fds[0].release(), cards[r].arena_bytes));
-    ShmProcess known = processes[r];
-    known.pidfd = processes[r].pidfd < 0 ? -1 : fcntl(processes[r].pidfd, F_DUPFD_CLOEXEC, 0);
-    acquaintance.processes[r] = own_process(std::move(known));
+    TUTTI_ASSIGN(processes[r].arena, ArenaMapping::map(received.fds[0].get(), cards[r].arena_bytes));
+    acquaintance.processes[r] = own_process(processes[r]);
+    closer.handed_over[r] = true;
   }
   ShmProcess self;
   self.pid = getpid();

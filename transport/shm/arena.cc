@@ -13,8 +13,9 @@
 
 #include "base/check.h"
 #include "base/even_share.h"
-#include "base/options.h"
 #include "base/pages.h"
+#include "transport/bootstrap/fd.h"
+#include "transport/shm/arena_size.h"
 
 namespace tutti::transport {
 
@@ -25,27 +26,25 @@ constexpr std::size_t kSmallAlignment = 64;
 std::mutex process_mutex;
 Arena* process_arena = nullptr;  // guarded by process_mutex
 
-std::size_t wanted_bytes() {
-  const std::size_t asked = options::bytes(Option::arena);
-  if (asked != 0) return round_up(asked, page_bytes());
-  const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
-  return pages * page_bytes();
-}
-
 }  // namespace
 
 Result<std::shared_ptr<ArenaMapping>> ArenaMapping::map(int descriptor, std::size_t bytes) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-  const int error = errno;
-  close(descriptor);
-  if (base == MAP_FAILED) return system_error(fmt::format("cannot map {} bytes of shared memory", bytes), error);
+  if (base == MAP_FAILED) {
+    return system_error(
+        fmt::format("cannot map {} bytes of shared memory (ulimit -v; TUTTI_ARENA sets the size)", bytes), errno);
+  }
   return std::shared_ptr<ArenaMapping>(new ArenaMapping(static_cast<std::byte*>(base), bytes));
 }
 
 ArenaMapping::~ArenaMapping() { munmap(base_, bytes_); }
 
-Arena::Arena(int descriptor, std::shared_ptr<ArenaMapping> mapping)
-    : descriptor_(descriptor), owner_(getpid()), mapping_(std::move(mapping)), free_{{0, mapping_->bytes()}} {}
+Arena::Arena(int descriptor, std::shared_ptr<ArenaMapping> mapping, std::string why)
+    : descriptor_(descriptor),
+      owner_(getpid()),
+      mapping_(std::move(mapping)),
+      why_(std::move(why)),
+      free_{{0, mapping_->bytes()}} {}
 
 Result<Arena*> Arena::process() {
   // Never destroyed: buffers may be released by static destructors. A forked child makes an arena of its own, since the
@@ -66,20 +65,16 @@ void Arena::deallocate(std::byte* pointer) {
 }
 
 Result<Arena*> Arena::create() {
-  const std::size_t bytes = wanted_bytes();
-  const int descriptor = memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) return system_error("cannot create shared memory (memfd_create)", errno);
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
-    const int error = errno;
-    close(descriptor);
-    return system_error(fmt::format("cannot size shared memory to {} bytes", bytes), error);
+  TUTTI_ASSIGN(const ArenaSize size, arena_size(arena_limits()));
+  bootstrap::Fd file(memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return system_error("cannot create shared memory (memfd_create)", errno);
+  if (ftruncate(file.get(), static_cast<off_t>(size.bytes)) != 0) {
+    return system_error(fmt::format("cannot size shared memory to {} bytes", size.bytes), errno);
   }
   // A peer must not be able to shrink what we then touch.
-  fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return system_error("cannot duplicate a descriptor", errno);
-  TUTTI_ASSIGN(std::shared_ptr<ArenaMapping> mapping, ArenaMapping::map(own, bytes));
-  return new Arena(descriptor, std::move(mapping));
+  fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  TUTTI_ASSIGN(std::shared_ptr<ArenaMapping> mapping, ArenaMapping::map(file.get(), size.bytes));
+  return new Arena(file.release(), std::move(mapping), size.why);
 }
 
 Result<std::byte*> Arena::allocate(std::size_t bytes) {

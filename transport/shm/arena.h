@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "base/status.h"
 #include "transport/blocks.h"
@@ -23,7 +24,7 @@ namespace tutti::transport {
 /// A mapping of somebody's arena; unmapped with the object.
 class ArenaMapping {
  public:
-  /// Maps `bytes` of the file; takes the descriptor and closes it.
+  /// Maps `bytes` of the file, which may be closed then.
   static Result<std::shared_ptr<ArenaMapping>> map(int descriptor, std::size_t bytes);
   ~ArenaMapping();
   ArenaMapping(const ArenaMapping&) = delete;
@@ -40,12 +41,14 @@ class ArenaMapping {
 
 class Arena final : public Blocks {
  public:
-  /// This process's arena; made at the first use (option TUTTI_ARENA: its size).
+  /// This process's arena; made at the first use. How large it is: arena_size.h.
   static Result<Arena*> process();
 
   int descriptor() const { return descriptor_; }
   std::size_t bytes() const { return mapping_->bytes(); }
   std::byte* base() const { return mapping_->base(); }
+  /// What its size follows.
+  const std::string& why() const { return why_; }
 
   /// Zero-filled; from a page on page-aligned, 64-byte aligned below. Errors: memory_limit.
   Result<std::byte*> allocate(std::size_t bytes);
@@ -63,11 +66,12 @@ class Arena final : public Blocks {
  private:
   static Result<Arena*> create();
   void release(std::byte* pointer);
-  Arena(int descriptor, std::shared_ptr<ArenaMapping> mapping);
+  Arena(int descriptor, std::shared_ptr<ArenaMapping> mapping, std::string why);
 
   const int descriptor_;
   const pid_t owner_;
   const std::shared_ptr<ArenaMapping> mapping_;
+  const std::string why_;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;                          // offset -> bytes; guarded by mutex_
   std::map<std::size_t, std::size_t> used_;                          // likewise
