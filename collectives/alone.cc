@@ -6,21 +6,38 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <list>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "collectives/async_queue.h"
 #include "collectives/device_copy.h"
+#include "collectives/planner/selection.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
 
 namespace tutti {
+namespace {
+
+bool is_float(DataType type) {
+  switch (type) {
+    case DataType::f16:
+    case DataType::bf16:
+    case DataType::f32:
+    case DataType::f64:
+    case DataType::f8e4m3:
+    case DataType::f8e5m2: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
 
 Status AloneCommunicator::run(const Call& call) {
   TUTTI_TRY(failure());
   TUTTI_TRY(validate(call, 0, 1, "rank 0"));
+  if (!call.algorithm.empty()) TUTTI_TRY(planner::check_names(call.collective, call.algorithm));
   ++calls_;
   std::size_t count = call.count;
   const void* from = call.send;
@@ -39,10 +56,12 @@ Status AloneCommunicator::run(const Call& call) {
     }
     return copy_on_device(to, from, count * element, call.stream);
   }
-  if (reduces(call.collective) && call.op == ReduceOp::premul_sum) {
+  // Of floats also where it is a copy: NaNs have one pattern (reduce.h), as with more ranks.
+  if (reduces(call.collective) && (call.op == ReduceOp::premul_sum || is_float(call.type))) {
+    const double* const factor = call.op == ReduceOp::premul_sum ? &call.factor : nullptr;
     void* const destinations[] = {to};
     const void* const sources[] = {from};
-    reduce::reduce({.type = call.type, .op = call.op, .factors = &call.factor}, destinations, sources, count, false);
+    reduce::reduce({.type = call.type, .op = call.op, .factors = factor}, destinations, sources, count, false);
   } else if (from != to) {
     std::memmove(to, from, count * element);
   }
@@ -52,46 +71,20 @@ Status AloneCommunicator::run(const Call& call) {
 Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(failure());
   TUTTI_TRY(validate(transfers, 1, "rank 0"));
-  std::list<Transfer> receives;
-  for (const Transfer& t : transfers) {
-    if (!t.sending) receives.push_back(t);
-  }
-  if (2 * receives.size() != transfers.size()) {
-    return invalid_argument(
-        fmt::format("rank 0 is alone and groups {} sends to itself with {} receives; expected as many",
-                    transfers.size() - receives.size(), receives.size()));
-  }
-  for (const Transfer& s : transfers) {
-    if (!s.sending) continue;
-    const auto r = std::find_if(receives.begin(), receives.end(), [&](const Transfer& t) { return t.tag == s.tag; });
-    if (r == receives.end()) {
-      return invalid_argument(
-          fmt::format("rank 0 is alone and sends itself a message of tag {} that it does not receive", s.tag));
-    }
-    if (s.count != r->count || s.type != r->type) {
-      return invalid_argument(fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", s.count,
-                                          name_of(s.type), r->count, name_of(r->type)));
-    }
-    if (s.count > 0 && device::any_on_device(s.buffer, r->buffer)) {
-      TUTTI_TRY(copy_on_device(r->buffer, s.buffer, s.count * size_of(s.type), s.stream));
-    } else if (s.count > 0) {
-      std::memmove(r->buffer, s.buffer, s.count * size_of(s.type));
-    }
-    if (r->source != nullptr) *r->source = 0;
-    receives.erase(r);
-  }
-  return {};
+  return messages_.transfer(transfers);
 }
 
 Result<std::shared_ptr<PendingWork>> AloneCommunicator::start(const Call& call) { return finished_work(run(call)); }
 
 Result<std::shared_ptr<PendingWork>> AloneCommunicator::start_group(std::span<const Transfer> transfers) {
-  return finished_work(run_group(transfers));
+  TUTTI_TRY(failure());
+  TUTTI_TRY(validate(transfers, 1, "rank 0"));
+  return messages_.start(transfers);
 }
 
 Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::split(int color, int /*key*/) {
   if (color < 0) return std::shared_ptr<CommunicatorInterface>();
-  return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+  return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>(options_));
 }
 
 Result<std::shared_ptr<CommunicatorInterface>> AloneCommunicator::shrink() { return split(0, 0); }
@@ -102,12 +95,18 @@ Status AloneCommunicator::failure() const {
 }
 
 Status AloneCommunicator::set_timeout(std::chrono::milliseconds timeout) {
-  return checked_timeout(timeout).status();  // nothing here waits
+  TUTTI_ASSIGN(const std::chrono::milliseconds checked, checked_timeout(timeout));
+  messages_.set_timeout(checked);
+  return {};
 }
 
 void AloneCommunicator::abort(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  failure_ = {Code::aborted, fmt::format("rank 0 aborted the communicator: {}", reason)};
+  const Status aborted{Code::aborted, fmt::format("rank 0 aborted the communicator: {}", reason)};
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = aborted;
+  }
+  messages_.fail(aborted);
 }
 
 std::string AloneCommunicator::flight_recorder_text() const {

@@ -9,11 +9,14 @@
 #include <string>
 
 #include "collectives/communicator_interface.h"
+#include "collectives/own_messages.h"
+#include "tutti/types.hpp"
 
 namespace tutti {
 
 class AloneCommunicator final : public CommunicatorInterface {
  public:
+  explicit AloneCommunicator(const Options& options) : options_(options), messages_(options.timeout) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
@@ -36,6 +39,8 @@ class AloneCommunicator final : public CommunicatorInterface {
  private:
   Status failure() const;
 
+  const Options options_;
+  OwnMessages messages_;
   std::uint64_t calls_ = 0;
   mutable std::mutex mutex_;  // abort() may come from any thread
   Status failure_;            // guarded by mutex_

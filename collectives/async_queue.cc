@@ -1,7 +1,8 @@
 #include "collectives/async_queue.h"
 
 #include <chrono>
-#include <system_error>
+
+#include "base/start_thread.h"
 
 namespace tutti {
 
@@ -67,11 +68,7 @@ Result<std::shared_ptr<PendingWork>> AsyncQueue::start(std::function<Status()> o
 
 Status AsyncQueue::post(std::function<Endings()> operation) {
   if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { loop(); });
-    } catch (const std::system_error& error) {
-      return system_error("cannot start the thread of asynchronous calls", error.code().value());
-    }
+    TUTTI_ASSIGN(thread_, start_thread("the thread of asynchronous calls", [this] { loop(); }));
   }
   pending_.fetch_add(1, std::memory_order_relaxed);
   {

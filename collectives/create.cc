@@ -14,10 +14,12 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "base/standard_streams.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/alone.h"
 #include "collectives/baseline/baseline.h"
 #include "collectives/communicator.h"
+#include "collectives/flight_recorder.h"
 #include "collectives/inproc_fabric.h"
 #include "collectives/process_fabric.h"
 #include "collectives/settings.h"
@@ -52,7 +54,9 @@ Status check_place(int rank, int size) {
 
 /// What the caller and the environment ask for, where it can be had.
 Result<Options> checked(Options options) {
+  open_standard_streams();  // before any descriptor is made
   TUTTI_TRY(options::check());
+  TUTTI_TRY(flight_recorder::check_signal());
   TUTTI_ASSIGN(options.timeout, checked_timeout(options.timeout));
   // A row may serve some collectives only; one that serves none is a slip of the pen.
   const auto has_name = [&](const algorithms::Algorithm& row) { return row.name == options.algorithm; };
@@ -63,15 +67,8 @@ Result<Options> checked(Options options) {
   return options;
 }
 
-Result<Implementation> create_among_processes(bootstrap::Config config, const Options& options) {
-  const int rank = config.rank;
-  const int size = config.size;
-  TUTTI_TRY(check_place(rank, size));
-  log::set_rank(rank);
-  if (size == 1) return Implementation(std::make_shared<AloneCommunicator>());
-  config.deadline = options.timeout;
-  TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
-  TUTTI_ASSIGN(std::shared_ptr<ProcessFabric> fabric, ProcessFabric::create(std::move(bootstrap), options.timeout));
+Result<Implementation> create_on(const std::shared_ptr<ProcessFabric>& fabric, int rank, int size,
+                                 const Options& options) {
   const Exchange exchange = fabric->bootstrap_exchange();
   TUTTI_ASSIGN(
       const transport::WindowSizes sizes,
@@ -81,6 +78,20 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
                TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
   return Implementation(std::move(made));
+}
+
+Result<Implementation> create_among_processes(bootstrap::Config config, const Options& options) {
+  const int rank = config.rank;
+  const int size = config.size;
+  TUTTI_TRY(check_place(rank, size));
+  log::set_rank(rank);
+  if (size == 1) return Implementation(std::make_shared<AloneCommunicator>(options));
+  config.deadline = options.timeout;
+  TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
+  TUTTI_ASSIGN(std::shared_ptr<ProcessFabric> fabric, ProcessFabric::create(std::move(bootstrap), options.timeout));
+  Result<Implementation> made = create_on(fabric, rank, size, options);
+  if (!made.ok()) fabric->give_up(made.status());
+  return made;
 }
 
 // Where this process waits as rank 0 for a unique id that it has made.
@@ -106,7 +117,7 @@ Result<Implementation> create_from_environment(const Options& wishes) {
                                            .meeting = place.job + "/" + options::text(Option::secret),
                                            .timeout = options.timeout});
   }
-  if (place.size == 1) return Implementation(std::make_shared<AloneCommunicator>());
+  if (place.size == 1) return Implementation(std::make_shared<AloneCommunicator>(options));
   TUTTI_ASSIGN(const bootstrap::Meeting meeting,
                bootstrap::meeting_of(place, options::text(Option::secret), surroundings.user));
   bootstrap::Config config;
@@ -118,6 +129,7 @@ Result<Implementation> create_from_environment(const Options& wishes) {
 }
 
 Result<UniqueId> create_unique_id() {
+  open_standard_streams();
   TUTTI_TRY(options::check());
   TUTTI_ASSIGN(std::unique_ptr<bootstrap::Listener> listener, bootstrap::Listener::open({}));
   TUTTI_ASSIGN(const auto bytes, bootstrap::encode_meeting({listener->endpoint(), bootstrap::Secret::random()}));
@@ -166,7 +178,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "in_process"));
   TUTTI_TRY(check_place(0, size));
-  if (size == 1) return std::vector<Implementation>{std::make_shared<AloneCommunicator>()};
+  if (size == 1) return std::vector<Implementation>{std::make_shared<AloneCommunicator>(options)};
   // One thread makes all ranks, so nobody can wait for an exchange: the windows are made first.
   auto fabric = std::make_shared<InprocFabric>(size);
   TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options, 0));

@@ -42,10 +42,13 @@ class CudaHalf final : public DeviceHalf {
     TUTTI_TRY(meeting_.hold());
     // Among several hosts kernels and the host's calls are made by two threads.
     if (!meeting_.config().in_host.empty()) executor::stop_counting(board());
-    const Status mine = start();
+    Status mine = start();
+    if (mine.ok()) {
+      watch_ = std::make_unique<DeviceWatch>(meeting_.config(), *executor_);
+      mine = watch_->begin();
+    }
     TUTTI_TRY(meeting_.agree(mine, nullptr));
     streams_ = std::make_unique<DeviceStreams>(meeting_.number(), rank(), device());
-    watch_ = std::make_unique<DeviceWatch>(meeting_.config(), *executor_);
     set_timeout(meeting_.config().options.timeout);
     return {};
   }

@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "base/clock.h"
+#include "base/start_thread.h"
 #include "collectives/executor/kinds.h"
 
 namespace tutti {
@@ -47,7 +48,11 @@ DeviceWatch::DeviceWatch(const DeviceHalf::Config& config, DeviceExecutor& execu
       executor_(executor),
       timeout_ns_(std::chrono::nanoseconds(config.options.timeout).count()) {
   for (int r = 0; r < size_; ++r) boards_.push_back(config.host->window(config.host_rank(r)).board);
-  thread_ = std::thread([this] { run(); });
+}
+
+Status DeviceWatch::begin() {
+  TUTTI_ASSIGN(thread_, start_thread("the thread that watches kernels", [this] { run(); }));
+  return {};
 }
 
 bool DeviceWatch::wait_until_idle() const {
@@ -68,7 +73,7 @@ DeviceWatch::~DeviceWatch() {
     ending_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void DeviceWatch::wake(std::uint64_t calls) {

@@ -23,6 +23,8 @@ class DeviceWatch {
   /// `executor` and what `config` names outlive it.
   DeviceWatch(const DeviceHalf::Config& config, executor::cuda::DeviceExecutor& executor);
   ~DeviceWatch();
+  /// Once, before anything else. Errors: system, no thread can be had.
+  Status begin();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 

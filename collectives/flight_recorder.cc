@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/start_thread.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/communicator.h"
 #include "collectives/executor/host/trace.h"
@@ -98,9 +99,11 @@ Enlisted& enlisted() {
   return all;
 }
 
+void ask(int) { sem_post(&asked); }
+
 void start_listening(int number) {
   sem_init(&asked, 0, 0);
-  std::thread([] {
+  Result<std::thread> thread = start_thread("the thread of the flight recorder", [] {
     for (;;) {
       while (sem_wait(&asked) != 0) {
       }
@@ -112,9 +115,11 @@ void start_listening(int number) {
         write_file(*communicator);
       }
     }
-  }).detach();
+  });
+  if (!thread.ok()) return log::error("{}", thread.status().message());
+  thread.value().detach();
   struct sigaction action {};
-  action.sa_handler = [](int) { sem_post(&asked); };
+  action.sa_handler = ask;
   action.sa_flags = SA_RESTART;
   sigaction(number, &action, nullptr);
 }
@@ -174,6 +179,22 @@ void print_on_failure(const TuttiCommunicator& communicator, const Status& failu
   const std::string last = communicator.last_calls_text(kCallsOnFailure);
   (void)!write(STDERR_FILENO, last.data(), last.size());
   write_file(communicator);
+}
+
+Status check_signal() {
+  const std::int64_t number = options::integer(Option::flight_signal);
+  if (number == 0) return {};
+  struct sigaction now {};
+  // Those that nobody may handle, or the C library keeps for itself, are refused by sigaction().
+  const bool possible = number > 0 && number <= SIGRTMAX && number != SIGKILL && number != SIGSTOP &&
+                        sigaction(static_cast<int>(number), nullptr, &now) == 0;
+  if (!possible) {
+    return invalid_argument(
+        fmt::format("TUTTI_FLIGHT_SIGNAL is {}; expected the number of a signal that can be handled", number));
+  }
+  if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN || now.sa_handler == ask) return {};
+  return invalid_argument(
+      fmt::format("TUTTI_FLIGHT_SIGNAL is {}, which this program handles itself; expected another one", number));
 }
 
 void enlist(const TuttiCommunicator* communicator) {

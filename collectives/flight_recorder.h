@@ -26,6 +26,10 @@ std::string json(transport::Transport& transport, const executor::RankName& name
 /// that TUTTI_FLIGHT_RECORDER names.
 void print_on_failure(const TuttiCommunicator& communicator, const Status& failure);
 
+/// Whether the signal that TUTTI_FLIGHT_SIGNAL names can be had. Errors: invalid_argument; the program handles it
+/// itself, or nobody can.
+Status check_signal();
+
 /// Communicators that a signal (TUTTI_FLIGHT_SIGNAL) prints, and writes to that file. Thread-safe.
 void enlist(const TuttiCommunicator* communicator);
 void delist(const TuttiCommunicator* communicator);

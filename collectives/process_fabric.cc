@@ -65,14 +65,15 @@ Result<std::vector<std::string>> all_well(bootstrap::Bootstrap& bootstrap, const
 
 Result<std::shared_ptr<ProcessFabric>> ProcessFabric::create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
                                                              std::chrono::milliseconds deadline) {
-  TUTTI_ASSIGN(Arena * arena, Arena::process());
-  Result<transport::Acquaintance> met = transport::meet_processes(*bootstrap, *arena, deadline);
+  Result<Arena*> arena = Arena::process();
+  Result<transport::Acquaintance> met =
+      arena.ok() ? transport::meet_processes(*bootstrap, *arena.value(), deadline) : arena.status();
   if (!met.ok()) {
     // Without a goodbye the others would take this rank's failure for its death.
-    (void)bootstrap->leave();
+    bootstrap->give_up(met.status());
     return met.status();
   }
-  std::shared_ptr<ProcessFabric> fabric(new ProcessFabric(std::move(bootstrap), *arena, met.take()));
+  std::shared_ptr<ProcessFabric> fabric(new ProcessFabric(std::move(bootstrap), *arena.value(), met.take()));
   const std::vector<int>& hosts = fabric->acquaintance_.hosts;
   const int last = *std::max_element(hosts.begin(), hosts.end());
   log::debug("{} ranks on {} hosts; cross-memory access: {}", hosts.size(), last + 1,

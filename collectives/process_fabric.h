@@ -34,6 +34,9 @@ class ProcessFabric final : public Fabric {
                                                        std::chrono::milliseconds deadline);
   ~ProcessFabric() override;
 
+  /// Tells the others why this rank cannot go on with the making of the job's first communicator (Bootstrap::give_up).
+  void give_up(const Status& why) { bootstrap_->give_up(why); }
+
   /// The exchange of the job's first communicator.
   Exchange bootstrap_exchange();
 

@@ -179,7 +179,7 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink() {
 Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::shrink_once(int attempt, std::int64_t deadline) {
   TUTTI_ASSIGN(const std::vector<int> survivors, agree_on_survivors(attempt, deadline));
   if (survivors.size() == 1) {
-    return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+    return std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>(options_));
   }
   std::vector<int> members;
   int own = 0;

@@ -80,7 +80,7 @@ Result<std::shared_ptr<CommunicatorInterface>> TuttiCommunicator::split(int colo
   if (ranks.size() < 2) {
     // Nobody to share memory with, but the others' exchange needs this rank.
     TUTTI_ASSIGN([[maybe_unused]] const Words values, gather_words(fabric_->nothing()));
-    if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>());
+    if (color >= 0) child = std::shared_ptr<CommunicatorInterface>(std::make_shared<AloneCommunicator>(options_));
   } else {
     auto made = create(fabric_, members, own, scope_of_child(number, color), options_, exchange);
     if (made.ok()) {

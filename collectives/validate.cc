@@ -47,6 +47,42 @@ std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most
   return {};
 }
 
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+/// What is wrong with buffers that share memory; empty: nothing. In place is a pointer of its own for each collective.
+std::string wrong_overlap(const Call& call, int rank, int ranks) {
+  if (!reads_send(call, rank) || !writes_recv(call, rank)) return {};
+  const std::size_t block = call.count * size_of(call.type);
+  const std::size_t all = block * static_cast<std::size_t>(ranks);
+  const std::size_t own = block * static_cast<std::size_t>(rank);
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  std::size_t sent = block;
+  std::size_t received = block;
+  const std::byte* in_place = send;  // where recv may be
+  const char* expected = "recv to be send";
+  switch (call.collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      received = all;
+      in_place = send - own;
+      expected = "send to be recv + rank x count";
+      break;
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      sent = all;
+      in_place = send + own;
+      expected = "recv to be send + rank x count";
+      break;
+    case Collective::all_to_all: sent = received = all; break;
+    default: break;
+  }
+  if (recv == in_place || !overlap(send, sent, recv, received)) return {};
+  return fmt::format("send and recv overlap; expected {}, or two buffers", expected);
+}
+
 }  // namespace
 
 bool reads_send(const Call& call, int rank) {
@@ -95,7 +131,8 @@ Status validate(const Call& call, int rank, int ranks, const std::string& who) {
   if (call.recv == nullptr && writes_recv(call, rank)) {
     return bad(fmt::format("recv is null; expected room for {} elements", call.count));
   }
-  return {};
+  const std::string wrong = wrong_overlap(call, rank, ranks);
+  return wrong.empty() ? Status() : bad(wrong);
 }
 
 Status validate(std::span<const Transfer> transfers, int ranks, const std::string& who) {

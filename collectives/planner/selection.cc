@@ -186,6 +186,14 @@ std::string names_or_auto(std::string_view names) {
   return names.empty() ? std::string() : std::string(names) + ",auto";
 }
 
+Status check_names(Collective collective, std::string_view names) {
+  for (std::string_view rest = names; !rest.empty();) {
+    const std::string_view name = next_name(rest);
+    if (name == "auto" || algorithms::find(collective, name) != nullptr) return {};
+  }
+  return invalid_argument(fmt::format("{} has no algorithm {}", name_of(collective), quote(names)));
+}
+
 bool is_named(std::string_view names, std::string_view name) {
   while (!names.empty()) {
     if (next_name(names) == name) return true;

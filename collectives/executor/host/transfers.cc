@@ -295,7 +295,7 @@ bool Transfers::empty_slot(int peer, SlotHeader& header) {
     if (from == nullptr) {
       const Status read = transport_.read(peer, place, 0, to, arrived);
       if (!read.ok()) {
-        failure_ = waiter_.unreachable(peer, read);
+        failure_ = waiter_.unreachable(peer, read, text(peer));
         return false;
       }
     } else {

@@ -284,7 +284,9 @@ Status Waiter::hear_far() {
   return {};
 }
 
-Status Waiter::unreachable(int peer, const Status& why) {
+Status Waiter::unreachable(int peer, const Status& why) { return unreachable(peer, why, activity(peer)); }
+
+Status Waiter::unreachable(int peer, const Status& why, const std::string& activity) {
   const bool is_silent = why.code() == Code::peer_died;
   if (is_silent && !far(peer)) return health_.fail(Code::peer_died, death_text(peer));
   if (is_silent && !far_->hears_of_deaths()) {
@@ -292,7 +294,7 @@ Status Waiter::unreachable(int peer, const Status& why) {
   }
   // A far process whose link is broken may well live; if not, the meeting place would have told.
   return health_.fail(is_silent ? Code::system : why.code(),
-                      fmt::format("{} in {} with {}: {}", name_(rank_), activity(peer), name_(peer), why.message()));
+                      fmt::format("{} in {} with {}: {}", name_(rank_), activity, name_(peer), why.message()));
 }
 
 Status Waiter::lost(int peer, const Status& why) {
@@ -509,7 +511,8 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
     const auto r = static_cast<std::size_t>(rank);
     if (paces[r] == Pace::still && transfer.ranks[r]) add_name(absent, rank);
   }
-  if (absent.empty()) absent = transfer.peer < 0 ? "no rank" : name_(transfer.peer);
+  if (absent.empty() && transfer.peer < 0) return timeout("nobody", "has sent it a message", transfer.text);
+  if (absent.empty()) absent = name_(transfer.peer);
   return timeout(absent, "has not answered", transfer.text);
 }
 

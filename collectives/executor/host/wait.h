@@ -121,6 +121,8 @@ class Waiter {
   Status overdue(const PendingTransfers::Overdue& transfer);
   /// The failure after the transport could not read or write memory of `peer`.
   Status unreachable(int peer, const Status& why);
+  /// `activity`: in what this rank is, "recv(5 x f32) from rank 1 (...)".
+  Status unreachable(int peer, const Status& why, const std::string& activity);
   /// After the link to a far `peer` has broken. Ok: it has closed its communicator, and nobody misses what goes to it.
   /// Else the failure: its death, of which the meeting place tells within a moment if it is one, or `why`; both where
   /// there is no meeting place any more.
