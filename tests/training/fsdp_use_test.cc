@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -412,6 +413,44 @@ TEST(FsdpUse, T6TwoTensorsOfOneMemoryAreRefused) {
   });
   EXPECT_THAT(errors,
               Each(HasSubstr("parameters 'block0.up.weight' and 'block1.up.weight' are two tensors of one memory")));
+}
+
+// Rank 1 is a step ahead: its loss used no parameter, its backward was left out, or the whole step.
+TEST(FsdpUse, T1RanksInDifferentStepsAreFound) {
+  Options options;
+  options.timeout = std::chrono::seconds(20);
+  for (const Sharding sharding : {Sharding::zero1, Sharding::zero2, Sharding::zero3}) {
+    for (const std::string slip : {"no parameter", "no backward", "no step"}) {
+      for (const int size : {2, 3}) {
+        const auto began = std::chrono::steady_clock::now();
+        std::vector<FsdpNet> nets;
+        for (int rank = 0; rank < size; ++rank) nets.push_back(make_fsdp_net(3));
+        const auto errors = on_ranks(
+            size,
+            [&](int rank, Communicator comm) {
+              FsdpNet& net = nets[static_cast<std::size_t>(rank)];
+              FsdpOptions fsdp_options;
+              fsdp_options.sharding = sharding;
+              FullyShardedDataParallel fsdp(*net, std::move(comm), fsdp_options);
+              torch::optim::AdamW optimizer(fsdp.parameters());
+              for (int step = 0; step < 3; ++step) {
+                const bool slips = rank == 1 && step == 1;
+                fsdp.zero_grad();
+                if (slips && slip == "no step") continue;
+                torch::Tensor loss = net->loss(rows_of(rank));
+                if (slips && slip == "no backward") continue;
+                if (slips) loss = torch::zeros({}, torch::requires_grad());
+                loss.backward();
+                optimizer.step();
+              }
+            },
+            options);
+        EXPECT_THAT(errors, Each(HasSubstr("the ranks' steps differ")))
+            << slip << ", zero" << static_cast<int>(sharding) + 1;
+        EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -306,6 +307,33 @@ TEST(TensorGpt, ARankThatThrowsInBackwardBringsTheOthersDown) {
     });
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 2: training step: boom"));
+}
+
+// Rank 1 leaves backward out in one step, and with it its regions: the next step has the same shapes.
+TEST(TensorParallelGpt, T14ARegionThatOneRankLeavesOutIsFound) {
+  for (const bool sequence : {false, true}) {
+    Options options;
+    options.timeout = std::chrono::seconds(20);
+    const auto began = std::chrono::steady_clock::now();
+    const GptConfig config = config_of();
+    const Batch batch = batch_of(config);
+    std::vector<Gpt> wholes;
+    for (int rank = 0; rank < 2; ++rank) wholes.push_back(whole_gpt(config));
+    const auto errors = on_ranks(
+        2,
+        [&](int rank, Communicator comm) {
+          TensorParallelGpt model(wholes[static_cast<std::size_t>(rank)], comm, TensorParallelOptions{sequence});
+          for (int step = 0; step < 3; ++step) {
+            const torch::Tensor loss = model->loss(batch.tokens, batch.targets);
+            if (rank == 1 && step == 1) continue;
+            or_abort(comm, "step", [&] { loss.backward(); });
+          }
+        },
+        options);
+    EXPECT_THAT(errors[0], HasSubstr("this rank was in region "));
+    EXPECT_THAT(errors[1], HasSubstr("this rank was at the beginning of forward pass 3"));
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  }
 }
 
 }  // namespace

@@ -122,20 +122,20 @@ TEST(Theory, BubblesAndLiveActivationsAreThoseOfTheSimulator) {
   }
 }
 
-// Claim 14, by hand: 1 block, 2 ranks, 10 tokens of width 4: each all-reduce sends 160 bytes.
+// Claim 14, by hand: 1 block, 2 ranks, 10 tokens of width 4: each all-reduce sends 160 bytes, and the comparison 8.
 TEST(Theory, BytesOfTensorParallelism) {
   GptConfig config;
   config.layers = 1;
   config.width = 4;
   config.context = 5;
-  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2}), 4 * 160);
-  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 2}), 3 * 160);
-  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 4, 1}), 6 * 160);
-  EXPECT_EQ(tensor_parallel_bytes(config, {0, 3, 2, 2}), 6 * 160 + 3 * 4 * 10);
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2}), 4 * 160 + 8);
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 2}), 3 * 160 + 8);
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 4, 1}), 6 * 160 + 8);
+  EXPECT_EQ(tensor_parallel_bytes(config, {0, 3, 2, 2}), 6 * 160 + 3 * 4 * 10 + 8);
   EXPECT_EQ(tensor_parallel_bytes(config, {0, 3, 2, 1}), 0);
   // Sequence form: six halves per block in backward, and 24 elements per block that all ranks hold whole.
-  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 4, 0, true}), 5 * 160 + 4 * 24);
-  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 2, 1, true}), (5 + 2) * 80 + 4 * 24);
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 4, 0, true}), 5 * 160 + 4 * 24 + 8);
+  EXPECT_EQ(tensor_parallel_bytes(config, {1, 2, 2, 2, 2, 1, true}), (5 + 2) * 80 + 4 * 24 + 8);
 }
 
 }  // namespace

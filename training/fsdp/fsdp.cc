@@ -41,6 +41,7 @@ struct FullyShardedDataParallel::State {
   const std::shared_ptr<SideStream> reduction_side = std::make_shared<SideStream>();
   std::vector<std::unique_ptr<Unit>> units;
   std::vector<std::pair<std::size_t, std::size_t>> registration;  // the order of parameters: unit and place in it
+  std::unique_ptr<StepExchange> steps;
   std::unique_ptr<UnitTurns> turns;
   std::unique_ptr<GradientPass> pass;
   std::vector<torch::Tensor> kept;  // by summon_full_parameters: shards that lie in what may be written to
@@ -70,12 +71,14 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
     for (NamedTensor& buffer : buffers_of(module)) buffer.tensor.set_data(buffer.tensor.to(*options.compute_device));
   }
   const std::vector comms = communicators();
-  turns = std::make_unique<UnitTurns>(units, comms,
+  steps = std::make_unique<StepExchange>(comm, reductions);
+  turns = std::make_unique<UnitTurns>(units, *steps, comms,
                                       UnitTurns::Options{.gives_up = options.sharding == Sharding::zero3,
                                                          .after_forward = options.reshard != Reshard::never,
                                                          .root_takes_turns = options.reshard == Reshard::always,
                                                          .prefetch = options.prefetch});
-  pass = std::make_unique<GradientPass>(units, *turns, reductions, options.replicas, comms, options.allow_unused);
+  pass =
+      std::make_unique<GradientPass>(units, *turns, *steps, reductions, options.replicas, comms, options.allow_unused);
 }
 
 // What is whole is not followed any more: better none of it than old values.
@@ -159,6 +162,7 @@ std::vector<NamedTensor> FullyShardedDataParallel::named_parameters() const {
 }
 
 void FullyShardedDataParallel::zero_grad() {
+  state_->steps->begin_step();
   state_->for_each_parameter([](ShardedParameter& parameter) {
     parameter.drop_gradient();
     parameter.whole().mutable_grad().reset();

@@ -38,7 +38,7 @@
 // Threads: as tutti::Communicator. Forward, backward and writes to the shards run on the thread that made this object,
 //   which destroys it, too. Ranks may be threads of one process.
 // Order of use: every rank uses the same units and writes to the same shards (also where it has no rows) in the same
-//   order.
+//   order. Ranks in different steps are found in the first use of a parameter (step_exchange.h).
 // Errors: tutti::Error, in one sentence that names rank and parameter; both communicators and the replicas' are
 //   aborted, so that no rank hangs. After an error in forward or backward they cannot be used any more. For errors of
 //   your own step: or_abort(fsdp.communicators(), ...) (abort.h).

@@ -26,7 +26,7 @@ class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(GradientPass* pass, std::size_t unit, std::size_t parameter) : pass_(pass), unit_(unit), parameter_(parameter) {}
   void operator()(const torch::Tensor&) override {
-    or_abort(pass_->comms_, kName, [this] { pass_->on_gradient(unit_, parameter_); });
+    or_abort(pass_->comms_, kName, [this] { told_with_reason([this] { pass_->on_gradient(unit_, parameter_); }); });
   }
 
  private:
@@ -34,10 +34,12 @@ class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
   std::size_t unit_, parameter_;
 };
 
-GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, Communicator reductions,
-                           Communicator replicas, std::vector<Communicator> comms, bool allow_unused)
+GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, StepExchange& steps,
+                           Communicator reductions, Communicator replicas, std::vector<Communicator> comms,
+                           bool allow_unused)
     : units_(units),
       turns_(turns),
+      steps_(steps),
       reductions_(std::move(reductions)),
       replicas_(std::move(replicas)),
       comms_(std::move(comms)),
@@ -94,7 +96,7 @@ void GradientPass::open() {
   reduces_ = no_sync_depth_ == 0;
   task_ = torch::autograd::get_current_graph_task_id();
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [this] { or_abort(comms_, kName, [this] { close(); }); });
+      [this] { or_abort(comms_, kName, [this] { told_with_reason([this] { close(); }); }); });
 }
 
 void GradientPass::reduce() {
@@ -159,6 +161,7 @@ void GradientPass::close() {
     stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   }
   open_ = false;
+  steps_.end_pass();
   turns_.end_pass();
 }
 

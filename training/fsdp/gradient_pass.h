@@ -26,10 +26,10 @@ class GradientPass {
     double wait_seconds = 0;
   };
 
-  /// Puts a hook behind each parameter. `units` and `turns` must outlive this object. After an error, all of `comms`
-  /// are aborted: others wait, or will, in a call that this rank never makes.
-  GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, Communicator reductions,
-               Communicator replicas, std::vector<Communicator> comms, bool allow_unused);
+  /// Puts a hook behind each parameter. `units`, `turns` and `steps` must outlive this object. After an error, all of
+  /// `comms` are aborted: others wait, or will, in a call that this rank never makes.
+  GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, StepExchange& steps,
+               Communicator reductions, Communicator replicas, std::vector<Communicator> comms, bool allow_unused);
   ~GradientPass();
   GradientPass(const GradientPass&) = delete;
   GradientPass& operator=(const GradientPass&) = delete;
@@ -61,6 +61,7 @@ class GradientPass {
 
   std::vector<std::unique_ptr<Unit>>& units_;
   UnitTurns& turns_;
+  StepExchange& steps_;
   Communicator reductions_, replicas_;
   std::vector<Communicator> comms_;
   bool allow_unused_;

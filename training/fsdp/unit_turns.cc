@@ -22,8 +22,10 @@ bool has(const std::vector<std::size_t>& set, std::size_t unit) {
 
 }  // namespace
 
-UnitTurns::UnitTurns(std::vector<std::unique_ptr<Unit>>& units, std::vector<Communicator> comms, const Options& options)
+UnitTurns::UnitTurns(std::vector<std::unique_ptr<Unit>>& units, StepExchange& steps, std::vector<Communicator> comms,
+                     const Options& options)
     : units_(units),
+      steps_(steps),
       comms_(std::move(comms)),
       options_(options),
       has_gradients_(units.size(), false),
@@ -50,7 +52,12 @@ void UnitTurns::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
     }
   });
   if (used.empty() || held_) return;
-  or_abort(comms_, "FullyShardedDataParallel", [&] { use(used); });
+  or_abort(comms_, "FullyShardedDataParallel", [&] {
+    told_with_reason([&] {
+      if (!in_backward()) steps_.meet();
+      use(used);
+    });
+  });
 }
 
 void UnitTurns::use(const std::vector<std::size_t>& used) {

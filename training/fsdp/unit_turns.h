@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "training/fsdp/operator_watch.h"
+#include "training/fsdp/step_exchange.h"
 #include "training/fsdp/unit.h"
 
 namespace tutti::training {
@@ -33,9 +34,10 @@ class UnitTurns {
     double wait_seconds = 0;
   };
 
-  /// Watches the operators of this thread from now on. `units`: the root's first; they must outlive this object.
-  /// When a gather fails, all of `comms` are aborted.
-  UnitTurns(std::vector<std::unique_ptr<Unit>>& units, std::vector<Communicator> comms, const Options& options);
+  /// Watches the operators of this thread from now on. `units`: the root's first; they and `steps` must outlive this
+  /// object. When a gather fails, all of `comms` are aborted.
+  UnitTurns(std::vector<std::unique_ptr<Unit>>& units, StepExchange& steps, std::vector<Communicator> comms,
+            const Options& options);
 
   /// All of the unit's gradients of a backward pass have come.
   void on_gradients(std::size_t unit);
@@ -62,6 +64,7 @@ class UnitTurns {
   void give_up(std::size_t unit);
 
   std::vector<std::unique_ptr<Unit>>& units_;
+  StepExchange& steps_;
   std::vector<Communicator> comms_;
   Options options_;
   std::unordered_map<const void*, std::size_t> unit_of_storage_, unit_of_shard_;

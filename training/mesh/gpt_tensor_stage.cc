@@ -28,7 +28,8 @@ TensorParallelGptStageImpl::TensorParallelGptStageImpl(Gpt whole, Communicator c
       random_(std::make_shared<RandomStates>(options.seed, comm_.rank())),
       first_block_(static_cast<int>(std::max<std::size_t>(begin, 1)) - 1),
       embeds_(begin == 0),
-      heads_(end == static_cast<std::size_t>(config_.layers) + 2) {
+      heads_(end == static_cast<std::size_t>(config_.layers) + 2),
+      steps_(comm_) {
   if (begin >= end || end > static_cast<std::size_t>(config_.layers) + 2) {
     fail_on_all(comm_,
                 fmt::format("TensorParallelGptStage: layers {} to {} cannot be a stage; expected a part of 0 to {}",
@@ -85,6 +86,7 @@ torch::Tensor TensorParallelGptStageImpl::head(const torch::Tensor& x) {
 
 torch::Tensor TensorParallelGptStageImpl::forward(const torch::Tensor& x) {
   return or_abort(comm_, "TensorParallelGptStage::forward", [&] {
+    steps_.begin();
     torch::Tensor y = embeds_ ? embed(x) : x;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const int index = first_block_ + static_cast<int>(i);

@@ -58,6 +58,7 @@ class TensorParallelGptStageImpl : public torch::nn::Module {
   std::vector<TensorParallelGptBlock> blocks_;
   SharedNorm norm_;
   TensorParallelGptImpl::BlockRunner run_block_;
+  RegionSteps steps_;
 };
 TORCH_MODULE(TensorParallelGptStage);
 

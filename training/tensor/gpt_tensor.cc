@@ -122,7 +122,8 @@ TensorParallelGptImpl::TensorParallelGptImpl(Gpt whole, Communicator comm, const
     : config_(whole->config()),
       options_(options),
       comm_(std::move(comm)),
-      random_(std::make_shared<RandomStates>(options.seed, comm_.rank())) {
+      random_(std::make_shared<RandomStates>(options.seed, comm_.rank())),
+      steps_(comm_) {
   token_ = register_module("token",
                            VocabularyParallelEmbedding(nn::Embedding(find<nn::EmbeddingImpl>(*whole, "token")), comm_,
                                                        ParallelOptions{"token", options_.sequence_parallel}));
@@ -144,6 +145,7 @@ torch::Tensor TensorParallelGptImpl::logits(const torch::Tensor& tokens) {
                                    tokens.dim(), time, config_.context,
                                    sequence ? fmt::format(", divisible by {} ranks", comm_.size()) : ""));
   }
+  steps_.begin();
   std::vector<torch::Tensor> own{position_, norm_.weight, norm_.bias};
   if (sequence) own = sum_gradients(own, comm_, "TensorParallelGpt");
   const std::int64_t part = sequence ? time / comm_.size() : time;

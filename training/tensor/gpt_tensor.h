@@ -21,7 +21,9 @@
 // Result: loss and gradients equal the whole model's but for rounding (sums in another order); without dropout, that
 // is. Source: Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation Recomputation in Large
 //   Transformer Models", 2022.
-// Errors: tutti::Error that names rank, layer and sizes; the communicator is aborted with it. Any other exception in
+// Steps: each forward begins with a comparison of its number (region_steps.h), so a rank that leaves a region out is
+// found. Errors: tutti::Error that names rank, layer and sizes; the communicator is aborted with it. Any other
+// exception in
 //   forward() and loss() brings the other ranks down, too; put backward under or_abort() (training/abort.h) for the
 //   same.
 // Threads: as tutti::Communicator; backward counts as use. Ownership: shares nothing with the whole model, which may
@@ -40,6 +42,7 @@
 #include "training/models/gpt.h"
 #include "training/tensor/layers.h"
 #include "training/tensor/random.h"
+#include "training/tensor/region_steps.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -110,6 +113,7 @@ class TensorParallelGptImpl : public torch::nn::Module {
   std::vector<TensorParallelGptBlock> blocks_;
   BlockRunner run_block_;
   SharedNorm norm_;
+  RegionSteps steps_;
 };
 TORCH_MODULE(TensorParallelGpt);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "training/streams.h"
+#include "training/tensor/region_steps.h"
 #include "training/tensor/regions.h"
 #include "training/tensors.h"
 
@@ -28,7 +29,7 @@ InFlight::~InFlight() {
 }
 
 torch::Tensor InFlight::wait() {
-  std::exchange(work_, {}).wait();
+  told_where("in region " + region_, [this] { std::exchange(work_, {}).wait(); });
   in_.reset();
   return std::move(out_);
 }
@@ -36,7 +37,9 @@ torch::Tensor InFlight::wait() {
 torch::Tensor RegionGroup::all_reduce(const torch::Tensor& x, const char* call) {
   const DataType type = data_type_of(x, comm, named(call));
   const torch::Tensor out = registered_copy(x);
-  comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type, ReduceOp::sum, in_stream_of(out));
+  told_where("in region " + named(call), [&] {
+    comm.all_reduce(out.data_ptr(), out.data_ptr(), count_of(out), type, ReduceOp::sum, in_stream_of(out));
+  });
   return out;
 }
 
@@ -47,7 +50,7 @@ std::unique_ptr<InFlight> RegionGroup::all_gather(const torch::Tensor& x, const 
   torch::Tensor out = registered(sizes, x);
   const torch::Tensor own = out.select(0, comm.rank()).copy_(x);
   Work work = comm.all_gather_async(own.data_ptr(), out.data_ptr(), count_of(own), type, in_stream_of(own));
-  return std::make_unique<InFlight>(std::move(work), torch::Tensor(), std::move(out));
+  return std::make_unique<InFlight>(std::move(work), torch::Tensor(), std::move(out), named(call));
 }
 
 std::unique_ptr<InFlight> RegionGroup::reduce_scatter(const torch::Tensor& x, const char* call) {
@@ -58,7 +61,7 @@ std::unique_ptr<InFlight> RegionGroup::reduce_scatter(const torch::Tensor& x, co
   torch::Tensor out = registered(sizes, x);  // not a part of `in`: that would keep all of it alive
   Work work =
       comm.reduce_scatter_async(in.data_ptr(), out.data_ptr(), count_of(out), type, ReduceOp::sum, in_stream_of(out));
-  return std::make_unique<InFlight>(std::move(work), std::move(in), std::move(out));
+  return std::make_unique<InFlight>(std::move(work), std::move(in), std::move(out), named(call));
 }
 
 }  // namespace tutti::training

@@ -19,8 +19,9 @@ namespace tutti::training {
 /// A collective under way. The tensors that it reads and writes stay until it has ended, whatever is thrown meanwhile.
 class InFlight {
  public:
-  InFlight(Work work, torch::Tensor in, torch::Tensor out)
-      : work_(std::move(work)), in_(std::move(in)), out_(std::move(out)) {}
+  /// `region`: where errors say this rank was.
+  InFlight(Work work, torch::Tensor in, torch::Tensor out, std::string region)
+      : work_(std::move(work)), in_(std::move(in)), out_(std::move(out)), region_(std::move(region)) {}
   ~InFlight();
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
@@ -31,6 +32,7 @@ class InFlight {
  private:
   Work work_;
   torch::Tensor in_, out_;
+  std::string region_;
 };
 
 struct RegionGroup : torch::CustomClassHolder {
