@@ -189,7 +189,7 @@ void DeviceWatch::tell(const transport::DeviceVerdict& verdict) {
       if (verdict.call == 0) {  // messages
         (void)health_.fail(
             Code::timeout,
-            fmt::format("{} has not answered; {} waited {:.1f} s in sends and receives on device memory",
+            fmt::format("{} has not answered; {} waited {:.1f} s in sends and receives on device memory, and timed out",
                         cut_ ? std::string("a rank") : name_(peer), me, static_cast<double>(verdict.waited_ns) * 1e-9));
         break;
       }
@@ -197,7 +197,7 @@ void DeviceWatch::tell(const transport::DeviceVerdict& verdict) {
       if (who.empty()) who = cut_ ? std::string("a rank") : name_(peer);
       (void)health_.fail(
           Code::timeout,
-          fmt::format("{} {}; {} waited {:.1f} s in {} as its call {} on device memory", who, what, me,
+          fmt::format("{} {}; {} waited {:.1f} s in {} as its call {} on device memory, and timed out", who, what, me,
                       static_cast<double>(verdict.waited_ns) * 1e-9,
                       verdict.own.sequence == 0 ? std::string("a call") : text_of(verdict.own), verdict.call));
       break;

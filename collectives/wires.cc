@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -57,6 +58,9 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
     // A setting that cannot be met is the user's to mend, whatever else there is.
     if (why.code() == Code::invalid_argument) return why;
     is_damaged = is_damaged || why.code() != Code::unsupported;
+    // What this process cannot do by TCP's calls it is not to hide behind another network, which its peers have not
+    // taken.
+    if (wish == "auto" && std::string_view(row.name) == "tcp" && why.code() == Code::system) return why;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", row.name, why.message());
   }
   return unsupported(

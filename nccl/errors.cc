@@ -86,14 +86,16 @@ const char* last_error() {
 TUTTI_NCCL_DEFINE(const char*, ncclGetErrorString, (ncclResult_t result)) {
   switch (result) {
     case ncclSuccess: return "no error";
-    case ncclUnhandledCudaError: return "a call of CUDA failed (ncclGetLastError has the sentence)";
-    case ncclSystemError: return "the operating system refused something (ncclGetLastError has the sentence)";
-    case ncclInternalError: return "internal error (ncclGetLastError has the sentence)";
-    case ncclInvalidArgument: return "invalid argument (ncclGetLastError has the sentence)";
-    case ncclInvalidUsage: return "invalid usage (ncclGetLastError has the sentence)";
-    case ncclRemoteError: return "another rank is gone, has aborted or is late (ncclGetLastError has the sentence)";
-    case ncclInProgress: return "in progress";
-    case ncclTimeout: return "a deadline passed";
+    case ncclUnhandledCudaError:
+      return "ncclUnhandledCudaError: unhandled cuda error (ncclGetLastError has the sentence)";
+    case ncclSystemError: return "ncclSystemError: unhandled system error (ncclGetLastError has the sentence)";
+    case ncclInternalError: return "ncclInternalError: internal error (ncclGetLastError has the sentence)";
+    case ncclInvalidArgument: return "ncclInvalidArgument: invalid argument (ncclGetLastError has the sentence)";
+    case ncclInvalidUsage: return "ncclInvalidUsage: invalid usage (ncclGetLastError has the sentence)";
+    case ncclRemoteError:
+      return "ncclRemoteError: remote process exited, has aborted or is late (ncclGetLastError has the sentence)";
+    case ncclInProgress: return "ncclInProgress: NCCL operation in progress";
+    case ncclTimeout: return "ncclTimeout: timed out, a deadline has passed";
     case ncclNumResults: break;
   }
   return "unknown result code";

@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cores.h"
+
 #ifdef TUTTI_HAS_HWLOC
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -222,6 +224,8 @@ class DeviceTree {
 }  // namespace
 
 void add_devices(Host& host, const CpuList& numa_numbers, const std::string& root) {
+  // Where the system does not tell the allowed cores (sched_getaffinity refused), hwloc asks again for ever.
+  if (allowed_cores().empty()) return;
   static const Hwloc hwloc;
   hwloc_topology_t topology = nullptr;
   if (!hwloc.is_there() || hwloc.init(&topology) != 0) return;

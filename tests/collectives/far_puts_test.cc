@@ -135,14 +135,14 @@ TEST_F(FarPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.code(), Code::timeout);
   EXPECT_EQ(status.message(),
-            "the network (full, eth7) has not taken what was sent to it; rank 0 waited 0.1 s in a send");
+            "the network (full, eth7) has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out");
 }
 
 TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
   for (const int rank : {1, 2}) write_to(rank);
   wire_->beat = [this] { beat(1); };
   const Status status = FarPuts(*transport_, *waiter_).finish();
-  EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send");
+  EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out");
 }
 
 /// And does not name those to whom nothing was sent.
@@ -151,7 +151,8 @@ TEST_F(FarPutsTest, ADeadlineSaysWhatIsOnTheWay) {
   wire_->on_the_way = "no connection to 10.0.0.9:41234";
   const Status status = FarPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(),
-            "rank 1 has not taken what was sent to it; rank 0 waited 0.1 s in a send; rank 1: no connection to "
+            "rank 1 has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out; rank 1: no "
+            "connection to "
             "10.0.0.9:41234");
 }
 

@@ -7,9 +7,12 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/launch_local.h"
@@ -75,6 +78,30 @@ TEST(Launcher, L1EveryVariableOfEveryLauncherAloneAndInPairs) {
         EXPECT_FALSE(starts_ranks("--ranks", 2, in(both)).ok()) << name;
       }
     }
+  }
+}
+
+// The order that docs/running.md promises.
+TEST(Launcher, L1TheTableOfTheManualIsTheOrder) {
+  std::ifstream page(TUTTI_SOURCE_FOLDER "/docs/running.md");
+  std::vector<std::pair<std::string, Environment>> rows;
+  for (std::string line; std::getline(page, line);) {
+    if (!std::regex_search(line, std::regex(R"(^\| \d \| `[^`]+` \|)"))) continue;
+    std::vector<std::string> words;
+    const std::regex quoted("`([^`]+)`");
+    for (std::sregex_iterator at(line.begin(), line.end(), quoted), end; at != end; ++at) words.push_back((*at)[1]);
+    Environment launch;
+    for (std::size_t i = 1; i < words.size(); ++i) launch[words[i]] = i == 1 ? "0" : "3";
+    rows.emplace_back(words[0], launch);
+  }
+  ASSERT_EQ(rows.size(), 5u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Environment all;
+    for (std::size_t k = i; k < rows.size(); ++k) all.insert(rows[k].second.begin(), rows[k].second.end());
+    all["MPI_LOCALNRANKS"] = "3";  // MPICH's own launcher, and not srun by MPICH's words
+    const tutti::Launcher* launcher = launcher_of(in(all));
+    ASSERT_NE(launcher, nullptr) << rows[i].first;
+    EXPECT_EQ(launcher->name, rows[i].first);
   }
 }
 

@@ -14,7 +14,10 @@ constexpr const char* kReason =
 }  // namespace
 
 std::string with_reason(const std::string& message) {
-  return message.find(kReason) != std::string::npos ? message : fmt::format("{}; {}", message, kReason);
+  const bool of_calls =
+      message.find(" called ") != std::string::npos || message.find(" where rank ") != std::string::npos;
+  if (!of_calls || message.find(kReason) != std::string::npos) return message;
+  return fmt::format("{}; {}", message, kReason);
 }
 
 StepExchange::StepExchange(Communicator gathers, Communicator reductions)

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+#include "transport/bootstrap/socket.h"
+
 namespace tutti::tcp {
 
 using transport::kSignalBytes;
@@ -37,7 +39,8 @@ Result<bool> Inbox::receive(int fd, const ExposedMemory& memory, Landings& landi
   const ssize_t came = left_ > 0 ? ::readv(fd, both, 2) : ::read(fd, both[1].iov_base, both[1].iov_len);
   if (came < 0) {
     if (errno == EAGAIN || errno == EINTR) return false;
-    return Status(Code::peer_died, std::strerror(errno));
+    const Code code = bootstrap::is_refused_here(errno) ? Code::system : Code::peer_died;
+    return Status(code, std::strerror(errno));
   }
   if (came == 0) return Status(Code::peer_died, "the peer has closed it");
   const std::size_t of_put = std::min(static_cast<std::size_t>(came), left_);

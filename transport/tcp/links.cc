@@ -219,7 +219,7 @@ Status Links::connect(Link& link) {
 bool Links::go_on_connecting(Link& link) {
   Result<Fd> fd = link.connecting->finish();
   if (!fd.ok()) {
-    fail(link, fd.status().message());
+    fail(link, fd.status().message(), link.connecting->refused_here() ? Code::system : Code::peer_died);
     return true;
   }
   if (!fd.value()) {
@@ -239,7 +239,7 @@ void Links::greet(Link& link) {
   hello.of_sender = nonce_;
   hello.of_receiver = peers_[static_cast<std::size_t>(link.member)].nonce;
   if (::send(link.fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
-    return fail(link, std::strerror(errno));
+    return fail_by(link, errno);
   }
   link.state = State::greeting;
   watch(link.fd.get(), static_cast<std::uint64_t>(link.member), EPOLLIN);
@@ -255,7 +255,7 @@ bool Links::hear_answer(Link& link) {
     link.fd.reset();
     link.state = State::expected;
   } else {
-    fail(link, came < 0 ? std::strerror(errno) : "the peer has closed it");
+    came < 0 ? fail_by(link, errno) : fail(link, "the peer has closed it");
   }
   return true;
 }
@@ -288,6 +288,7 @@ bool Links::accept_visitors() {
   std::erase_if(visitors_, [now](const Visitor& visitor) { return now - visitor.since_ns > kHelloNs; });
   for (int error = 0;; any = true) {
     Fd fd = listener_->accept(error);
+    if (!fd) note_refusal("accept", error);
     if (!fd) return any;
     watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()), EPOLLIN);
     visitors_.push_back({bootstrap::ParentOnlyFd(std::move(fd)), {}, 0, now});
@@ -332,10 +333,24 @@ void Links::admit(Visitor& visitor) {
   establish(link);
 }
 
-void Links::fail(Link& link, const std::string& why) {
+void Links::note_refusal(const char* call, int error_number) {
+  if (bootstrap::is_refused_here(error_number) && refused_.ok()) refused_ = system_error(call, error_number);
+}
+
+void Links::fail_by(Link& link, int error_number) {
+  fail(link, std::strerror(error_number), bootstrap::is_refused_here(error_number) ? Code::system : Code::peer_died);
+}
+
+void Links::fail_all_refused() {
+  for (const auto& link : links_) {
+    if (job_.linked(link->member)) fail(*link, refused_.message(), Code::system);
+  }
+}
+
+void Links::fail(Link& link, const std::string& why, Code code) {
   if (link.broken) return;
-  link.why = Status(Code::peer_died, fmt::format("the link to {} by TCP over {} has broken: {}", name_of(link.member),
-                                                 info_.devices, why));
+  link.why = Status(
+      code, fmt::format("the link to {} by TCP over {} has broken: {}", name_of(link.member), info_.devices, why));
   log::debug("{}", link.why.message());
   link.broken = true;
   if (link.state == State::open) std::erase(open_, &link);
@@ -422,7 +437,7 @@ void Links::push(Link& link) {
 bool Links::send(Link& link) {
   const std::ptrdiff_t taken = link.outbox.send(link.fd.get(), settled_);
   if (taken < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (taken < 0) fail(link, std::strerror(errno));
+  if (taken < 0) fail_by(link, errno);
   if (link.outbox.empty()) link.pushed = false;
   settle();
   return true;
@@ -481,7 +496,8 @@ void Links::watch(int fd, std::uint64_t whose, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = whose;
-  if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) == 0 || errno != EEXIST) return;
+  if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return;
+  if (errno != EEXIST) return note_refusal("epoll_ctl", errno);
   (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
@@ -505,7 +521,7 @@ void Links::ask_epoll() {
 
 bool Links::receive(Link& link) {
   const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_, landings_);
-  if (!come.ok()) fail(link, come.status().message());
+  if (!come.ok()) fail(link, come.status().message(), come.status().code());
   return !come.ok() || come.value();
 }
 
@@ -513,6 +529,7 @@ bool Links::receive(Link& link) {
 bool Links::look() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
+  if (count < 0) note_refusal("epoll_wait", errno);
   bool moved = false;
   for (int i = 0; i < count; ++i) {
     const std::uint64_t whose = events[static_cast<std::size_t>(i)].data.u64;
@@ -551,6 +568,7 @@ bool Links::move(Link* awaited, bool thorough) {
     if (open_[i] != awaited) moved |= receive(*open_[i]);
   }
   if (thorough || (all && !few) || unfinished_ > 0 || moves_ % kLookEvery == 0) moved |= look();
+  if (!refused_.ok()) fail_all_refused();
   bell_.moved(moved);
   return moved;
 }

@@ -109,7 +109,12 @@ class Links final : public transport::Wire {
   bool accept_visitors();
   bool hear_visitor(int fd);
   void admit(Visitor& visitor);
-  void fail(Link& link, const std::string& why);
+  void fail(Link& link, const std::string& why, Code code = Code::peer_died);
+  /// As code system where the system refuses such calls here: that is no death of the peer.
+  void fail_by(Link& link, int error_number);
+  /// Where the system refuses a call that all links need (is_refused_here), the next move() fails them.
+  void note_refusal(const char* call, int error_number);
+  void fail_all_refused();
   void settle();
   bool look();
   bool move(Link* awaited, bool thorough);
@@ -124,6 +129,7 @@ class Links final : public transport::Wire {
   transport::Bell bell_;
 
   std::mutex mutex_;  // all below
+  Status refused_;    // of note_refusal()
   std::unique_ptr<bootstrap::Listener> listener_;
   std::vector<Peer> peers_;  // by member; of those that are linked
   std::vector<std::unique_ptr<Link>> links_;

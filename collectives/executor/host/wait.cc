@@ -249,6 +249,7 @@ Status Waiter::look_around(Patience& patience, int peer) {
       if (!far(rank)) continue;
       const Status broken = far_->broken(rank);
       if (broken.ok()) continue;
+      if (broken.code() == Code::system) return unreachable(rank, broken);  // of this process, and no death
       if (patience.lost == 0) patience.lost = now_ns();
       if (now_ns() - patience.lost > kLostNs) return unreachable(rank, broken);
       continue;
@@ -517,8 +518,9 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
 }
 
 Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
-  return health_.fail(Code::timeout, fmt::format("{} {}; {} waited {:.1f} s in {}{}", who, what, name_(rank_),
-                                                 static_cast<double>(timeout_ns()) * 1e-9, activity, obstacle()));
+  return health_.fail(Code::timeout,
+                      fmt::format("{} {}; {} waited {:.1f} s in {}, and timed out{}", who, what, name_(rank_),
+                                  static_cast<double>(timeout_ns()) * 1e-9, activity, obstacle()));
 }
 
 std::string Waiter::obstacle() const {

@@ -1,0 +1,16 @@
+# The campaign of random faults: ./dev chaos. A few scenarios of it are a test.
+if(NOT TARGET tutti_perf_driver)
+  return()  # it takes its command line by CLI11, as the benchmarks do
+endif()
+set(sources chaos/chaos.cc chaos/scenario.cc chaos/ranks.cc chaos/judge.cc)
+if(TARGET tutti_training)
+  add_executable(chaos ${sources} chaos/training.cc)
+  target_link_libraries(chaos PRIVATE tutti_training CLI11::CLI11)
+  tutti_torch_program(chaos)
+else()
+  add_executable(chaos ${sources} chaos/no_training.cc)
+  target_link_libraries(chaos PRIVATE tutti_static CLI11::CLI11)
+endif()
+target_include_directories(chaos PRIVATE ${CMAKE_SOURCE_DIR})
+add_test(NAME faults.chaos COMMAND chaos --count 40 --seed 1)
+set_tests_properties(faults.chaos PROPERTIES TIMEOUT 300)

@@ -1,0 +1,58 @@
+// One scenario of the campaign: a job, a random program, and a fault; all of it follows from a seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::chaos {
+
+enum class Fault {
+  none,
+  kill,        // a rank, at a random moment
+  stop,        // a rank for a moment, shorter than the deadline
+  stop_long,   // a rank until the others have given up
+  slow,        // a rank computes between its calls
+  refused,     // a system call, from a random moment on
+  open_files,  // no more descriptors than there are, from a random moment on
+  abort,       // from a second thread of a random rank
+  wrong_call,  // one rank gives another count
+  full_disk,   // for the flight recorder, and an abort
+  loss,        // of packets between hosts
+  cut,         // the link between hosts, for good
+};
+inline constexpr int kFaults = 12;
+const char* name_of(Fault fault);
+
+enum class Work { collectives, messages, ddp, fsdp };
+const char* name_of(Work work);
+
+struct Scenario {
+  std::uint64_t seed = 0;
+  int ranks = 2;
+  bool hosts = false;   // of two hosts, which go by `network`
+  std::string network;  // "shm" where there is one host
+  Work work = Work::collectives;
+  int calls = 50;
+  Fault fault = Fault::none;
+  int victim = 0;
+  std::int64_t at_us = 0;  // from the start of the ranks
+  int system_call = 0;     // place in refusable_calls(), for Fault::refused
+  int error = 0;
+
+  std::string text() const;
+};
+
+/// What the campaign may draw from.
+struct Menu {
+  bool training = true;
+  bool hosts = true;
+  bool links = false;  // the network may be disturbed: the campaign has one of its own
+  std::string network = "tcp";
+};
+Scenario draw(std::uint64_t seed, const Menu& menu);
+
+/// The deadline of every wait in a scenario, and what may come on top of it and of a failure on a machine that is busy.
+inline constexpr double kDeadline = 3;
+inline constexpr double kSlack = 3;
+
+}  // namespace tutti::chaos
