@@ -53,7 +53,7 @@ std::string growth(long times, std::size_t spare, Once&& once) {
     if (i == times / 10) at_ten = usage;
     if (i <= times / 10) most_descriptors = std::max(most_descriptors, usage.descriptors);
     if (i <= times / 10) continue;
-    grows = grows || usage.descriptors > most_descriptors || usage.threads > at_ten.threads ||
+    grows = grows || usage.descriptors > most_descriptors + 2 || usage.threads > at_ten.threads ||
             usage.resident > at_ten.resident + spare;
   }
   return grows ? seen : std::string();  // not before: the other ranks do as many
