@@ -14,3 +14,11 @@ endif()
 target_include_directories(chaos PRIVATE ${CMAKE_SOURCE_DIR})
 add_test(NAME faults.chaos COMMAND chaos --count 40 --seed 1)
 set_tests_properties(faults.chaos PROPERTIES TIMEOUT 300)
+
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND AND TARGET tutti)
+  # Each option of each program with odd values; of some two thousand cases each seventh.
+  add_test(NAME faults.odd_options COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/faults/odd_options.py
+    ${CMAKE_BINARY_DIR}/bin --every 7)
+  set_tests_properties(faults.odd_options PROPERTIES TIMEOUT 600 LABELS slow)
+endif()

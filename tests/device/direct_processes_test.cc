@@ -236,7 +236,7 @@ std::vector<Outcome> with_a_bad_rank(const Hosts& hosts,
 
 TEST_P(Direct, WhatGoesWrongIsNamed) {
   auto outcomes = with_a_bad_rank(GetParam(), [](Communicator& comm, std::byte* all, CUstream stream) {
-    comm.all_gather(all, all, 899'999, DataType::u8, {.stream = stream});
+    comm.all_gather(all + comm.rank() * 899'999, all, 899'999, DataType::u8, {.stream = stream});
   });
   expect_all_say(outcomes, "called all_gather(899999 x u8, device memory)");
   expect_all_say(outcomes, "called all_gather(900000 x u8, device memory)");
