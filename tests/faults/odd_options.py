@@ -13,7 +13,7 @@ import sys
 ODD = {"empty": "", "negative": "-1", "huge": "99999999999999999999", "fraction": "1.5", "unit": "8x", "text": "odd",
        "infinite": "inf", "no number": "nan"}
 LIMIT = 20  # seconds
-MOST_WORDS = 700  # characters of a refusal
+MOST_WORDS = 2000  # characters of a refusal; tutti lists what there is
 PERF = ["-b", "8", "-e", "8", "-n", "1", "-w", "0"]
 GPT = ["--steps", "1", "--layers", "1", "--heads", "1", "--width", "8", "--context", "8", "--batch", "1", "--threads", "1"]
 VISION = ["--images", "8", "--test-images", "8", "--epochs", "1", "--batch", "4", "--threads", "1"]
@@ -59,7 +59,7 @@ def judged(command):
         return None
     if not words:
         return f"ended with {done.returncode} and said nothing"
-    if len(words) > MOST_WORDS or "terminate called" in words or "frame #" in words:
+    if re.search(r"\d{60}", words) or len(words) > MOST_WORDS or "terminate called" in words or "frame #" in words:
         return f"said too much: {words[:300]}"
     return None
 
