@@ -53,6 +53,6 @@ Scenario draw(std::uint64_t seed, const Menu& menu);
 
 /// The deadline of every wait in a scenario, and what may come on top of it and of a failure on a machine that is busy.
 inline constexpr double kDeadline = 3;
-inline constexpr double kSlack = 3;
+inline constexpr double kSlack = 5;
 
 }  // namespace tutti::chaos

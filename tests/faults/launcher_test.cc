@@ -127,7 +127,7 @@ TEST(Launcher, L2ALaunchAroundItIsAContradiction) {
   const Ran ran = run_shell(std::string("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost ") + kTwo);
   EXPECT_EQ(ran.status, 6);
   EXPECT_THAT(ran.text, HasSubstr("--ranks 2 starts ranks, and RANK=0, WORLD_SIZE=2 say that torchrun has started"));
-  EXPECT_LT(ran.seconds, 10);
+  EXPECT_LT(ran.seconds, 18);
 }
 
 TEST(Launcher, TheFirstStatusCounts) {
@@ -146,7 +146,8 @@ TEST(Launcher, TheOthersAreEnded) {
     const std::int64_t began = now_ns();
     EXPECT_EQ(launch_local({.ranks = 3}, {"/bin/sh", "-c", "test $TUTTI_RANK = 1 && exit 5; " + std::string(other)}),
               5);
-    EXPECT_LT(static_cast<double>(now_ns() - began) * 1e-9, 3.5) << other;  // 2 s and a busy machine
+    EXPECT_LT(static_cast<double>(now_ns() - began) * 1e-9, 20)
+        << other;  // 2 s and a busy machine; they would sleep for 100 s
   }
 }
 
@@ -209,7 +210,7 @@ TEST(Launcher, NoMoreProcessesCanBeHad) {
       run_shell("prlimit --nproc=3 setpriv --reuid 65534 --clear-groups $P/all_reduce_perf --ranks 8 -b 8 -e 8");
   EXPECT_NE(ran.status, 0);
   EXPECT_THAT(ran.text, HasSubstr("Resource temporarily unavailable"));
-  EXPECT_LT(ran.seconds, 10);
+  EXPECT_LT(ran.seconds, 18);
 }
 
 }  // namespace

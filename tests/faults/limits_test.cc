@@ -70,7 +70,7 @@ TEST(Limits, L6AShortQueueOfConnections) {
         std::string("unshare -n sh -c 'sysctl -qw net.core.somaxconn=4; $P/all_reduce_perf -b 8 -e 8 --ranks ") +
         ranks + "'");
     EXPECT_EQ(ran.status, 0) << ran.text;
-    EXPECT_LT(ran.seconds, 15);
+    EXPECT_LT(ran.seconds, 18);
   }
 }
 
@@ -79,7 +79,7 @@ TEST(Limits, L7OpenFiles) {
   int told = 0;
   for (const char* most : {"6", "8", "10", "12", "16", "20", "24", "32", "48"}) {
     const Ran ran = run_shell(std::string("ulimit -n ") + most + "; $P/all_reduce_perf --ranks 8 -b 8 -e 8");
-    EXPECT_LT(ran.seconds, 8) << most << ": " << ran.text;
+    EXPECT_LT(ran.seconds, 18) << most << ": " << ran.text;
     if (ran.status == 0) continue;
     ++told;
     EXPECT_THAT(ran.text, AnyOf(HasSubstr("ulimit -n"), HasSubstr("error while loading shared libraries"))) << most;
@@ -94,7 +94,7 @@ TEST(Limits, L8Threads) {
   for (const char* most : {"3", "4", "5", "6"}) {
     const Ran ran = run_shell(std::string("prlimit --nproc=") + most +
                               " setpriv --reuid 65533 --clear-groups $P/all_reduce_perf --ranks 2 -b 8 -e 8");
-    EXPECT_LT(ran.seconds, 8) << most << ": " << ran.text;
+    EXPECT_LT(ran.seconds, 18) << most << ": " << ran.text;
     EXPECT_THAT(ran.text, Not(HasSubstr("terminate called")));
     if (ran.status != 0) {
       EXPECT_THAT(ran.text, HasSubstr("ulimit -u, pids.max")) << most;
@@ -180,7 +180,7 @@ TEST(Limits, EverySurroundingServesOrSaysWhy) {
     for (const char* ranks : {"1", "2", "8"}) {
       const Ran ran = run_shell("C=\"$P/all_reduce_perf -b 8 -e 64K -f 8 -n 2 --ranks " + std::string(ranks) + "\"; " +
                                 surrounding.line);
-      EXPECT_LT(ran.seconds, 15) << surrounding.name << ", " << ranks << " ranks: " << ran.text;
+      EXPECT_LT(ran.seconds, 18) << surrounding.name << ", " << ranks << " ranks: " << ran.text;
       EXPECT_THAT(ran.text,
                   Not(AnyOf(HasSubstr("terminate called"), HasSubstr("was ended by signal"), HasSubstr(" died"))))
           << surrounding.name << ", " << ranks << " ranks";

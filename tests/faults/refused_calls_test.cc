@@ -130,24 +130,21 @@ std::vector<Told> with_refused(long call, int error, int victim, const std::vect
   return all;
 }
 
-/// Whether the rank may only hear at its deadline: an error that means "not now" of a call that is made again then, or
-/// a rank that can reach nobody to tell.
-bool may_take_the_deadline(const Call& call, int error, const Told& told) {
-  const std::string name = call.name;
-  if (error == EAGAIN) return true;
-  // Who has no socket tells nobody; who waits for it hears so at its deadline.
-  const bool cannot_tell = name == "socket" || name == "accept4" || name == "connect" || name == "bind" ||
-                           name == "listen" || name == "sendto" || name == "recvfrom" || name == "getsockopt" ||
-                           name == "fcntl";
-  return cannot_tell && told.text.find("has not come within") != std::string::npos;
-}
-
 /// The C library tells of some refusals to start a thread, of which mmap and mprotect are a part, as if there were too
 /// many.
 bool says(const std::string& text, int error) {
   const bool of_thread = text.find("cannot start the thread") != std::string::npos;
   return text.find(std::strerror(error)) != std::string::npos ||
          (of_thread && text.find(std::strerror(EAGAIN)) != std::string::npos);
+}
+
+/// By these a rank would tell the others.
+bool cannot_tell(const Call& call) {
+  for (const char* name :
+       {"socket", "accept4", "connect", "bind", "listen", "sendto", "recvfrom", "getsockopt", "fcntl"}) {
+    if (std::string(name) == call.name) return true;
+  }
+  return false;
 }
 
 struct Case {
@@ -162,9 +159,12 @@ std::string judged(const Case& one, const std::vector<Told>& ranks) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Told& rank = ranks[r];
     const bool is_right = rank.text == "right";
-    const bool late = rank.text.find("has not come within") != std::string::npos || one.error == EAGAIN;
-    // A far rank hears of a broken link 2 s before it is taken for a death.
-    const double limit = may_take_the_deadline(one.call, one.error, rank) ? kDeadline + 2.5 : kDeadline + 0.5;
+    // A call that says "not now" is made again until then; who cannot reach rank 0, or is rank 0 and lets nobody in,
+    // tells nobody.
+    const bool late =
+        one.error == EAGAIN || (cannot_tell(one.call) && rank.text.find("has not come within") != std::string::npos);
+    // That it came at once, and not at the deadline, is seen by its words; a busy machine is slow.
+    const double limit = kDeadline + 6;
     std::string why;
     if (!is_right && rank.text.find("told: ") != 0) why = "is no sentence of the library";
     if (rank.seconds > limit) why = "came after " + std::to_string(rank.seconds) + " s";
@@ -182,7 +182,7 @@ class Refused : public ::testing::TestWithParam<bool> {};
 // By several processes, since most of the time somebody waits.
 TEST_P(Refused, L9EachCallWithEachError) {
   NOT_EMULATED("filters are for the machine's own calls");
-  constexpr std::size_t kWorkers = 24;
+  constexpr std::size_t kWorkers = 16;
   const std::vector<std::string> hosts = GetParam() ? std::vector<std::string>{"a", "b"} : std::vector<std::string>{};
   if (GetParam() && !no_network().empty()) GTEST_SKIP() << "tutti-test: not run: " << no_network();
   const char* only = std::getenv("TUTTI_TEST_CALL");  // one of them, to look into it
