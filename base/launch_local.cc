@@ -18,12 +18,12 @@
 #include <utility>
 
 #include "base/cores.h"
+#include "base/launcher.h"
 #include "base/standard_streams.h"
 
 namespace tutti {
 namespace {
 
-constexpr const char* kLaunched = "TUTTI_LAUNCHED";
 /// Where a job of ours that may be around us meets: this one needs no port (transport/bootstrap/environment.h).
 constexpr std::array kOfSeveralHosts = {"TUTTI_MASTER_ADDR", "TUTTI_MASTER_PORT"};
 /// What the others get after the first failure: so long to fail by themselves, and then to end in order.
@@ -71,8 +71,8 @@ class HeldSignals {
     pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   }
 
-  /// Waits for one, or for `limit`; the number of one that somebody has sent, 0 for anything else. A terminal sends its
-  /// own to all processes of its foreground.
+  /// This thread waits for a signal, or for `limit`. Returns the number of a signal that a process has sent, else 0. A
+  /// terminal sends its signals to all processes of its foreground itself.
   int next(std::chrono::milliseconds limit) const {
     const timespec most{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
     siginfo_t info{};
@@ -214,12 +214,12 @@ int launch_local(const LocalLaunch& launch, const std::vector<std::string>& comm
   const HeldSignals signals;
   Ranks ranks;
   if (launch.backend == "openmpi" || launch.backend == "mpich") {
-    const pid_t child = start(mpi_command(launch, command), {{kLaunched, "1"}}, {}, signals);
+    const pid_t child = start(mpi_command(launch, command), {{kLaunchedVariable, "1"}}, {}, signals);
     if (child < 0) return cannot_start(0, 1);
     ranks.add(child);
     return ranks.wait(signals);
   }
-  const Variables shared{{kLaunched, "1"},
+  const Variables shared{{kLaunchedVariable, "1"},
                          {"TUTTI_SIZE", std::to_string(launch.ranks)},
                          {"TUTTI_LOCAL_SIZE", std::to_string(launch.ranks)},
                          {"TUTTI_JOB", random_word()},

@@ -37,7 +37,7 @@ Result<bool> starts_ranks(const std::string& option, int ranks, const Variable& 
   }
   const std::string rank = launcher == nullptr ? "" : variable(launcher->rank);
   const std::string size = launcher == nullptr ? "" : variable(launcher->size);
-  const bool launched_here = !variable("TUTTI_LAUNCHED").empty();
+  const bool launched_here = !variable(kLaunchedVariable).empty();
   if (launched_here && (size.empty() || size == std::to_string(ranks))) return false;
   const bool one_of_several = !rank.empty() && !size.empty() && size != "1";
   if (!launched_here && !one_of_several) return true;
@@ -50,7 +50,7 @@ Result<bool> starts_ranks(const std::string& option, int ranks, const Variable& 
 Result<bool> starts_ranks(const std::string& option, int ranks) { return starts_ranks(option, ranks, of_process); }
 
 bool is_launched() {
-  if (!of_process("TUTTI_LAUNCHED").empty()) return true;
+  if (!of_process(kLaunchedVariable).empty()) return true;
   const Launcher* launcher = launcher_of(of_process);
   return launcher != nullptr && !of_process(launcher->rank).empty();
 }

@@ -24,11 +24,14 @@ inline constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COM
 inline constexpr Launcher kMpich{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 inline constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
+/// Set for each rank that launch_local() starts, beside its place.
+inline constexpr const char* kLaunchedVariable = "TUTTI_LAUNCHED";
+
 /// The value of a variable; empty when it is not set.
 using Variable = std::function<std::string(const char* name)>;
 
 /// Whose variables count, the innermost launcher first, since torchrun and mpirun may run inside a Slurm job; null:
-/// nobody's. A size without a rank is no launch, except TUTTI_SIZE: those names are ours alone.
+/// nobody's. A size without a rank is no launch, except TUTTI_SIZE: no other launcher sets that variable.
 const Launcher* launcher_of(const Variable& variable);
 
 /// Whether a program that was told `option` (--ranks or -t) `ranks` is to start them; false: it is one of them. Ranks

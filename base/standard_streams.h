@@ -3,8 +3,8 @@
 
 namespace tutti {
 
-/// Opens /dev/null as each of them that is closed: else the next descriptor that is made would be written to by whoever
-/// prints. They stay open. Any thread, any time.
+/// Each of these descriptors that is closed becomes /dev/null: else the next file that the process opens would get what
+/// it prints. The descriptors stay open. Threads: any, any time.
 void open_standard_streams();
 
 /// What a program does last: whether all that it printed has been written. Returns `status`, or 2 in place of 0 when

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/launch_local.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/standard_streams.h"
@@ -43,6 +44,8 @@ Status refuse_baseline(const Options& options, const char* what) {
   if (options.backend == "tutti") return {};
   return unsupported(fmt::format("backend {} does not offer {}; expected from_environment", options.backend, what));
 }
+
+static_assert(kMostLocalRanks == transport::kMostRanks, "base cannot see transport");
 
 Status check_place(int rank, int size) {
   if (size > transport::kMostRanks) {

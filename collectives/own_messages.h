@@ -22,9 +22,9 @@ class OwnMessages {
  public:
   explicit OwnMessages(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
-  /// Sends and receives of one group. A message that nobody receives yet is kept, in host memory. Errors: mismatch
-  /// (sizes or types differ), unsupported (such a message in device memory), invalid_argument (a message that was not
-  /// sent: nobody else could send it meanwhile).
+  /// Sends and receives of one group. The communicator keeps a message that the rank does not receive yet, in host
+  /// memory. Errors: mismatch (sizes or types differ), unsupported (such a message in device memory), invalid_argument
+  /// (the rank receives what it has not sent: no other rank could send it meanwhile).
   Status transfer(std::span<const Transfer> transfers);
   /// The same, where receives may wait for a later send, until the deadline.
   Result<std::shared_ptr<PendingWork>> start(std::span<const Transfer> transfers);

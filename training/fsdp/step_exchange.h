@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "training/mismatch.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -51,12 +53,7 @@ std::string with_reason(const std::string& message);
 /// Runs `step`, and adds the reason to a mismatch that it throws.
 template <class Step>
 auto told_with_reason(Step&& step) {
-  try {
-    return step();
-  } catch (const Error& error) {
-    if (error.code() != Code::mismatch) throw;
-    throw Error(error.code(), with_reason(error.what()));
-  }
+  return with_words_of_mismatch(with_reason, std::forward<Step>(step));
 }
 
 }  // namespace tutti::training

@@ -5,15 +5,16 @@
 //   steps.begin();                // first thing in forward
 //
 // How: each forward begins with an exchange of its number, whose calls fit no region's. A rank that is still in a
-// region meets
-//   it there, and both say where they were.
+//   region meets it there, and both ranks say where they were.
 // Bytes: 8 (n-1) for each forward. Threads: as tutti::Communicator.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "training/mismatch.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -33,12 +34,8 @@ class RegionSteps {
 /// Runs `step`; a mismatch of calls that it throws says where this rank was.
 template <class Step>
 auto told_where(const std::string& where, Step&& step) {
-  try {
-    return step();
-  } catch (const Error& error) {
-    if (error.code() != Code::mismatch) throw;
-    throw Error(error.code(), error.what() + ("; this rank was " + where));
-  }
+  return with_words_of_mismatch([&](const std::string& text) { return text + "; this rank was " + where; },
+                                std::forward<Step>(step));
 }
 
 }  // namespace tutti::training

@@ -40,7 +40,7 @@ Result<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline)
   for (;;) {
     TUTTI_ASSIGN(std::optional<Frame> frame, connection.next(kMaxUnprovenPayload + kMaxText));
     if (frame) return std::move(*frame);
-    if (connection.refused_here()) return Status(Code::unsupported, connection.why_closed());
+    if (connection.refused_here()) return Status(Code::system, connection.why_closed());
     if (!connection.open()) return Status(Code::system, "it closed the connection");
     const int left = milliseconds_until(deadline);
     if (left == 0) return Status(Code::timeout, "it said nothing");
@@ -74,10 +74,6 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   const auto refuse = [&](const std::string& why, Code code = Code::invalid_argument) {
     return Attempt{Status(code, fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
   };
-  const auto failed = [&](const Status& status) {
-    if (status.code() == Code::unsupported) return refuse(status.message(), Code::system);
-    return Attempt{Status(Code::timeout, fmt::format("{}: {}", hub.text(), status.message()))};
-  };
   if (!fd.ok() && connecting.value().refused_here()) return refuse(fd.status().message(), Code::system);
   if (!fd.ok()) return {fd.status(), fd.status().code() == Code::invalid_argument};
   if (const Status status = check_same_user(fd.value().get()); !status.ok()) {
@@ -86,6 +82,10 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   Result<Identity> who = identity_by(fd.value().get(), local, hub);
   if (!who.ok()) return {who.status(), true};
   Connection connection(fd.take());
+  const auto failed = [&](const Status& status) {
+    if (connection.refused_here()) return refuse(status.message(), Code::system);
+    return Attempt{Status(Code::timeout, fmt::format("{}: {}", hub.text(), status.message()))};
+  };
 
   Result<Frame> first = wait_for_frame(connection, deadline);
   if (!first.ok()) {
