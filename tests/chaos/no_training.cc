@@ -4,6 +4,7 @@
 namespace tutti::chaos {
 
 bool can_train() { return false; }
+void prepare_training() {}
 void train(const Scenario&, Communicator, Report&) {}
 
 }  // namespace tutti::chaos

@@ -182,13 +182,16 @@ class OwnFault {
   std::thread thread_;
 };
 
+bool trains(const Scenario& s) { return s.work == Work::ddp || s.work == Work::fsdp; }
+
 void use(const Scenario& s, int rank, Report& report) {
+  if (trains(s)) prepare_training();
   OwnFault fault(s, rank);
   fault.before();
   Communicator comm = Communicator::from_environment();
   report.made = true;
   fault.behind(comm);
-  if (s.work == Work::ddp || s.work == Work::fsdp) return train(s, comm, report);
+  if (trains(s)) return train(s, comm, report);
   Program(s, comm, report).run();
 }
 

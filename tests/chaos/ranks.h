@@ -43,6 +43,8 @@ std::vector<pid_t> start_ranks(const Scenario& scenario, const std::string& job,
 /// The training of a scenario; where the build has LibTorch. Throws tutti::Error, or std::runtime_error for wrong
 /// results.
 void train(const Scenario& scenario, Communicator comm, Report& report);
+/// Before a rank's fault can begin.
+void prepare_training();
 bool can_train();
 
 }  // namespace tutti::chaos

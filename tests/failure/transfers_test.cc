@@ -66,6 +66,35 @@ TEST(TransferFailures, ADeadlineNamesTheReceive) {
   }
 }
 
+TEST(TransferFailures, ADeadlineNamesWhoHoldsUpThePeer) {
+  std::atomic<bool> over{false};
+  const std::vector<std::string> errors = run_threads(
+      4,
+      [&](Communicator& comm) {
+        float x = 0, y = 0;
+        if (comm.rank() == 0) {  // is busy with something else
+          while (!over) std::this_thread::yield();
+        } else if (comm.rank() == 2) {
+          const Status failure = failure_of([&] { comm.recv(&x, 1, DataType::f32, 1, 4); });
+          over = true;
+          throw Error(failure.code(), failure.message());
+        }
+        const int other = 4 - comm.rank();  // 1 and 3 wait for each other without end
+        while (comm.rank() != 0) {
+          comm.group_start();
+          comm.send(&x, 1, DataType::f32, other, 2);
+          comm.recv(&y, 1, DataType::f32, other, 2);
+          comm.group_end();
+        }
+      },
+      with_timeout(200ms));
+  for (const int rank : {1, 2, 3}) {
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)],
+                ::testing::ContainsRegex("rank 1 .* has not answered and waits itself, while rank 0 .* stands still; "
+                                         "rank 2 .* waited 0.2 s in recv"));
+  }
+}
+
 TEST(TransferFailures, ADeadlineIsTheMessagesOwn) {
   std::vector<std::string> errors = run_threads(
       2,

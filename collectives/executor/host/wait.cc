@@ -508,13 +508,18 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
   const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
   std::string absent;
+  std::string others_still;
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    if (paces[r] == Pace::still && transfer.ranks[r]) add_name(absent, rank);
+    if (paces[r] == Pace::still) add_name(transfer.ranks[r] ? absent : others_still, rank);
   }
-  if (absent.empty() && transfer.peer < 0) return timeout("nobody", "has sent it a message", transfer.text);
-  if (absent.empty()) absent = name_(transfer.peer);
-  return timeout(absent, "has not answered", transfer.text);
+  if (!absent.empty()) return timeout(absent, "has not answered", transfer.text);
+  if (transfer.peer < 0) return timeout("nobody", "has sent it a message", transfer.text);
+  // The peer polls: it may itself wait for one of those who do not.
+  const std::string what =
+      others_still.empty() ? "has not answered"
+                           : fmt::format("has not answered and waits itself, while {} stands still", others_still);
+  return timeout(name_(transfer.peer), what.c_str(), transfer.text);
 }
 
 Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
