@@ -32,7 +32,8 @@ int main() try {
   for (int step = 0; step < 100; ++step) {
     const torch::Tensor x = torch::randn({64, 8}), y = x.prod(1, /*keepdim=*/true).tanh();
     optimizer.zero_grad();
-    run = pipeline.run(x.tensor_split(kMicroBatches), y.tensor_split(kMicroBatches));  // gradients as of accumulation
+    // Gradients as of accumulation.
+    run = pipeline.run(x.tensor_split(kMicroBatches), y.tensor_split(kMicroBatches), {.step = step});
     optimizer.step();
   }
   std::printf("rank %d of %d: trained, last loss %.3f, at most %d activations kept\n", comm.rank(), comm.size(),

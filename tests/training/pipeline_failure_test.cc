@@ -153,6 +153,36 @@ TEST(Failure, OfTheArguments) {
   EXPECT_THAT(run_made(too_many_ranks, good), Each(HasSubstr("the schedule is for 2 ranks, the communicator has 3")));
 }
 
+TEST(Failure, OfARankInAnotherStep) {  // T2
+  const Schedule schedule = one_forward_one_backward(kRanks, 3);
+  const Batches batches = make_batches(3);
+  std::vector<Part> parts = make_parts(kRanks);
+  const auto errors = on_ranks(kRanks, [&](int rank, Communicator comm) {
+    Pipeline pipeline(stages_of(parts, schedule, rank), comm, schedule, token_loss());
+    for (int step = 0; step < 3; ++step) {
+      if (rank == 1 && step == 1) continue;
+      pipeline.run(batches.inputs, batches.targets, {.step = step});
+    }
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("Pipeline: run: rank 1 is in step 2, rank 0 in step 1")));
+}
+
+TEST(Failure, OfACopyThatOneSharerFreezes) {  // T3
+  const Schedule schedule = gpipe(kRanks, kMicroBatches);
+  const Batches batches = make_batches(kMicroBatches);
+  std::vector<Part> parts = make_parts(kRanks);
+  const auto errors = on_ranks(kRanks, [&](int rank, Communicator comm) {
+    Pipeline pipeline(stages_of(parts, schedule, rank), comm, schedule, token_loss());
+    torch::Tensor copy = torch::zeros({3}, torch::requires_grad());
+    pipeline.tie(copy, comm);
+    pipeline.run(batches.inputs, batches.targets);
+    if (rank == 2) copy.set_requires_grad(false);
+    pipeline.run(batches.inputs, batches.targets);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("Pipeline: run: a tied parameter is frozen on rank 2 of its sharers and trained "
+                                     "on rank 0")));
+}
+
 TEST(Failure, OfTheShapesOfAnotherRunUnlessForgotten) {
   const Schedule schedule = one_forward_one_backward(kRanks, 3);
   const Batches large = make_batches(3);

@@ -251,9 +251,24 @@ struct Pipeline::State {
     }
   }
 
+  /// A sharer that has frozen its copy would leave the others waiting.
+  void expect_alike(Tied& tied) {
+    const std::uint8_t mine = tied.parameter.requires_grad() ? 1 : 0;
+    std::vector<std::uint8_t> of_ranks(static_cast<std::size_t>(tied.comm.size()));
+    tied.comm.all_gather(&mine, of_ranks.data(), 1, DataType::u8);
+    for (std::size_t other = 1; other < of_ranks.size(); ++other) {
+      if (of_ranks[other] == of_ranks[0]) continue;
+      throw Error(
+          Code::mismatch,
+          fmt::format("Pipeline: run: a tied parameter is {} on rank {} of its sharers and {} on rank 0",
+                      of_ranks[other] != 0 ? "trained" : "frozen", other, of_ranks[0] != 0 ? "trained" : "frozen"));
+    }
+  }
+
   /// Sets aside what earlier runs have added, so that only this run's part is summed over the sharers.
   void begin_tied() {
     for (Tied& tied : ties) {
+      expect_alike(tied);
       torch::Tensor& gradient = tied.parameter.mutable_grad();
       tied.before = gradient.defined() ? gradient.clone() : torch::Tensor();
       if (gradient.defined()) gradient.zero_();
@@ -295,11 +310,27 @@ struct Pipeline::State {
       torch::NoGradGuard no_grad;
       end_tied();
     }
-    // Zeros from all but the last stage's rank. Nobody leaves before all have come so far, so all fail if one does.
-    double totals[] = {result.loss, result.weight};
-    comm.all_reduce(totals, totals, 2, DataType::f64, ReduceOp::sum);
-    result.loss = totals[0];
-    result.weight = totals[1];
+    add_up();
+  }
+
+  /// Collective. The loss and its weight are zeros from all but the last stage's rank. Nobody leaves before all have
+  /// come so far, so all fail if one does.
+  void add_up() {
+    struct Part {
+      double loss, weight, step;
+    };
+    const Part mine{result.loss, result.weight, static_cast<double>(step)};
+    std::vector<Part> parts(static_cast<std::size_t>(comm.size()));
+    comm.all_gather(&mine, parts.data(), sizeof(Part) / sizeof(double), DataType::f64);
+    result.loss = result.weight = 0;
+    for (std::size_t other = 0; other < parts.size(); ++other) {
+      if (parts[other].step != parts[0].step) {
+        throw Error(Code::mismatch, fmt::format("Pipeline: run: rank {} is in step {}, rank 0 in step {}", other,
+                                                parts[other].step, parts[0].step));
+      }
+      result.loss += parts[other].loss;
+      result.weight += parts[other].weight;
+    }
   }
 
   /// In a catch block. The others wait for tensors that this rank will not send any more.
@@ -332,6 +363,7 @@ struct Pipeline::State {
   const std::vector<torch::Tensor>* inputs = nullptr;
   const std::vector<torch::Tensor>* targets = nullptr;
   double total_weight = 0;
+  std::int64_t step = 0;
   std::vector<Live> lives;           // by own stage, then micro-batch
   std::vector<c10::Device> devices;  // of the own stages
   int live_count = 0;
@@ -371,6 +403,7 @@ PipelineRun Pipeline::run(const std::vector<torch::Tensor>& micro_batches, const
   s.inputs = &micro_batches;
   s.targets = &targets;
   s.total_weight = options.total_weight;
+  s.step = options.step;
   s.lives.assign(s.stages.size() * static_cast<std::size_t>(s.schedule.micro_batches), {});
   s.live_count = 0;
   s.current = nullptr;

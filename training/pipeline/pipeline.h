@@ -3,10 +3,10 @@
 //   Schedule schedule = one_forward_one_backward(comm.size(), /*micro_batches=*/8);
 //   Pipeline pipeline({make_stage(part)}, comm, schedule, {cross_entropy_sum, count_tokens});
 //   torch::optim::AdamW optimizer(part->parameters());
-//   for (...) {
+//   for (std::int64_t step = 0; step < steps; ++step) {
 //     optimizer.zero_grad();
 //     // Adds to the gradients, as 8 backward passes would.
-//     double loss = pipeline.run(x.tensor_split(8), y.tensor_split(8)).loss;
+//     double loss = pipeline.run(x.tensor_split(8), y.tensor_split(8), {.step = step}).loss;
 //     optimizer.step();
 //   }
 //
@@ -61,6 +61,9 @@ struct PipelineRunOptions {
   /// together, for gradients that are then added over them (divided by their number, for gradients that are averaged).
   /// Read on the last stage's rank. 0: own.
   double total_weight = 0;
+  /// The caller's count of steps. A rank that left a run out would pair its next batch with the others' last one: with
+  /// another number on one rank the run ends with a mismatch on all, before an optimiser can use the gradients.
+  std::int64_t step = 0;
 };
 
 class Pipeline {

@@ -516,9 +516,9 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
   if (!absent.empty()) return timeout(absent, "has not answered", transfer.text);
   if (transfer.peer < 0) return timeout("nobody", "has sent it a message", transfer.text);
   // The peer polls: it may itself wait for one of those who do not.
-  const std::string what =
-      others_still.empty() ? "has not answered"
-                           : fmt::format("has not answered and waits itself, while {} stands still", others_still);
+  const std::string what = others_still.empty()
+                               ? "has not answered"
+                               : fmt::format("has not answered and waits itself, while {} stands still", others_still);
   return timeout(name_(transfer.peer), what.c_str(), transfer.text);
 }
 
