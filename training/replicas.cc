@@ -1,7 +1,10 @@
 #include "training/replicas.h"
 
+#include <ATen/Version.h>
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -31,6 +34,7 @@ Replicas::Replicas(const torch::nn::Module& module, Communicator communicator, s
       buffers_(buffers_of(module)) {
   for (const NamedTensor& item : parameters_) check_usable(item);
   for (const NamedTensor& item : buffers_) check_usable(item);
+  check_same_instructions();
   check_same_model();
   broadcast(parameters_, 0);
   broadcast(buffers_, 0);
@@ -109,6 +113,23 @@ void Replicas::compare(const std::vector<std::uint64_t>& values, const char* dif
       throw Error(Code::invalid_argument,
                   fmt::format("{}: '{}' {} on rank {} and on rank 0", owner_, item(i).name, difference, other));
     }
+  }
+}
+
+// The optimiser runs on each rank by itself: where one multiplies and adds at once and another does not, the copies
+// part by a rounding in each step.
+void Replicas::check_same_instructions() {
+  constexpr std::size_t kLength = 16;
+  std::array<char, kLength> mine{};  // ends with a zero
+  if (!parameters_.empty() && parameters_[0].tensor.is_cpu()) at::get_cpu_capability().copy(mine.data(), kLength - 1);
+  std::vector<std::array<char, kLength>> all(static_cast<std::size_t>(comm_.size()));
+  comm_.all_gather(mine.data(), all.data(), kLength, DataType::u8);
+  for (std::size_t other = 1; other < all.size(); ++other) {
+    if (all[other] == all[0] || all[other][0] == 0 || all[0][0] == 0) continue;  // or on a device
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: PyTorch calculates by {} on rank {} and by {} on rank 0, so that copies would part by "
+                            "roundings; ATEN_CPU_CAPABILITY=default (or avx2) on all ranks makes them alike",
+                            owner_, all[other].data(), other, all[0].data()));
   }
 }
 

@@ -18,7 +18,7 @@ namespace tutti::training {
 class Replicas {
  public:
   /// Collective. Gives every rank rank 0's parameters and buffers. Errors: invalid_argument when the ranks' models
-  /// differ in names, types or shapes, or a tensor is not a dense one on the CPU.
+  /// differ in names, types or shapes, a tensor is not a dense one, or the ranks' CPUs calculate by other instructions.
   Replicas(const torch::nn::Module& module, Communicator communicator, std::string owner);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
@@ -41,6 +41,7 @@ class Replicas {
     c10::Device device;
   };
   void check_usable(const NamedTensor& item) const;
+  void check_same_instructions();
   void check_same_model();
   void broadcast(std::vector<NamedTensor>& tensors, int root);
   const NamedTensor& item(std::size_t index) const;

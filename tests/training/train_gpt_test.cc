@@ -1,4 +1,5 @@
 // The trainer as a user starts it: processes, command line, files.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,9 +22,11 @@ struct Outcome {
   std::string output;
 };
 
-Outcome run(const std::string& arguments) {
-  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../bin/train_gpt";
-  const std::string command = bin.string() + " " + arguments + " 2>&1";
+std::string program() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../bin/train_gpt").string();
+}
+
+Outcome run_line(const std::string& command) {
   Outcome outcome;
   std::FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> chunk;
@@ -34,6 +37,8 @@ Outcome run(const std::string& arguments) {
   return outcome;
 }
 
+Outcome run(const std::string& arguments) { return run_line(program() + " " + arguments + " 2>&1"); }
+
 /// A small model: these tests are about ranks, not about learning.
 const std::string kSmall = " --layers 2 --heads 2 --width 32 --context 16 --batch 3 --threads 1 ";
 
@@ -43,6 +48,25 @@ TEST(TrainGpt, TwoRanksEqualOneProcessToTheBit) {
   EXPECT_THAT(outcome.output, HasSubstr("check: 2 ranks and one process have the same losses (25 steps) and the same "
                                         "parameters, to the bit"));
   EXPECT_THAT(outcome.output, HasSubstr("check: 2 ranks have the losses of one process with 2 times the batch"));
+}
+
+// What the campaign of tests/chaos found: an optimiser's roundings are those of its processor's instructions.
+TEST(TrainGpt, RanksOfUnlikeProcessorsAreRefused) {
+  const auto line = [](int rank, const std::string& instructions) {
+    return fmt::format(
+        "TUTTI_JOB=unlike TUTTI_SIZE=2 TUTTI_TIMEOUT=20s TUTTI_RANK={} ATEN_CPU_CAPABILITY={} {} {} "
+        "--parallel ddp --steps 2 2>&1",
+        rank, instructions, program(), kSmall);
+  };
+  const Outcome alike = run_line(line(0, "default") + " & " + line(1, "default"));
+  EXPECT_EQ(alike.status, 0) << alike.output;
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2")) return;
+  const Outcome unlike = run_line(line(0, "default") + " & " + line(1, "avx2"));
+  EXPECT_NE(unlike.status, 0);
+  EXPECT_THAT(unlike.output, HasSubstr("DistributedDataParallel: PyTorch calculates by AVX2 on rank 1 and by DEFAULT "
+                                       "on rank 0"));
+#endif
 }
 
 TEST(TrainGpt, ThreeRanksThatAccumulateEqualOneProcessToTheBit) {

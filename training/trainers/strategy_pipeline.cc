@@ -65,6 +65,7 @@ class PipelineStrategy : public Strategy {
           targets.push_back(batch.target);
         }
         const double begin = seconds_now();
+        run.step = runs_++;
         last_run_ = pipeline_->run(inputs, targets, run);
         wait_seconds_ += seconds_now() - begin;
         for (const TimedAction& action : last_run_.measured) wait_seconds_ -= action.end - action.start;
@@ -147,8 +148,9 @@ class PipelineStrategy : public Strategy {
       const int neighbours = (s > 0 ? 1 : 0) + (s + 1 < schedule_.stages ? 1 : 0);  // a gradient back, an output on
       sent += options_.passes() * activation * neighbours;
     }
-    sent += options_.accumulate * all_reduce_bytes(2 * sizeof(double), ranks);  // the loss and its weight
-    if (token_.defined()) sent += options_.accumulate * all_reduce_bytes(static_cast<double>(token_.nbytes()), 2);
+    // The loss, its weight and the step; whether the tied weights are trained, and their gradient.
+    sent += options_.accumulate * all_gather_bytes(3.0 * sizeof(double) * ranks, ranks);
+    if (token_.defined()) sent += options_.accumulate * (1 + all_reduce_bytes(static_cast<double>(token_.nbytes()), 2));
     DataParallelStep step;
     step.elements = elements;
     step.ranks = options_.mesh.data_ranks();
@@ -238,6 +240,7 @@ class PipelineStrategy : public Strategy {
   std::optional<Pipeline> pipeline_;
   std::optional<DistributedDataParallel> ddp_;
   PipelineRun last_run_;
+  std::int64_t runs_ = 0;
   double wait_seconds_ = 0;
 };
 

@@ -191,7 +191,7 @@ VisionResult train_vision_pipeline(const VisionRunOptions& options, const Vision
       optimizer.zero_grad();
       const std::uint64_t sent_before = comm.traffic().bytes_put;
       const Clock::time_point run_begin = Clock::now();
-      PipelineRun run = pipeline.run(inputs, labels);
+      PipelineRun run = pipeline.run(inputs, labels, {.step = static_cast<std::int64_t>(result.losses.size())});
       double wait_seconds = seconds_since(run_begin);
       for (const TimedAction& action : run.measured) wait_seconds -= action.end - action.start;
       optimizer.step();
