@@ -1,7 +1,9 @@
 // Ranks that get their place from the environment of whoever launched them: Tutti's own variables, and the launchers
 // that this machine has.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -121,13 +123,13 @@ TEST(Environment, AUniqueIdPassedByHand) {
   ASSERT_EQ(::pipe(ends), 0);
   const auto second = internal::start_child({}, [&] {
     UniqueId id;
-    MUST(::read(ends[0], id.bytes, sizeof id.bytes) == static_cast<ssize_t>(sizeof id.bytes));
+    MUST(TEMP_FAILURE_RETRY(::read(ends[0], id.bytes, sizeof id.bytes)) == static_cast<ssize_t>(sizeof id.bytes));
     Communicator comm = Communicator::from_unique_id(id, 1, 2);
     return work(comm);
   });
   const auto first = internal::start_child({}, [&] {
     const UniqueId id = Communicator::make_unique_id();
-    MUST(::write(ends[1], id.bytes, sizeof id.bytes) == static_cast<ssize_t>(sizeof id.bytes));
+    MUST(TEMP_FAILURE_RETRY(::write(ends[1], id.bytes, sizeof id.bytes)) == static_cast<ssize_t>(sizeof id.bytes));
     Communicator comm = Communicator::from_unique_id(id, 0, 2);
     return work(comm);
   });

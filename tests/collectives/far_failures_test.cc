@@ -1,9 +1,11 @@
 // What ranks are told that count as being on other hosts (TUTTI_HOST) when a call cannot end well.
 #include <poll.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -48,12 +50,12 @@ TEST(FarNeighbours, ADifferentCallIsNamedWhileAnotherIsLate) {
     down_the_chain();
     if (comm.rank() != 1 && comm.rank() != 2) {
       pollfd item{ended[0], POLLIN, 0};
-      MUST(::poll(&item, 1, 100'000) == 1);  // nobody reads it, so all find it
+      MUST(TEMP_FAILURE_RETRY(::poll(&item, 1, 100'000)) == 1);  // nobody reads it, so all find it
       return "";
     }
     // In the chain rank 1 waits for 0, then signals 2; in the barrier rank 2 waits for 1, and signals it at last.
     std::string said = error_in([&] { comm.rank() == 1 ? down_the_chain() : comm.barrier(); });
-    MUST(::write(ended[1], "!", 1) == 1);
+    MUST(TEMP_FAILURE_RETRY(::write(ended[1], "!", 1)) == 1);
     return said;
   };
   const std::vector<Outcome> outcomes =
@@ -98,9 +100,9 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
       if (t.linked) sum_up(comm);
       if (rank == t.finder) comm.set_timeout(std::chrono::seconds(1));
       std::string said = rank == t.late ? "no error" : error_in([&] { t.call(comm); });
-      if (rank == t.finder) MUST(::write(found[1], "!", 1) == 1);
+      if (rank == t.finder) MUST(TEMP_FAILURE_RETRY(::write(found[1], "!", 1)) == 1);
       pollfd item{found[0], POLLIN, 0};
-      MUST(::poll(&item, 1, 100'000) == 1);  // nobody reads it, so all find it
+      MUST(TEMP_FAILURE_RETRY(::poll(&item, 1, 100'000)) == 1);  // nobody reads it, so all find it
       return said != "no error" ? said : error_in([&] { sum_up(comm); });
     };
     Hosts hosts;
@@ -198,7 +200,7 @@ TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
     if (comm.rank() == 1) {
       float value = 0;
       said = error_in([&] { rest.recv(&value, 1, DataType::f32, 3); });
-      MUST(::write(found[1], "!", 1) == 1);
+      MUST(TEMP_FAILURE_RETRY(::write(found[1], "!", 1)) == 1);
     }
     pollfd item{found[0], POLLIN, 0};
     MUST(comm.rank() == 0 || ::poll(&item, 1, 100'000) == 1);  // nobody reads it, so all find it

@@ -1,4 +1,8 @@
 // A process that forks.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,7 +27,7 @@ TEST(Fork, AChildMayEndAsItLikes) {
       ::_exit(0);
     }
     int status = -1;
-    MUST(::waitpid(child, &status, 0) == child);
+    MUST(TEMP_FAILURE_RETRY(::waitpid(child, &status, 0)) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     std::int32_t sum = 1;
     for (int i = 0; i < 3; ++i) other.all_reduce(&sum, &sum, 1, DataType::i32);
@@ -60,7 +64,7 @@ TEST(Fork, AChildCannotUseItsParentsCommunicator) {
       ::_exit(refused ? 0 : 1);
     }
     int status = -1;
-    MUST(::waitpid(child, &status, 0) == child);
+    MUST(TEMP_FAILURE_RETRY(::waitpid(child, &status, 0)) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     comm.barrier();
     return "";

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -35,7 +36,7 @@ struct ChildProcess {
 
 inline void write_all(int pipe, const std::string& text) {
   for (std::size_t done = 0; done < text.size();) {
-    const ssize_t wrote = ::write(pipe, text.data() + done, text.size() - done);
+    const ssize_t wrote = TEMP_FAILURE_RETRY(::write(pipe, text.data() + done, text.size() - done));
     if (wrote <= 0) ::_exit(3);
     done += static_cast<std::size_t>(wrote);
   }
@@ -64,12 +65,12 @@ inline ChildProcess start_child(const Environment& environment, const std::funct
 inline Outcome end_of(const ChildProcess& child) {
   std::string text;
   char buffer[4096];
-  for (ssize_t got; (got = ::read(child.pipe, buffer, sizeof buffer)) > 0;) {
+  for (ssize_t got; (got = TEMP_FAILURE_RETRY(::read(child.pipe, buffer, sizeof buffer))) > 0;) {
     text.append(buffer, static_cast<std::size_t>(got));
   }
   ::close(child.pipe);
   int status = 0;
-  ::waitpid(child.pid, &status, 0);
+  TEMP_FAILURE_RETRY(::waitpid(child.pid, &status, 0));
   if (WIFSIGNALED(status)) return {"", "ended by signal " + std::to_string(WTERMSIG(status))};
   if (text.empty()) return {"", "ended with status " + std::to_string(WEXITSTATUS(status)) + " and said nothing"};
   return text[0] == '+' ? Outcome{text.substr(1), ""} : Outcome{"", text.substr(1)};

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -88,7 +89,7 @@ class Child {
       ::close(ends[0]);
       body([&](const std::string& line) {
         const std::string text = line + "\n";
-        if (::write(ends[1], text.data(), text.size()) < 0) ::_exit(1);
+        if (TEMP_FAILURE_RETRY(::write(ends[1], text.data(), text.size())) < 0) ::_exit(1);
       });
       ::_exit(0);
     }
@@ -100,7 +101,7 @@ class Child {
   ~Child() {
     if (pid_ < 0) return;
     ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
+    TEMP_FAILURE_RETRY(::waitpid(pid_, nullptr, 0));
   }
 
   pid_t pid() const { return pid_; }
@@ -117,9 +118,10 @@ class Child {
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       pollfd item{lines_.get(), POLLIN, 0};
-      if (left.count() <= 0 || ::poll(&item, 1, static_cast<int>(left.count())) <= 0) return "(nothing)";
+      if (left.count() <= 0 || TEMP_FAILURE_RETRY(::poll(&item, 1, static_cast<int>(left.count()))) <= 0)
+        return "(nothing)";
       char buffer[4096];
-      const ssize_t got = ::read(lines_.get(), buffer, sizeof buffer);
+      const ssize_t got = TEMP_FAILURE_RETRY(::read(lines_.get(), buffer, sizeof buffer));
       if (got <= 0) return "(end)";
       text_.append(buffer, static_cast<std::size_t>(got));
     }

@@ -1,0 +1,21 @@
+# C9: whole suites while every 300 us each of their threads gets a signal: host memory, and the networks of transport.
+if(TUTTI_SANITIZE OR CMAKE_CROSSCOMPILING)
+  return()  # a preloaded library would come before the sanitizer's
+endif()
+find_program(TUTTI_BASH bash)
+add_library(storm MODULE ${CMAKE_CURRENT_SOURCE_DIR}/faults/storm/storm.cc)
+set_target_properties(storm PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${tutti_BINARY_DIR}/tests)
+get_property(all DIRECTORY PROPERTY TESTS)
+foreach(room collectives transport failure)
+  set(files ${all})
+  list(FILTER files INCLUDE REGEX "^${room}\\.")
+  list(FILTER files EXCLUDE REGEX "_slow$")
+  list(TRANSFORM files REPLACE "^${room}\\." "")
+  foreach(kind restart no_restart)
+    add_test(NAME faults.storm_${room}_${kind} COMMAND ${TUTTI_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/faults/storm/suite.sh ${kind}
+      $<TARGET_FILE:storm> $<TARGET_FILE:test_${room}> ${files})
+    set_tests_properties(faults.storm_${room}_${kind} PROPERTIES LABELS slow TIMEOUT 1800 PROCESSORS 2)
+  endforeach()
+  add_dependencies(tests_faults tests_${room})
+endforeach()
+add_dependencies(tests_faults storm)
