@@ -111,8 +111,9 @@ int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status
 /// Whether a rank's end is a failure that says no word by itself, which is then said here.
 void tell_signal(int status, std::size_t rank, std::size_t ranks) {
   if (!WIFSIGNALED(status) || ranks == 1) return;
-  fmt::print(stderr, "rank {} of {} was ended by signal {} ({})\n", rank, ranks, WTERMSIG(status),
-             strsignal(WTERMSIG(status)));
+  const int number = WTERMSIG(status);
+  fmt::print(stderr, "rank {} of {} was ended by signal {} ({}){}\n", rank, ranks, number, strsignal(number),
+             number == SIGKILL ? ", as the kernel does where memory runs out" : "");
 }
 
 /// Processes by rank, until all have ended; see launch_local().

@@ -52,7 +52,8 @@ bool take_own_network() {
 
 class Run {
  public:
-  Run(const Scenario& scenario, Reports& reports) : s_(scenario), reports_(reports) {}
+  /// `links`: may the network be disturbed?
+  Run(const Scenario& scenario, Reports& reports, bool links) : s_(scenario), reports_(reports), links_(links) {}
 
   std::vector<std::string> judged() {
     static int number = 0;
@@ -95,17 +96,16 @@ class Run {
         case Fault::kill: send(SIGKILL); break;
         case Fault::stop:
         case Fault::stop_long: send(SIGSTOP); break;
-        case Fault::loss: (void)let_pass(kSome); break;
-        case Fault::cut: (void)let_pass(kNothing); break;
+        case Fault::loss: disturbs_link_ = links_ && let_pass(kSome); break;
+        case Fault::cut: disturbs_link_ = links_ && let_pass(kNothing); break;
         default: break;
       }
-      disturbs_link_ = s_.fault == Fault::loss || s_.fault == Fault::cut;
       seen_.fault_ns = now_ns();
     }
     if (seen_.fault_ns == 0 || goes_on_) return;
     const bool others_ended = std::count(ended_.begin(), ended_.end(), false) <= (ended_[victim] ? 0 : 1);
     const bool short_stop_over = s_.fault == Fault::stop && now_ns() - seen_.fault_ns > kShortStopNs;
-    const bool waited = static_cast<double>(now_ns() - seen_.fault_ns) * 1e-9 > 2 * kDeadline + kSlack;
+    const bool waited = static_cast<double>(now_ns() - seen_.fault_ns) * 1e-9 > 2 * s_.deadline + s_.slack();
     if (short_stop_over || (s_.fault == Fault::stop_long && (others_ended || waited))) {
       if (!ended_[victim]) kill(ranks_[victim], SIGCONT);
       goes_on_ = true;
@@ -114,7 +114,7 @@ class Run {
 
   void end_what_is_late() {
     const double limit =
-        static_cast<double>(s_.at_us) * 1e-6 + 4 * kDeadline + 2 * kSlack + (s_.work >= Work::ddp ? 20 : 5);
+        static_cast<double>(s_.at_us) * 1e-6 + 4 * s_.deadline + 2 * s_.slack() + (s_.work >= Work::ddp ? 20 : 5);
     if (seconds() < limit) return;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       if (ended_[r]) continue;
@@ -127,6 +127,7 @@ class Run {
 
   const Scenario& s_;
   Reports& reports_;
+  const bool links_;
   Seen seen_;
   std::vector<pid_t> ranks_;
   std::vector<bool> ended_;
@@ -146,7 +147,7 @@ int campaign(Arguments& arguments) {
   Menu& menu = arguments.menu;
   menu.training = !arguments.no_training && can_train();
   menu.hosts = !arguments.no_hosts;
-  menu.links = menu.hosts && !arguments.no_links && take_own_network();
+  menu.links = menu.hosts && !menu.lossy && !arguments.no_links && take_own_network();
   std::ofstream log;
   if (!arguments.log.empty()) log.open(arguments.log);
   const auto say = [&](const std::string& line, bool aloud) {
@@ -167,7 +168,7 @@ int campaign(Arguments& arguments) {
     const Scenario scenario = draw(arguments.seed + done, menu);
     auto* reports = new (memory) Reports;
     const std::int64_t began = now_ns();
-    const std::vector<std::string> found = Run(scenario, *reports).judged();
+    const std::vector<std::string> found = Run(scenario, *reports, menu.links).judged();
     ++by_fault[name_of(scenario.fault)];
     const double took = static_cast<double>(now_ns() - began) * 1e-9;
     std::string line =
@@ -208,6 +209,10 @@ int main(int argc, char** argv) {
       ->check(tutti::whole_number(0));
   app.add_option("--log", arguments.log, "a line for each scenario goes to this file");
   app.add_option("--network", arguments.menu.network, "between hosts")->check(CLI::IsMember({"tcp", "ucx", "verbs"}));
+  app.add_option("--deadline", arguments.menu.deadline, "of every wait, in seconds; longer on a slow machine")
+      ->check(tutti::finite_number(true))
+      ->capture_default_str();
+  app.add_flag("--lossy", arguments.menu.lossy, "the network loses packets already: no other faults");
   app.add_flag("--no-training", arguments.no_training, "collectives and messages alone");
   app.add_flag("--no-hosts", arguments.no_hosts, "one host alone");
   app.add_flag("--no-links", arguments.no_links, "leave the network alone");

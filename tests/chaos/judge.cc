@@ -95,7 +95,7 @@ class Judge {
     }
     const bool at_once =
         all_made() && (s_.fault == Fault::kill || s_.fault == Fault::abort || s_.fault == Fault::full_disk);
-    const double limit = (at_once ? 0 : 2 * kDeadline) + kSlack;
+    const double limit = (at_once ? 0 : 2 * s_.deadline) + s_.slack();
     const std::int64_t since = seen_.fault_ns != 0 ? seen_.fault_ns : seen_.began_ns + s_.at_us * 1000;
     const double took = static_cast<double>(report.at_ns.load() - since) * 1e-9;
     if (took > limit) find(rank, fmt::format("heard {:.1f} s behind the fault: {}", took, text(rank)));

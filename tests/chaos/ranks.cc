@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "tests/faults/seccomp.h"
+#include "tests/support/cable.h"
 
 namespace tutti::chaos {
 namespace {
@@ -258,10 +259,12 @@ std::vector<pid_t> start_ranks(const Scenario& s, const std::string& job, Report
     set("TUTTI_JOB", job);
     set("TUTTI_RANK", std::to_string(rank));
     set("TUTTI_SIZE", std::to_string(s.ranks));
-    set("TUTTI_TIMEOUT", std::to_string(kDeadline) + "s");
+    set("TUTTI_TIMEOUT", std::to_string(s.deadline) + "s");
     if (s.hosts) {
       set("TUTTI_HOST", rank % 2 == 0 ? "a" : "b");
       set("TUTTI_NETWORK", s.network);
+      const std::string rails = testing::rails_of_cable(rank % 2 == 0);
+      if (!rails.empty()) set("TUTTI_VERBS_DEVICES", rails);
     }
     if (s.fault == Fault::full_disk) set("TUTTI_FLIGHT_RECORDER", "/dev/full");
     set("OMP_NUM_THREADS", "1");

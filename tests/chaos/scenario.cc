@@ -43,7 +43,8 @@ Scenario draw(std::uint64_t seed, const Menu& menu) {
   Scenario s;
   s.seed = seed;
   s.ranks = 2 + below(3);
-  s.hosts = menu.hosts && below(2) == 0;
+  s.hosts = menu.hosts && (below(2) == 0 || menu.lossy);
+  s.deadline = menu.deadline;
   s.network = s.hosts ? menu.network : "shm";
   s.work = menu.training && below(4) == 0 ? (below(2) == 0 ? Work::ddp : Work::fsdp)
            : below(3) == 0                ? Work::messages
@@ -54,7 +55,7 @@ Scenario draw(std::uint64_t seed, const Menu& menu) {
   for (int fault = 0; fault < kFaults; ++fault) {
     const auto one = static_cast<Fault>(fault);
     const bool of_link = one == Fault::loss || one == Fault::cut;
-    if (of_link && !(menu.links && s.hosts)) continue;
+    if (menu.lossy ? one != Fault::loss : of_link && !(menu.links && s.hosts)) continue;
     if (trains && one == Fault::wrong_call) continue;
     faults.push_back(one);
   }

@@ -38,6 +38,9 @@ struct Scenario {
   std::int64_t at_us = 0;  // from the start of the ranks
   int system_call = 0;     // place in refusable_calls(), for Fault::refused
   int error = 0;
+  double deadline = 3;  // of every wait, seconds
+  /// What may come on top of it and of a failure on a machine that is busy.
+  double slack() const { return deadline * 5 / 3; }
 
   std::string text() const;
 };
@@ -47,12 +50,10 @@ struct Menu {
   bool training = true;
   bool hosts = true;
   bool links = false;  // the network may be disturbed: the campaign has one of its own
+  bool lossy = false;  // it loses packets by itself: each scenario is of a loss
   std::string network = "tcp";
+  double deadline = 3;
 };
 Scenario draw(std::uint64_t seed, const Menu& menu);
-
-/// The deadline of every wait in a scenario, and what may come on top of it and of a failure on a machine that is busy.
-inline constexpr double kDeadline = 3;
-inline constexpr double kSlack = 5;
 
 }  // namespace tutti::chaos

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/cable.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::testing {
@@ -100,12 +101,8 @@ inline std::vector<Outcome> run_ranks(int ranks, const std::function<std::string
     environment["TUTTI_RANK"] = std::to_string(rank);
     if (!hosts.empty()) {
       const std::string& host = environment["TUTTI_HOST"] = hosts[static_cast<std::size_t>(rank)];
-      const char* cable = std::getenv("TUTTI_TEST_CABLE");
-      const std::string ends = cable != nullptr ? cable : "";
-      const std::size_t comma = ends.find(',');
-      if (!ends.empty()) {
-        environment["TUTTI_VERBS_DEVICES"] = host == "a" ? ends : ends.substr(comma + 1) + "," + ends.substr(0, comma);
-      }
+      const std::string rails = rails_of_cable(host == "a");
+      if (!rails.empty()) environment["TUTTI_VERBS_DEVICES"] = rails;
     }
     children[static_cast<std::size_t>(rank)] = internal::start_child(environment, [&] { return body(rank); });
   }

@@ -29,7 +29,7 @@ TEST(Limits, L4TheArenaFollowsTheLeastLimit) {
   EXPECT_EQ(arena_size(limits).value().bytes, 16 * kGiB);
   EXPECT_EQ(arena_size(limits).value().why, "the machine's memory");
   limits.cgroup = 8 * kGiB;
-  EXPECT_EQ(arena_size(limits).value().why, "memory.max of the cgroup");
+  EXPECT_EQ(arena_size(limits).value().why, "the cgroup's memory limit");
   limits.file = 4 * kGiB + 5;
   EXPECT_EQ(arena_size(limits).value().bytes, 4 * kGiB);
   EXPECT_EQ(arena_size(limits).value().why, "ulimit -f");
@@ -100,6 +100,53 @@ TEST(Limits, L8Threads) {
       EXPECT_THAT(ran.text, HasSubstr("ulimit -u, pids.max")) << most;
     }
   }
+}
+
+/// Lines that put the shell into a cgroup of its own, $G, which is limited; of version 1 or 2.
+std::string in_cgroup(const std::string& controller, const std::string& file1, const std::string& file2,
+                      const std::string& limit) {
+  return "G=/sys/fs/cgroup/" + controller + "; F=" + file1 + "; [ -d $G ] || { G=/sys/fs/cgroup; F=" + file2 +
+         "; echo +" + controller + " > $G/cgroup.subtree_control; }; G=$G/tutti-limits-$$; mkdir $G && echo " + limit +
+         " > $G/$F && echo $$ > $G/cgroup.procs || echo no cgroup; ";
+}
+std::string in_pids_cgroup(const std::string& limit) { return in_cgroup("pids", "pids.max", "pids.max", limit); }
+std::string in_memory_cgroup(const std::string& limit) {
+  return in_cgroup("memory", "memory.limit_in_bytes", "memory.max", limit);
+}
+
+void remove_cgroups() { run_shell("rmdir /sys/fs/cgroup/*/tutti-limits-* /sys/fs/cgroup/tutti-limits-*"); }
+
+TEST(Limits, L8ThreadsOfACgroup) {
+  NEEDS_ROOT();
+  if (run_shell(in_pids_cgroup("20")).text != "") GTEST_SKIP() << "tutti-test: not run: needs a cgroup";
+  int told = 0;
+  for (const char* most : {"2", "3", "4", "5", "6", "7", "20"}) {
+    const Ran ran = run_shell(in_pids_cgroup(most) + "$P/all_reduce_perf --ranks 2 -b 8 -e 8");
+    EXPECT_LT(ran.seconds, 18) << most << ": " << ran.text;
+    EXPECT_THAT(ran.text, Not(HasSubstr("terminate called")));
+    if (ran.status == 0) continue;
+    ++told;
+    EXPECT_THAT(ran.text, AnyOf(HasSubstr("ulimit -u, pids.max"), HasSubstr("ot fork"))) << most;  // ours, sh's
+  }
+  EXPECT_GT(told, 2);
+  EXPECT_LT(told, 7);
+  remove_cgroups();
+}
+
+TEST(Limits, L4MemoryOfACgroup) {
+  NEEDS_ROOT();
+  if (run_shell(in_memory_cgroup("300M")).text != "") GTEST_SKIP() << "tutti-test: not run: needs a cgroup";
+  EXPECT_THAT(run_shell(in_memory_cgroup("300M") + "$P/tutti info").text, HasSubstr("the cgroup's memory limit"));
+  const Ran fits = run_shell(in_memory_cgroup("300M") + "$P/all_reduce_perf --ranks 4 -b 8 -e 1M");
+  EXPECT_EQ(fits.status, 0) << fits.text;
+  const Ran told = run_shell(in_memory_cgroup("100M") + "$P/all_reduce_perf --ranks 2 -b 256M -e 256M");
+  EXPECT_THAT(told.text, HasSubstr("finds no room in the registered arena")) << told.text;
+  // Each rank's buffers fit, and those of all do not.
+  const Ran killed = run_shell(in_memory_cgroup("100M") + "$P/all_reduce_perf --ranks 2 -b 40M -e 40M");
+  EXPECT_NE(killed.status, 0);
+  EXPECT_LT(killed.seconds, 18) << killed.text;
+  EXPECT_THAT(killed.text, HasSubstr("(Killed), as the kernel does where memory runs out")) << killed.text;
+  remove_cgroups();
 }
 
 TEST(Limits, L10NoProcAndOtherPids) {

@@ -34,6 +34,19 @@ suite() {
   printf '%s\n' "${summary[-1]}"
 }
 
+# campaign NAME COUNT ARGUMENTS...: scenarios of tests/chaos. The machine is emulated: its deadline is long.
+campaign() {
+  local name=$1 count=$2 log=/run/chaos.log begin=$SECONDS
+  shift 2
+  if "$build"/bin/chaos --network verbs --no-training --deadline 20 --seed 1 --count "$count" --log $log "$@" > /dev/null; then
+    ran=$((ran + count)) && summary+=("$name: $count scenarios, no finding ($((SECONDS - begin)) s)")
+  else
+    grep -A4 FINDING $log
+    failed=$((failed + 1)) && summary+=("$name: FAILED ($((SECONDS - begin)) s)")
+  fi
+  printf '%s\n' "${summary[-1]}"
+}
+
 # sent_by DEVICE: packets so far.
 sent_by() { cat /sys/class/infiniband/"$1"/ports/1/hw_counters/sent_pkts; }
 
@@ -66,6 +79,7 @@ suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes:Cable/*WhoSeesASignal*Processes'
 TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/ab'
+campaign "random faults, over that cable" 12 --lossy
 for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
   printf '%s lost %s packets\n' $end "$dropped"
@@ -82,6 +96,7 @@ unset TUTTI_TEST_CABLE
 TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives --file=far_processes \
   --gtest_filter='*/ab'
 before=($(for i in 0 1 2 3; do sent_by rxe$i; done))
+campaign "random faults, by verbs" 30 --no-links
 TUTTI_VERBS_DEVICES=rxe0,rxe1,rxe2,rxe3 TUTTI_NETWORK=verbs \
   suite "collectives, two ranks of each host share four rails" $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/aabb'

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/cable.h"
 #include "tests/support/verbs_card.h"
 #include "tests/transport/wire_suite_landing.h"
 #include "transport/shm/arena.h"
@@ -32,20 +33,13 @@ std::string no_device() {
 
 const WireMaker kVerbs{"Verbs", [](const WireJob& job) { return VerbsWire::open(job); }, no_device};
 
-std::string cable() {
-  const char* named = std::getenv("TUTTI_TEST_CABLE");
-  return named != nullptr ? named : "";
-}
-
-const WireMaker kCable{"Cable",
-                       [](const WireJob& job) {
-                         const std::string ends = cable();
-                         const std::size_t comma = ends.find(',');
-                         const bool first = job.hosts[static_cast<std::size_t>(job.own)] % 2 == 0;
-                         return VerbsWire::open(job,
-                                                first ? ends : ends.substr(comma + 1) + "," + ends.substr(0, comma));
-                       },
-                       [] { return cable().empty() ? "TUTTI_TEST_CABLE names no two devices" : no_device(); }};
+const WireMaker kCable{
+    "Cable",
+    [](const WireJob& job) {
+      const bool first = job.hosts[static_cast<std::size_t>(job.own)] % 2 == 0;
+      return VerbsWire::open(job, rails_of_cable(first));
+    },
+    [] { return rails_of_cable(true).empty() ? "TUTTI_TEST_CABLE names no two devices" : no_device(); }};
 
 INSTANTIATE_TEST_SUITE_P(Devices, WireSuite, every_way(kVerbs), name_of_wire_test);
 INSTANTIATE_TEST_SUITE_P(Cable, WireSuite, every_way(kCable), name_of_wire_test);
@@ -230,7 +224,7 @@ TEST_F(VerbsDevice, ABlockIsSentFromWhereItLiesUntilItEnds) {
 /// After a failed call: what the card was still to read is taken from it, and the link with it. The cable is to be a
 /// slow one.
 TEST_F(VerbsDevice, ABlockThatIsLetGoIsNotReadAgain) {
-  if (cable().empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
+  if (rails_of_cable(true).empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
   run_job(with_arena(kCable), Members::processes, {0, 1}, [](Party& party) {
     using transport::Arena;
     constexpr std::size_t kBytes = std::size_t{7} << 20;
@@ -260,7 +254,7 @@ TEST_F(VerbsDevice, ABlockThatIsLetGoIsNotReadAgain) {
 /// More than staging memory and the send queue have room for: put() does not wait for it, the order stays, and what is
 /// let go of arrives. The cable is to be a slow one.
 TEST_F(VerbsDevice, WhatFindsNoRoomIsSentLaterAndInOrder) {
-  if (cable().empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
+  if (rails_of_cable(true).empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
   run_job(kCable, Members::processes, {0, 1}, [](Party& party) {
     constexpr std::size_t kBytes = std::size_t{6} << 20;
     constexpr std::size_t kSmall = 100;
@@ -299,7 +293,7 @@ TEST_F(VerbsDevice, WhatFindsNoRoomIsSentLaterAndInOrder) {
 
 /// The link's words name the peer, the device and what it says.
 TEST_F(VerbsDevice, ACableThatIsCutIsNamed) {
-  if (cable().empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
+  if (rails_of_cable(true).empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
   struct Uncut {
     ~Uncut() { EXPECT_EQ(std::system("tc qdisc del dev cable0 root"), 0); }
   } after;

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
+#include <string>
+#include <string_view>
 
 #include "base/even_share.h"
 #include "base/options.h"
@@ -23,16 +27,27 @@ std::uint64_t limit_of(__rlimit_resource resource) {
   return limited ? limit.rlim_cur : ArenaLimits::kNone;
 }
 
-/// Of this process's cgroup (version 2) and all around it.
-std::uint64_t least_memory_max() {
+/// Of a cgroup and all around it: what stands in `file` of /sys/fs/cgroup`folder``path` and of the folders above.
+std::uint64_t least_limit(const std::string& folder, std::string path, const std::string& file) {
+  std::uint64_t least = ArenaLimits::kNone;
+  for (;; path.erase(path.rfind('/'))) {
+    std::uint64_t bytes = 0;
+    if (std::ifstream("/sys/fs/cgroup" + folder + path + file) >> bytes) least = std::min(least, bytes);
+    if (path.rfind('/') == std::string::npos) return least;
+  }
+}
+
+/// Of this process's cgroup. A line of /proc/self/cgroup is 0::PATH in version 2, N:memory:PATH in version 1.
+std::uint64_t cgroup_limit() {
+  constexpr std::string_view kVersion2 = "0::", kVersion1 = ":memory:";
   std::uint64_t least = ArenaLimits::kNone;
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    for (std::string path = line.substr(3);; path.erase(path.rfind('/'))) {
-      std::uint64_t bytes = 0;
-      if (std::ifstream("/sys/fs/cgroup" + path + "/memory.max") >> bytes) least = std::min(least, bytes);
-      if (path.rfind('/') == std::string::npos) break;
+    const std::size_t memory = line.find(kVersion1);
+    if (line.starts_with(kVersion2)) {
+      least = std::min(least, least_limit("", line.substr(kVersion2.size()), "/memory.max"));
+    } else if (memory != std::string::npos) {
+      least = std::min(least, least_limit("/memory", line.substr(memory + kVersion1.size()), "/memory.limit_in_bytes"));
     }
   }
   return least;
@@ -50,7 +65,7 @@ ArenaLimits arena_limits() {
   ArenaLimits limits;
   limits.asked = options::bytes(Option::arena);
   limits.physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page_bytes();
-  limits.cgroup = least_memory_max();
+  limits.cgroup = cgroup_limit();
   limits.file = limit_of(RLIMIT_FSIZE);
   limits.address_space = limit_of(RLIMIT_AS);
   limits.ranks = ranks_of_host();
@@ -73,7 +88,7 @@ Result<ArenaSize> arena_size(const ArenaLimits& limits) {
   const auto at_most = [&size](std::uint64_t bytes, const std::string& why) {
     if (bytes < size.bytes) size = {bytes, why};
   };
-  at_most(limits.cgroup, "memory.max of the cgroup");
+  at_most(limits.cgroup, "the cgroup's memory limit");
   at_most(limits.file, "ulimit -f");
   if (limits.address_space != ArenaLimits::kNone) {
     // Half of it, for the arenas of all ranks together.

@@ -15,7 +15,7 @@ struct ArenaLimits {
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t asked = 0;              // TUTTI_ARENA; 0: by the others
   std::uint64_t physical = kNone;       // memory of the machine
-  std::uint64_t cgroup = kNone;         // the least memory.max of this process's cgroup and those around it
+  std::uint64_t cgroup = kNone;         // the least memory limit of this process's cgroup and those around it
   std::uint64_t file = kNone;           // ulimit -f: the arena is a file without a name
   std::uint64_t address_space = kNone;  // ulimit -v, less what is taken
   int ranks = 1;                        // of this host: each maps everybody's arena
