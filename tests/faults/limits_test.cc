@@ -1,4 +1,4 @@
-// L4 to L8, L10, L12 to L15: limits, missing folders, small queues, namespaces; each with 1, 2 and 8 ranks.
+// L4 to L8, L10, L12 to L14: limits, missing folders, small queues, namespaces; each with 1, 2 and 8 ranks.
 #include <gmock/gmock.h>
 
 #include <cstdint>

@@ -96,6 +96,14 @@ TEST(Interfaces, TheRouteToTheMeetingPlaceBeatsTheDefaultRoute) {
   EXPECT_EQ(chosen(kLaptop, "", {"172.17.0.1", "192.168.1.20"}), "172.17.0.1 on docker0");
 }
 
+TEST(Interfaces, L15AMeetingPlaceThatIsLinkLocalTellsNothing) {
+  EXPECT_EQ(chosen(kCloud, "", {"fe80::1", ""}), "10.1.0.4 on eth0");
+  EXPECT_EQ(choose({kLoopback, {"eth0", "fe80::1"}}, "", {"fe80::1", ""}).address, "");
+  EXPECT_EQ(error({kLoopback, {"eth0", "fe80::1"}}, "eth0"),
+            "TUTTI_INTERFACE: host alpha has none of 'eth0' that is up (link-local addresses of IPv6 do not count); it "
+            "has lo (127.0.0.1)");
+}
+
 TEST(Interfaces, ALoopbackRouteTellsNothing) {
   // Rank 0 of a host whose own name means 127.0.1.1.
   EXPECT_EQ(chosen(kCloud, "", {"127.0.0.1", "10.1.0.4"}), "10.1.0.4 on eth0");

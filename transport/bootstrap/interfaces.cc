@@ -66,11 +66,14 @@ bool is_link_local(const InterfaceAddress& one) {
                            : same_prefix(*bytes, *parse_address("fe80::"), 10);
 }
 
+/// Worth nothing to others without the number of an interface, which each host has its own of.
+bool needs_interface(const InterfaceAddress& one) { return is_ipv6(one) && is_link_local(one); }
+
 /// How far an address is from one that a peer certainly reaches; kNever is not guessed.
 enum class Doubt { none, some, much, kNever };
 
 Doubt doubt_of(const InterfaceAddress& one) {
-  if (!one.up || one.loopback || (is_ipv6(one) && is_link_local(one))) return Doubt::kNever;
+  if (!one.up || one.loopback || needs_interface(one)) return Doubt::kNever;
   if (starts_with_any(one.interface, {"docker", "br-", "virbr", "cni", "flannel", "cali", "lxcbr", "lxdbr", "incusbr",
                                       "podman", "vmnet", "vboxnet", "nerdctl", "kube-", "dummy"})) {
     return Doubt::kNever;
@@ -238,10 +241,13 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
                                   std::string_view host) {
   const bool exclude = !wanted.empty() && wanted[0] == '^';
   Addresses left = all;
+  std::erase_if(left, needs_interface);
   if (!wanted.empty()) {
     TUTTI_ASSIGN(const std::vector<std::string> items, items_of(exclude ? wanted.substr(1) : wanted));
+    bool link_local = false;
     for (const std::string& item : items) {
-      const Addresses meant = meant_by(exclude ? left : all, item);
+      const Addresses meant = meant_by(left, item);
+      link_local = link_local || meant.size() < meant_by(all, item).size();
       if (!exclude && meant.empty()) continue;
       if (!exclude) {
         const InterfaceAddress* one = with_address(meant, routes.to_peers);
@@ -251,8 +257,9 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
       std::erase_if(left, [&](const auto& one) { return with_address(meant, one.address) != nullptr; });
     }
     if (!exclude) {
-      return invalid_argument(fmt::format("TUTTI_INTERFACE: host {} has none of {} that is up; it has {}", host,
-                                          quote(std::string(wanted)), describe_addresses(all)));
+      return invalid_argument(fmt::format(
+          "TUTTI_INTERFACE: host {} has none of {} that is up{}; it has {}", host, quote(std::string(wanted)),
+          link_local ? " (link-local addresses of IPv6 do not count)" : "", describe_addresses(all)));
     }
   }
   if (const InterfaceAddress* one = with_address(left, routes.to_peers); one != nullptr && !one->loopback) {
@@ -290,7 +297,7 @@ std::string describe_addresses(const Addresses& all) {
     told.push_back(one.interface);
     std::string addresses;
     for (const InterfaceAddress& other : all) {
-      if (other.interface != one.interface || (is_ipv6(other) && is_link_local(other))) continue;
+      if (other.interface != one.interface || needs_interface(other)) continue;
       addresses += (addresses.empty() ? "" : ", ") + other.address;
     }
     if (!addresses.empty()) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.interface, addresses);
