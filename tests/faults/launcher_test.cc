@@ -198,6 +198,10 @@ TEST(Launcher, L17ClosedStreams) {
     const Ran ran = run_shell(std::string("TUTTI_EXPLAIN=1 ") + kTwo + " " + closed);
     EXPECT_EQ(ran.status, 0) << closed << ": " << ran.text;
   }
+}
+
+TEST(Launcher, L11AFullDiskIsNoSuccess) {
+  NOT_EMULATED("it starts programs");
   const Ran full = run_shell(std::string(kTwo) + " > /dev/full");
   EXPECT_EQ(full.status, 2) << full.text;
   EXPECT_THAT(full.text, HasSubstr("all_reduce_perf: standard output: "));

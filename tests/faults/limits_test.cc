@@ -1,4 +1,4 @@
-// L4 to L8, L10, L12 to L14: limits, missing folders, small queues, namespaces; each with 1, 2 and 8 ranks.
+// L4 to L8, L10, L12 to L14, L18: limits, missing folders, small queues, namespaces; each with 1, 2 and 8 ranks.
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -159,6 +159,18 @@ TEST(Limits, L10NoProcAndOtherPids) {
       "TUTTI_RANK=1 unshare -p -f $P/all_reduce_perf -b 8 -e 64K; wait $!'");
   EXPECT_THAT(ran.text, Not(HasSubstr("died")));
   EXPECT_EQ(ran.status, 0) << ran.text;
+}
+
+TEST(Limits, L18OneNumberForTwoProcessesIsNoWayIntoMemory) {
+  NEEDS_ROOT();
+  // Each rank has a pid namespace, in which both have the same number, and the same addresses; there is no /proc.
+  const Ran ran = run_shell(
+      "export TUTTI_SIZE=2 TUTTI_JOB=l18 TUTTI_TIMEOUT=10s TUTTI_CROSS_MEMORY=on; "
+      "C='setarch -R unshare -p -f $P/all_reduce_perf --memory plain -b 64K -e 1M'; "
+      "unshare -m sh -c \"mkdir -p /tmp/l18 && mount --bind /tmp/l18 /proc && { TUTTI_RANK=0 $C & TUTTI_RANK=1 $C; "
+      "wait; }\"");
+  EXPECT_THAT(ran.text, AnyOf(HasSubstr("Out of bounds values : 0 OK"), HasSubstr("TUTTI_CROSS_MEMORY")));
+  EXPECT_THAT(ran.text, Not(HasSubstr("FAILED")));
 }
 
 TEST(Limits, L12AFileThatCannotBeWrittenIsSaidFirst) {

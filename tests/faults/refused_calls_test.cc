@@ -212,6 +212,17 @@ TEST_P(Refused, L9EachCallWithEachError) {
   }
 }
 
+// Rank 0 fails right after the meeting; its connection may be closed before rank 1 listens to it.
+TEST(RefusedCalls, L19AFailureRightAfterTheMeetingIsHeardEachTime) {
+  NOT_EMULATED("filters are for the machine's own calls");
+  for (int run = 0; run < 60; ++run) {
+    const Case one{{"memfd_create", SYS_memfd_create}, EPERM, kBoth};
+    const std::vector<Told> ranks = with_refused(one.call.number, one.error, one.victim, {});
+    EXPECT_EQ(judged(one, ranks), "") << "run " << run;
+    for (const Told& rank : ranks) EXPECT_EQ(rank.text.find("has not"), std::string::npos) << rank.text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, Refused, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "hosts" : "shm"; });
 

@@ -131,6 +131,21 @@ TEST(FsdpMore, SummonedParametersStayWholeWhenTheObjectGoesFirst) {
   }
 }
 
+// T16: as where another network is trained by way of this one.
+TEST(FsdpMore, WhatABackwardOnlyPassesThroughIsGivenUp) {
+  const auto errors = with_nets(2, [&](int, Communicator comm, FsdpNet& net, const torch::Tensor& rows) {
+    FullyShardedDataParallel fsdp(*net, comm);
+    const torch::Tensor made = rows.clone().requires_grad_(true);
+    for (int step = 0; step < 2; ++step) {
+      (void)torch::autograd::grad({net->loss(made)}, {made});
+      EXPECT_EQ(fsdp.memory().gathered, 0u);
+      net->loss(rows).backward();
+      EXPECT_EQ(fsdp.memory().gathered, 0u);
+    }
+  });
+  EXPECT_EQ(errors, nothing(2));
+}
+
 TEST(FsdpMore, AParameterFrozenOrUnfrozenLaterIsNamed) {
   for (const bool frozen_before : {true, false}) {
     const auto errors = with_nets(2, [&](int, Communicator comm, FsdpNet& net, const torch::Tensor& rows) {

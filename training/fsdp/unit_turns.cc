@@ -1,5 +1,6 @@
 #include "training/fsdp/unit_turns.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -60,7 +61,15 @@ void UnitTurns::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
   });
 }
 
+// A backward that only passes through, to another network's parameters, brings no gradient that would end it here.
+void UnitTurns::end_with_backward() {
+  if (!in_backward() || ends_with_ == torch::autograd::get_current_graph_task_id()) return;
+  ends_with_ = torch::autograd::get_current_graph_task_id();
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { end_pass(); });
+}
+
 void UnitTurns::use(const std::vector<std::size_t>& used) {
+  end_with_backward();
   take_turn(used);
   for (const std::size_t unit : used) {
     if (units_[unit]->is_whole()) {

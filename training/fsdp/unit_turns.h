@@ -56,6 +56,7 @@ class UnitTurns {
  private:
   void before(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
   void use(const std::vector<std::size_t>& used);
+  void end_with_backward();
   void take_turn(const std::vector<std::size_t>& used);
   bool takes_turns(std::size_t unit) const { return unit != 0 || options_.root_takes_turns; }
   void start_gather(std::size_t unit);
@@ -72,6 +73,7 @@ class UnitTurns {
   std::vector<std::size_t> turn_;  // units whose turn it is: several when an operator takes several
   std::vector<bool> has_gradients_;
   std::pair<std::size_t, bool> ahead_of_ = {0, false};  // unit, in backward: what was prefetched for last
+  int ends_with_ = -1;                                  // the backward whose end is one for all turns
   bool held_ = false;
   Stats stats_;
   OperatorWatch watch_;  // last: from its making on, operators come in
