@@ -27,11 +27,11 @@ std::string description_of(const NamedTensor& item) {
 }  // namespace
 
 Replicas::Replicas(const torch::nn::Module& module, Communicator communicator, std::string owner)
-    : module_(module),
-      comm_(std::move(communicator)),
+    : comm_(std::move(communicator)),
       owner_(std::move(owner)),
       parameters_(parameters_of(module)),
-      buffers_(buffers_of(module)) {
+      buffers_(buffers_of(module)),
+      form_(module) {
   for (const NamedTensor& item : parameters_) check_usable(item);
   for (const NamedTensor& item : buffers_) check_usable(item);
   check_same_instructions();
@@ -39,39 +39,12 @@ Replicas::Replicas(const torch::nn::Module& module, Communicator communicator, s
   broadcast(parameters_, 0);
   broadcast(buffers_, 0);
   check_equal();
-  for (const NamedTensor& item : parameters_) {
-    forms_.push_back(
-        {item.tensor.requires_grad(), item.tensor.scalar_type(), item.tensor.sizes().vec(), item.tensor.device()});
-  }
 }
 
-void Replicas::check_unchanged() const {
-  const auto fail = [&](const std::string& name, const std::string& what) {
-    fail_on_all(comm_,
-                fmt::format("{}: '{}' {} after this object was made; expected the model as it was then: make another "
-                            "one behind such a change",
-                            owner_, name, what));
-  };
-  const auto check_same = [&](const std::vector<NamedTensor>& made_for, const std::vector<NamedTensor>& now) {
-    for (std::size_t i = 0; i < made_for.size(); ++i) {
-      if (i >= now.size() || !now[i].tensor.is_same(made_for[i].tensor))
-        fail(made_for[i].name, "was replaced or removed");
-    }
-    if (now.size() > made_for.size()) fail(now[made_for.size()].name, "was added");
-  };
-  check_same(parameters_, parameters_of(module_));
-  check_same(buffers_, buffers_of(module_));
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const auto& [name, tensor] = parameters_[i];
-    const Form& form = forms_[i];
-    if (tensor.requires_grad() != form.is_trained) fail(name, form.is_trained ? "was frozen" : "was unfrozen");
-    if (tensor.scalar_type() != form.type) {
-      fail(name, fmt::format("changed from {} to {}", c10::toString(form.type), c10::toString(tensor.scalar_type())));
-    }
-    if (tensor.sizes() != c10::IntArrayRef(form.sizes)) fail(name, "changed its shape");
-    if (tensor.device() != form.device)
-      fail(name, fmt::format("moved from {} to {}", form.device.str(), tensor.device().str()));
-  }
+void Replicas::check_unchanged() {
+  const std::string change = form_.change();
+  if (change.empty()) return;
+  fail_on_all(comm_, fmt::format("{}: {} after this object was made; {}", owner_, change, kExpectedForm));
 }
 
 void Replicas::check_usable(const NamedTensor& item) const {

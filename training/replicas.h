@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "training/model_form.h"
 #include "training/tensors.h"
 #include "tutti/tutti.hpp"
 
@@ -26,20 +27,12 @@ class Replicas {
 
   /// Collective.
   void broadcast_buffers(int root);
-  /// Aborts the communicator and throws the name of the first parameter or buffer that is not the module's any more, or
-  /// is frozen, trained, typed, shaped or placed in another way than when this was made. Not collective.
-  void check_unchanged() const;
+  /// Aborts the communicator and throws the name of what has changed since this was made: model_form.h. Not collective.
+  void check_unchanged();
   /// Collective. Throws, on every rank, the name of the first tensor whose bytes differ from rank 0's, and the rank.
   void check_equal();
 
  private:
-  /// Of a parameter, what a strategy was made for.
-  struct Form {
-    bool is_trained = false;
-    torch::ScalarType type{};
-    std::vector<std::int64_t> sizes;
-    c10::Device device;
-  };
   void check_usable(const NamedTensor& item) const;
   void check_same_instructions();
   void check_same_model();
@@ -50,12 +43,11 @@ class Replicas {
   template <class Value>
   std::vector<std::uint64_t> of_each(Value&& value) const;
 
-  const torch::nn::Module& module_;
   Communicator comm_;
   std::string owner_;
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
-  std::vector<Form> forms_;  // of the parameters
+  ModelForm form_;
 };
 
 }  // namespace tutti::training

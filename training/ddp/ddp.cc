@@ -45,7 +45,10 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 
 DistributedDataParallel::NoSync DistributedDataParallel::no_sync() { return NoSync(state_->reducer.no_sync_depth()); }
 void DistributedDataParallel::average_gradients() { state_->reducer.average_now(); }
-void DistributedDataParallel::zero_grad() { state_->reducer.zero_grad(); }
+void DistributedDataParallel::zero_grad() {
+  state_->replicas.check_unchanged();  // before forward meets the change
+  state_->reducer.zero_grad();
+}
 void DistributedDataParallel::broadcast_buffers() { state_->replicas.broadcast_buffers(0); }
 void DistributedDataParallel::check_equal() { state_->replicas.check_equal(); }
 std::vector<std::string> DistributedDataParallel::unused_parameters() const { return state_->reducer.unused(); }

@@ -1,0 +1,58 @@
+// What a strategy was made for: a module's tensors, and how each parameter is trained, typed, shaped and placed.
+//
+//   ModelForm form(*module);                                     // when the strategy is made
+//   const std::string change = form.change();                    // in each step: "'first.bias' was frozen", or ""
+//
+// Price: a walk over the names; no values are looked at. Lifetime: the module must outlive a ModelForm.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "training/tensors.h"
+
+namespace tutti::training {
+
+/// Where a tensor's first element lies: its storage, which is there also while FSDP has given up the memory.
+using PlaceInMemory = std::pair<const void*, std::int64_t>;
+
+class ModelForm {
+ public:
+  explicit ModelForm(const torch::nn::Module& module);
+
+  /// The first thing that is not as it was, as a clause that begins with the tensor's name; empty: all is. A parameter
+  /// may have been given other memory, as torch::load() does it, but not another parameter's.
+  std::string change();
+
+ private:
+  struct Parameter {
+    NamedTensor item;
+    bool is_trained = false;
+    torch::ScalarType type{};
+    std::vector<std::int64_t> sizes;
+    c10::Device device;
+    PlaceInMemory place;
+  };
+  std::string change_of(const Parameter& parameter) const;
+  std::string tie_of(Parameter& parameter) const;
+
+  const torch::nn::Module& module_;
+  std::vector<NamedTensor> tensors_, buffers_;
+  std::vector<Parameter> parameters_;
+};
+
+/// How a sentence about a change ends.
+constexpr const char* kExpectedForm = "expected the model as it was then: make another one behind such a change";
+
+/// For ranks that compare their models: a parameter, and a hash of its name, form and ties.
+struct ParameterForm {
+  std::string name;
+  std::uint64_t hash = 0;
+};
+std::vector<ParameterForm> forms_of(const torch::nn::Module& module);
+
+}  // namespace tutti::training
