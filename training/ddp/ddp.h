@@ -21,8 +21,14 @@
 // Lifetime: the module must outlive this object. Gradients stay valid after it is gone.
 // Threads: as tutti::Communicator; backward calls count as use. Ranks may be threads of one process (then each calls
 //   torch::set_num_threads for itself: MKL's bits depend on it).
-// Changes: each pass that communicates checks that parameters and buffers are still the module's own. Parameters must
-//   be trained, typed, shaped and placed as they were when this object was made. After such a change make another one.
+// Changes: zero_grad() and each pass that communicates check that parameters and buffers are still the module's own.
+//   Parameters must be trained, typed, shaped, placed and tied as they were when this object was made. After such a
+//   change make another one. Where the optimiser's own zero_grad() begins a step, backward finds the change, and an
+//   error that forward throws before is that rank's own. Hooks that are added later run before the mean, as others do.
+// Not seen: what one rank alone does to values or gradients between backward and the optimiser's step, or by giving a
+//   parameter other memory. Only a look at all bytes would show it: check_equal().
+// Backward twice through one graph: each pass averages the sum so far. A graph that keeps a buffer cannot go twice, as
+//   rank 0's buffers are written behind the first pass: set broadcast_buffers to false for that.
 // Errors: tutti::Error, in one sentence that names rank and parameter. When a parameter gets no gradient in a backward
 //   pass (and DdpOptions::unused does not allow that), that rank aborts the communicator, so that all ranks fail with
 //   the same sentence and none hangs. After an error in backward the communicator cannot be used any more.
@@ -100,6 +106,7 @@ class DistributedDataParallel {
 
   /// Sets all gradients to zero and keeps them in the buckets. Begins a step: where a rank made one without any
   /// gradient and the others did not, the next pass ends on every rank with Code::mismatch and that rank's number.
+  /// Errors: a change of the model, as above, before forward meets it.
   void zero_grad();
 
   /// Collective. Rank 0's, to every rank: for buffers that changed outside a backward pass.

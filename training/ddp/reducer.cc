@@ -141,6 +141,7 @@ void Reducer::clear_gradients() {
 void Reducer::on_gradient(std::size_t index) {
   Parameter& parameter = parameters_[index];
   if (!parameter.gradient.defined()) return;  // no elements
+  if (!parameter.used) look_at_gradient(parameter, /*additions=*/1);
   take_gradient(parameter);
   parameter.used = true;
   steps_.on_gradient();
@@ -166,6 +167,14 @@ void Reducer::on_gradient(std::size_t index) {
   start_complete_buckets();
 }
 
+// Whether someone zeroed it since the last exchange: it was set to none, or changed in place. What no rank used may
+// have none all the same.
+void Reducer::look_at_gradient(const Parameter& parameter, std::uint64_t additions) {
+  if (!parameter.gradient.defined() || parameter.unused_everywhere) return;
+  const bool is_own = parameter.item.tensor.grad().is_same(parameter.gradient);
+  if (!is_own || parameter.gradient._version() != parameter.version + additions) steps_.on_touched_gradient();
+}
+
 // Into its bucket, where it does not lie there already.
 void Reducer::take_gradient(Parameter& parameter) {
   torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
@@ -180,7 +189,8 @@ void Reducer::take_gradient(Parameter& parameter) {
         "parameter '{}' got a {} gradient; expected a dense one (Embedding: EmbeddingOptions::sparse(false))",
         parameter.item.name, c10::str(gradient.layout())));
   }
-  if (gradient.scalar_type() != parameter.gradient.scalar_type() || gradient.sizes() != parameter.gradient.sizes()) {
+  if (gradient.scalar_type() != parameter.gradient.scalar_type() || gradient.sizes() != parameter.gradient.sizes() ||
+      gradient.device() != parameter.gradient.device()) {
     before_pass_();  // names what has changed
   }
   torch::NoGradGuard no_grad;
@@ -191,6 +201,9 @@ void Reducer::take_gradient(Parameter& parameter) {
 // What every pass that communicates begins with, on every rank.
 void Reducer::begin_pass() {
   before_pass_();
+  for (const Parameter& parameter : parameters_) {
+    if (!parameter.used) look_at_gradient(parameter, /*additions=*/0);
+  }
   steps_.start(!shadow_);
 }
 
@@ -272,7 +285,10 @@ void Reducer::close_pass() {
   }
   check_steps();
   if (unused_mode_ != UnusedParameters::refuse) give_back_unused();
-  for (Parameter& parameter : parameters_) parameter.used = false;
+  for (Parameter& parameter : parameters_) {
+    parameter.used = false;
+    if (parameter.gradient.defined()) parameter.version = static_cast<std::uint64_t>(parameter.gradient._version());
+  }
   if (after_pass_) after_pass_();
   stats_.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   stats_.passes += 1;
@@ -301,6 +317,7 @@ void Reducer::average_now() {
   for (Parameter& parameter : parameters_) {
     if (!parameter.gradient.defined()) continue;
     torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
+    if (!parameter.used) look_at_gradient(parameter, /*additions=*/0);
     if (gradient.defined()) {
       take_gradient(parameter);
     } else {

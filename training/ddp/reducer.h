@@ -46,6 +46,7 @@ class Reducer {
     NamedTensor item;
     torch::Tensor gradient;  // lies in its bucket; undefined for a parameter without elements
     std::size_t bucket = 0;
+    std::uint64_t version = 0;       // of the gradient at the end of the last pass that communicated
     bool ready = false;              // has its gradient in the pass under way, or is known to get none
     bool used = false;               // got a gradient since the last pass that communicated
     bool unused_in_pass = false;     // was not, in that pass
@@ -61,6 +62,7 @@ class Reducer {
   void make_buckets(const DdpOptions& options);
   void clear_gradients();
   void on_gradient(std::size_t index);
+  void look_at_gradient(const Parameter& parameter, std::uint64_t additions);
   void take_gradient(Parameter& parameter);
   void open_pass(int task);
   void begin_pass();

@@ -44,18 +44,20 @@ void StepCheck::on_zero_grad() {
   if (is_in_step_ && !has_gradient_ && versions_now != versions_at_zero_) ++steps_without_;
   is_in_step_ = true;
   has_gradient_ = false;
+  is_zeroed_ = true;
   versions_at_zero_ = versions_now;
 }
 
 void StepCheck::start(bool counts) {
   if (comm_.size() == 1) return;
   const auto rank = static_cast<std::size_t>(comm_.rank());
-  of_ranks_[rank] = counts ? steps_without_ : kDoesNotCount;
+  of_ranks_[rank] = counts ? 2 * steps_without_ + (is_zeroed_ ? 1 : 0) : kDoesNotCount;
   work_ = comm_.all_gather_async(&of_ranks_[rank], of_ranks_.data(), 1, DataType::u64);
 }
 
 std::string StepCheck::finish() {
   steps_without_ = 0;
+  is_zeroed_ = false;
   if (comm_.size() == 1) return "";
   work_.wait();
   work_ = {};
@@ -63,17 +65,26 @@ std::string StepCheck::finish() {
   for (std::size_t rank = 0; rank < of_ranks_.size(); ++rank) {
     if (of_ranks_[rank] == kDoesNotCount) continue;
     if (!first) first = rank;
-    if (of_ranks_[rank] == of_ranks_[*first]) continue;
-    const bool later = of_ranks_[rank] > of_ranks_[*first];
-    const std::size_t behind = later ? rank : *first;
-    const std::size_t other = later ? *first : rank;
-    return fmt::format(
-        "rank {} has made {} since its last exchange, and rank {} {}: a loss of rank {} used no trained parameter, or "
-        "its "
-        "backward was left out; a step without one calls average_gradients()",
-        behind, steps(of_ranks_[behind]), other, steps(of_ranks_[other]), behind);
+    if (of_ranks_[rank] != of_ranks_[*first]) return difference(*first, rank);
   }
   return "";
+}
+
+std::string StepCheck::difference(std::size_t a, std::size_t b) const {
+  const auto steps_of = [&](std::size_t rank) { return of_ranks_[rank] / 2; };
+  if (steps_of(a) == steps_of(b)) {
+    const std::size_t ahead = of_ranks_[a] < of_ranks_[b] ? a : b;
+    return fmt::format(
+        "rank {} exchanges gradients once more in its step, and rank {} those of a new one: rank {} ran backward "
+        "once more, or left out zero_grad()",
+        ahead, ahead == a ? b : a, ahead);
+  }
+  const std::size_t behind = steps_of(a) > steps_of(b) ? a : b;
+  const std::size_t other = behind == a ? b : a;
+  return fmt::format(
+      "rank {} has made {} since its last exchange, and rank {} {}: a loss of rank {} used no trained parameter, or "
+      "its backward was left out; a step without one calls average_gradients()",
+      behind, steps(steps_of(behind)), other, steps(steps_of(other)), behind);
 }
 
 }  // namespace tutti::training

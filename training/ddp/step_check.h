@@ -1,13 +1,15 @@
 // Finds a rank that is a step behind the others. A loss that reaches no parameter starts no exchange, so that this
-// rank's next backward would join the others' last one.
+// rank's next backward would join the others' last one. And one that is a pass ahead, as it called backward once more.
 //
-// How: each rank counts its steps without a gradient. In a pass that communicates all ranks compare these counts, by an
-//   all-gather of 8 bytes that runs beside the exchange of gradients.
-// Limits: a step is seen where zero_grad() of the strategy begins it, not the optimiser's own.
+// How: each rank counts its steps without a gradient, and knows whether its gradients were zeroed since the last
+//   exchange, by whatever zero_grad(). In a pass that communicates all ranks compare both, by an all-gather of 8 bytes
+//   that runs beside the exchange of gradients.
+// Limits: a step without a gradient is seen where zero_grad() of the strategy begins it, not the optimiser's own.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +29,8 @@ class StepCheck {
   void on_zero_grad();
   /// Also under no_sync().
   void on_gradient() { has_gradient_ = true; }
+  /// A gradient is not what the last exchange left, but for what backward has added.
+  void on_touched_gradient() { is_zeroed_ = true; }
 
   /// Collective. Starts the comparison. `counts`: false for a rank without steps of its own.
   void start(bool counts);
@@ -35,11 +39,13 @@ class StepCheck {
 
  private:
   std::uint64_t versions() const;
+  std::string difference(std::size_t a, std::size_t b) const;
 
   Communicator comm_;
   std::vector<torch::Tensor> parameters_;
   bool is_in_step_ = false;
   bool has_gradient_ = false;
+  bool is_zeroed_ = true;  // since the last comparison
   std::uint64_t versions_at_zero_ = 0;
   std::uint64_t steps_without_ = 0;  // since the last comparison
   std::vector<std::uint64_t> of_ranks_;
