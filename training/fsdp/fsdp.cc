@@ -12,6 +12,7 @@
 #include "training/fsdp/gradient_pass.h"
 #include "training/fsdp/unit.h"
 #include "training/fsdp/unit_turns.h"
+#include "training/model_form.h"
 #include "training/replicas.h"
 #include "training/streams.h"
 
@@ -22,6 +23,7 @@ struct FullyShardedDataParallel::State {
   ~State();
 
   void check(const NamedTensor& item) const;
+  void check_unchanged();
   void check_ties(const std::vector<NamedTensor>& all) const;
   void add_unit(UnitParameters plan);
   CallOptions call() const;
@@ -41,6 +43,7 @@ struct FullyShardedDataParallel::State {
   const std::shared_ptr<SideStream> reduction_side = std::make_shared<SideStream>();
   std::vector<std::unique_ptr<Unit>> units;
   std::vector<std::pair<std::size_t, std::size_t>> registration;  // the order of parameters: unit and place in it
+  std::optional<ModelForm> form;                                  // as it is with sharded parameters
   std::unique_ptr<StepExchange> steps;
   std::unique_ptr<UnitTurns> turns;
   std::unique_ptr<GradientPass> pass;
@@ -70,6 +73,7 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
     const torch::NoGradGuard no_grad;
     for (NamedTensor& buffer : buffers_of(module)) buffer.tensor.set_data(buffer.tensor.to(*options.compute_device));
   }
+  form.emplace(module);
   const std::vector comms = communicators();
   steps = std::make_unique<StepExchange>(comm, reductions);
   turns = std::make_unique<UnitTurns>(units, *steps, comms,
@@ -77,8 +81,8 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
                                                          .after_forward = options.reshard != Reshard::never,
                                                          .root_takes_turns = options.reshard == Reshard::always,
                                                          .prefetch = options.prefetch});
-  pass =
-      std::make_unique<GradientPass>(units, *turns, *steps, reductions, options.replicas, comms, options.allow_unused);
+  pass = std::make_unique<GradientPass>(
+      units, *turns, *steps, reductions, options.replicas, comms, [this] { check_unchanged(); }, options.allow_unused);
 }
 
 // What is whole is not followed any more: better none of it than old values.
@@ -113,6 +117,19 @@ void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
                     "DistributedDataParallel?)",
                     item.name));
   }
+}
+
+// Not collective: whoever finds a change ends the step for all.
+void FullyShardedDataParallel::State::check_unchanged() {
+  std::string change = form->change();
+  for_each_parameter([&](const ShardedParameter& parameter) {
+    if (const char* own = parameter.change(); own != nullptr && change.empty()) {
+      change = fmt::format("'{}' {}", parameter.name(), own);
+    }
+  });
+  if (change.empty()) return;
+  fail_on_all(communicators(),
+              fmt::format("FullyShardedDataParallel: {} after this object was made; {}", change, kExpectedForm));
 }
 
 // One tensor under two names stays tied. Two tensors of one memory would each get a shard of their own.
@@ -162,7 +179,8 @@ std::vector<NamedTensor> FullyShardedDataParallel::named_parameters() const {
 }
 
 void FullyShardedDataParallel::zero_grad() {
-  state_->steps->begin_step();
+  state_->check_unchanged();  // before forward meets the change
+  state_->steps->on_zero_grad();
   state_->for_each_parameter([](ShardedParameter& parameter) {
     parameter.drop_gradient();
     parameter.whole().mutable_grad().reset();

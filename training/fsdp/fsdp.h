@@ -30,9 +30,12 @@
 // Sources: Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023; sharding each parameter on its
 //   own: PyTorch's fully_shard.
 // Bits: with `deterministic`, those of DistributedDataParallel in deterministic mode.
-// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. What is
-//   changed later is refused by the next backward. The module's own parameters are for forward and backward only: read
-//   and write them under summon_full_parameters(); save and optimise the shards.
+// Order of set-up: freeze parameters, move the module to its type, then this, then the optimizer. What is changed later
+//   (frozen, typed, shaped, tied, replaced, given other memory) is refused by the next zero_grad() or backward. The
+//   module's own parameters are for forward and backward only: read and write them under summon_full_parameters(); save
+//   and optimise the shards.
+// Hooks: those of the module's parameters run before the mean, also when they are added later. A shard's would never
+//   run, and are refused.
 // Lifetime: the module must outlive this object. After it is gone, the module's parameters stay whole if they were
 //   summoned then; otherwise using them is an error that says so.
 // Threads: as tutti::Communicator. Forward, backward and writes to the shards run on the thread that made this object,

@@ -36,13 +36,14 @@ class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
 
 GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, StepExchange& steps,
                            Communicator reductions, Communicator replicas, std::vector<Communicator> comms,
-                           bool allow_unused)
+                           std::function<void()> before_pass, bool allow_unused)
     : units_(units),
       turns_(turns),
       steps_(steps),
       reductions_(std::move(reductions)),
       replicas_(std::move(replicas)),
       comms_(std::move(comms)),
+      before_pass_(std::move(before_pass)),
       allow_unused_(allow_unused),
       progress_(units.size()) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
@@ -108,17 +109,12 @@ void GradientPass::reduce() {
 }
 
 void GradientPass::begin() {
+  before_pass_();
   open_ = true;
   next_reduction_ = next_replica_mean_ = 0;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     Progress& progress = progress_[unit] = {};
     for (const auto& parameter : units_[unit]->parameters()) {
-      if (const char* change = parameter->change(); change != nullptr) {
-        fail(
-            fmt::format("parameter '{}' {} after the FullyShardedDataParallel was made; set requires_grad, and move "
-                        "the module to its type, before",
-                        parameter->name(), change));
-      }
       progress.has_gradient.push_back(!counts(*parameter));
       progress.pending += counts(*parameter) ? 1 : 0;
     }

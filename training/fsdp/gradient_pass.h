@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,9 +28,11 @@ class GradientPass {
   };
 
   /// Puts a hook behind each parameter. `units`, `turns` and `steps` must outlive this object. After an error, all of
-  /// `comms` are aborted: others wait, or will, in a call that this rank never makes.
+  /// `comms` are aborted: others wait, or will, in a call that this rank never makes. `before_pass` runs when a pass
+  /// begins.
   GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, StepExchange& steps,
-               Communicator reductions, Communicator replicas, std::vector<Communicator> comms, bool allow_unused);
+               Communicator reductions, Communicator replicas, std::vector<Communicator> comms,
+               std::function<void()> before_pass, bool allow_unused);
   ~GradientPass();
   GradientPass(const GradientPass&) = delete;
   GradientPass& operator=(const GradientPass&) = delete;
@@ -64,6 +67,7 @@ class GradientPass {
   StepExchange& steps_;
   Communicator reductions_, replicas_;
   std::vector<Communicator> comms_;
+  std::function<void()> before_pass_;
   bool allow_unused_;
   std::vector<Progress> progress_;
   std::size_t next_reduction_ = 0, next_replica_mean_ = 0;  // places in the order of reductions

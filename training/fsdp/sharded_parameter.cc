@@ -1,5 +1,7 @@
 #include "training/fsdp/sharded_parameter.h"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -39,7 +41,7 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const 
   const auto kind =
       before.options().dtype(options.compute_type).device(options.compute_device.value_or(before.device()));
   whole_.set_data(torch::empty_strided(before.sizes(), before.strides(), kind));
-  storage_ = whole_.storage().unsafeGetStorageImpl();
+  storage_ = whole_.storage();
   give_up_memory();
   if (options.whole_stays) take_memory();
   if (lies_in_whole_) {
@@ -58,8 +60,12 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const 
 }
 
 const char* ShardedParameter::change() const {
-  if (whole_.requires_grad() != trained_) return trained_ ? "was frozen" : "was unfrozen";
-  return whole_.storage().unsafeGetStorageImpl() == storage_ ? nullptr : "was given other memory";
+  if (whole_.storage().unsafeGetStorageImpl() != storage()) return "was given other memory";
+  if (shard_.requires_grad() != trained_)
+    return trained_ ? "has a shard that was frozen" : "has a shard that was unfrozen";
+  const torch::autograd::AutogradMeta* meta = torch::autograd::impl::get_autograd_meta(shard_);
+  return meta == nullptr || meta->hooks_.empty() ? nullptr
+                                                 : "has a shard that was given a hook, which backward does not run";
 }
 
 torch::Tensor ShardedParameter::rows_of(const torch::Tensor& padded) const {
@@ -84,7 +90,7 @@ void ShardedParameter::take_memory() {
   const std::int64_t elements = layout_.piece() * layout_.ranks;
   flat_ = options_.compute_device ? torch::empty({elements}, whole_.options().requires_grad(false))
                                   : empty_to_travel({elements}, whole_.scalar_type(), whole_.device());
-  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   allow_access(*storage);
   auto* keep = new torch::Tensor(flat_);
   storage->set_data_ptr_noswap(c10::DataPtr(
@@ -94,7 +100,7 @@ void ShardedParameter::take_memory() {
 
 void ShardedParameter::give_up_memory() {
   flat_.reset();
-  c10::StorageImpl* storage = whole_.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, whole_.device()));
   storage->set_nbytes(whole_bytes());  // so that an operator gets as far as the pointer, whose error says what to do
   forbid_access(*storage, "parameter '" + name_ +

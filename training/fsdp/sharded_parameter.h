@@ -43,14 +43,15 @@ class ShardedParameter {
   const std::string& name() const { return name_; }
   const RowLayout& layout() const { return layout_; }
   bool trained() const { return trained_; }
-  /// What others did to the module's parameter since, which cannot be followed: a clause, or null.
+  /// What others did since to the shard, or to the memory of the module's parameter, that cannot be followed: a clause
+  /// without its subject, or null. The rest is ModelForm's.
   const char* change() const;
   torch::Tensor& whole() { return whole_; }
   torch::Tensor& shard() { return shard_; }
   const torch::Tensor& shard() const { return shard_; }
   torch::ScalarType compute_type() const { return whole_.scalar_type(); }
   torch::ScalarType type() const { return shard_.scalar_type(); }
-  const void* storage() const { return storage_; }
+  const void* storage() const { return storage_.unsafeGetStorageImpl(); }
   bool lies_in_whole() const { return lies_in_whole_; }
   /// The shard's memory with its padding: [piece].
   const torch::Tensor& padded_shard() const { return padded_shard_; }
@@ -82,7 +83,7 @@ class ShardedParameter {
   const bool trained_;
   Options options_;
   bool lies_in_whole_;
-  const void* storage_ = nullptr;
+  c10::Storage storage_;  // kept: if the parameter is given another one, no other tensor shall be taken for it
 };
 
 }  // namespace tutti::training

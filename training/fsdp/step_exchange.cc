@@ -9,7 +9,8 @@ namespace tutti::training {
 namespace {
 
 constexpr const char* kReason =
-    "the ranks' steps differ: the loss of one of them used no parameter, or its backward was left out";
+    "the ranks' steps differ: the loss of one of them used no parameter, its backward was left out or run twice, or it "
+    "used parameters outside of its step";
 
 }  // namespace
 
@@ -34,6 +35,16 @@ StepExchange::~StepExchange() {
       // It has ended, which is all that matters here.
     }
   }
+}
+
+void StepExchange::on_zero_grad() {
+  if (!std::exchange(begun_by_write_, false)) begin_step();
+}
+
+void StepExchange::on_write() {
+  if (due_) return;
+  begin_step();
+  begun_by_write_ = true;
 }
 
 void StepExchange::begin_step() {

@@ -5,7 +5,8 @@
 //   passes done, on both communicators: a rank that is still in the backward of the step before meets it in whichever
 //   it waits in, and both end with a mismatch at once.
 // Bytes: 32 (n-1) for each step. Threads: as tutti::Communicator.
-// Limits: a step is seen where zero_grad() of the strategy begins it, not the optimiser's own.
+// A step begins with the first write to a shard behind the use of a parameter, which is the optimiser's, or else with
+//   zero_grad() of the strategy.
 #pragma once
 
 #include <array>
@@ -27,7 +28,9 @@ class StepExchange {
   StepExchange(const StepExchange&) = delete;
   StepExchange& operator=(const StepExchange&) = delete;
 
-  void begin_step();
+  void on_zero_grad();
+  /// To a shard.
+  void on_write();
   void end_pass() { ++passes_; }
   /// Collective, where a step has begun since the last time. Errors: mismatch.
   void meet();
@@ -40,10 +43,12 @@ class StepExchange {
     Work work;
   };
 
+  void begin_step();
   std::string difference() const;
 
   std::array<Way, 2> ways_;
   std::uint64_t steps_ = 0, passes_ = 0;
+  bool begun_by_write_ = false;  // so that zero_grad() has nothing to begin
   bool due_ = true;
 };
 

@@ -17,6 +17,11 @@ using Clock = std::chrono::steady_clock;
 
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
+/// Asks for the kind of two tensors, and reads neither. A gather for it would be this rank's alone, or out of order.
+bool is_of_set_data(const c10::OperatorHandle& op) {
+  return op.operator_name().name == "aten::_has_compatible_shallow_copy_type";
+}
+
 bool has(const std::vector<std::size_t>& set, std::size_t unit) {
   return std::find(set.begin(), set.end(), unit) != set.end();
 }
@@ -49,10 +54,12 @@ void UnitTurns::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
       if (!has(used, found->second)) used.push_back(found->second);
     } else if (formal[i].alias_info() != nullptr && formal[i].alias_info()->isWrite()) {
       const auto written = unit_of_shard_.find(storage);
-      if (written != unit_of_shard_.end()) units_[written->second]->expire();
+      if (written == unit_of_shard_.end()) return;
+      units_[written->second]->expire();
+      steps_.on_write();
     }
   });
-  if (used.empty() || held_) return;
+  if (used.empty() || held_ || is_of_set_data(op)) return;
   or_abort(comms_, "FullyShardedDataParallel", [&] {
     told_with_reason([&] {
       if (!in_backward()) steps_.meet();
