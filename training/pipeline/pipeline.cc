@@ -35,6 +35,11 @@ bool can_be_sent(const torch::Tensor& tensor) {
          tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions);
 }
 
+/// What all copies of a tied parameter have in common.
+std::string form_of(const torch::Tensor& parameter) {
+  return to_text(shape_of(parameter)) + (parameter.requires_grad() ? " trained" : " frozen");
+}
+
 /// Where its parameters are; the CPU for one without any.
 c10::Device device_of_stage(const Stage& stage) {
   const std::vector<torch::Tensor> parameters =
@@ -55,6 +60,7 @@ struct Pipeline::State {
   struct Tied {
     torch::Tensor parameter;
     Communicator comm;
+    std::string name;      // in its stage
     torch::Tensor before;  // the gradient at the start of the run
   };
 
@@ -251,17 +257,36 @@ struct Pipeline::State {
     }
   }
 
-  /// A sharer that has frozen its copy would leave the others waiting.
+  /// Its name in the own stages; empty: it has none.
+  std::string name_of(const torch::Tensor& parameter) const {
+    for (const Stage& each : stages) {
+      if (!each.module) continue;
+      for (const NamedTensor& item : parameters_of(*each.module)) {
+        if (item.tensor.is_same(parameter)) return item.name;
+      }
+    }
+    return {};
+  }
+
+  /// A sharer that has frozen or converted its copy would leave the others waiting; one whose stage has another
+  /// parameter by now would train that one alone.
   void expect_alike(Tied& tied) {
-    const std::uint8_t mine = tied.parameter.requires_grad() ? 1 : 0;
-    std::vector<std::uint8_t> of_ranks(static_cast<std::size_t>(tied.comm.size()));
-    tied.comm.all_gather(&mine, of_ranks.data(), 1, DataType::u8);
+    if (!tied.name.empty() && name_of(tied.parameter).empty()) {
+      fail(
+          fmt::format("run: the tied parameter '{}' was replaced or removed after tie(); expected it to stay in its "
+                      "stage",
+                      tied.name));
+    }
+    const std::string mine = form_of(tied.parameter);
+    const std::uint64_t hash = ByteHash::of(mine.data(), mine.size());
+    std::vector<std::uint64_t> of_ranks(static_cast<std::size_t>(tied.comm.size()));
+    tied.comm.all_gather(&hash, of_ranks.data(), 1, DataType::u64);
     for (std::size_t other = 1; other < of_ranks.size(); ++other) {
       if (of_ranks[other] == of_ranks[0]) continue;
-      throw Error(
-          Code::mismatch,
-          fmt::format("Pipeline: run: a tied parameter is {} on rank {} of its sharers and {} on rank 0",
-                      of_ranks[other] != 0 ? "trained" : "frozen", other, of_ranks[0] != 0 ? "trained" : "frozen"));
+      throw Error(Code::mismatch,
+                  fmt::format("a tied parameter is not alike on rank {} of its sharers and on rank 0 "
+                              "(here {}); expected it to be of one type and shape, and frozen on all or none",
+                              other, mine));
     }
   }
 
@@ -380,8 +405,7 @@ Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
 
 void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
   const bool usable = can_be_sent(parameter) && parameter.is_contiguous();
-  const std::string text =
-      usable ? to_text(shape_of(parameter)) + (parameter.requires_grad() ? " trained" : " frozen") : std::string();
+  const std::string text = usable ? form_of(parameter) : std::string();
   const std::uint64_t mine = usable ? ByteHash::of(text.data(), text.size()) : 0;
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(sharers.size()));
   sharers.all_gather(&mine, hashes.data(), 1, DataType::u64);
@@ -394,7 +418,7 @@ void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
   }
   sharers.broadcast(parameter.data_ptr(), parameter.data_ptr(), parameter.nbytes(), DataType::u8, 0,
                     in_stream_of(parameter));
-  state_->ties.push_back({std::move(parameter), std::move(sharers), {}});
+  state_->ties.push_back({parameter, std::move(sharers), state_->name_of(parameter), {}});
 }
 
 PipelineRun Pipeline::run(const std::vector<torch::Tensor>& micro_batches, const std::vector<torch::Tensor>& targets,

@@ -30,6 +30,9 @@
 // Activation checkpointing: part of a stage's forward (checkpoint_blocks); with every schedule one more forward.
 // Memory: the schedule's live activations, the receive buffers of as many, and with split backward each stage's graph
 //   until its W.
+// Changes between runs: this holds no parameters but the tied ones, so what a stage is changed to is what runs. An
+//   output of another type or shape needs forget_shapes(). Tied parameters stay in their stages, and are of one form
+//   on all sharers, or the next run says so on all ranks.
 // Threads: as tutti::Communicator. The communicator must not be used for anything else during run().
 // Errors: tutti::Error. When a stage or the loss throws, or a shape changes, the communicator and those of tie() are
 //   aborted with a sentence that names rank, action and reason; all ranks fail with it and none hangs. After that the

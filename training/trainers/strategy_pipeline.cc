@@ -148,9 +148,12 @@ class PipelineStrategy : public Strategy {
       const int neighbours = (s > 0 ? 1 : 0) + (s + 1 < schedule_.stages ? 1 : 0);  // a gradient back, an output on
       sent += options_.passes() * activation * neighbours;
     }
-    // The loss, its weight and the step; whether the tied weights are trained, and their gradient.
+    // The loss, its weight and the step; a hash of the tied weights' form, and their gradient.
     sent += options_.accumulate * all_gather_bytes(3.0 * sizeof(double) * ranks, ranks);
-    if (token_.defined()) sent += options_.accumulate * (1 + all_reduce_bytes(static_cast<double>(token_.nbytes()), 2));
+    if (token_.defined()) {
+      const double gradient = all_reduce_bytes(static_cast<double>(token_.nbytes()), 2);
+      sent += options_.accumulate * (static_cast<double>(sizeof(std::uint64_t)) + gradient);
+    }
     DataParallelStep step;
     step.elements = elements;
     step.ranks = options_.mesh.data_ranks();
