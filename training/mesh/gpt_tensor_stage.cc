@@ -86,7 +86,7 @@ torch::Tensor TensorParallelGptStageImpl::head(const torch::Tensor& x) {
 
 torch::Tensor TensorParallelGptStageImpl::forward(const torch::Tensor& x) {
   return or_abort(comm_, "TensorParallelGptStage::forward", [&] {
-    steps_.begin();
+    steps_.begin(*this);
     torch::Tensor y = embeds_ ? embed(x) : x;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const int index = first_block_ + static_cast<int>(i);

@@ -145,7 +145,7 @@ torch::Tensor TensorParallelGptImpl::logits(const torch::Tensor& tokens) {
                                    tokens.dim(), time, config_.context,
                                    sequence ? fmt::format(", divisible by {} ranks", comm_.size()) : ""));
   }
-  steps_.begin();
+  steps_.begin(*this);
   std::vector<torch::Tensor> own{position_, norm_.weight, norm_.bias};
   if (sequence) own = sum_gradients(own, comm_, "TensorParallelGpt");
   const std::int64_t part = sequence ? time / comm_.size() : time;

@@ -21,9 +21,10 @@
 // Result: loss and gradients equal the whole model's but for rounding (sums in another order); without dropout, that
 // is. Source: Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation Recomputation in Large
 //   Transformer Models", 2022.
-// Steps: each forward begins with a comparison of its number (region_steps.h), so a rank that leaves a region out is
-// found. Errors: tutti::Error that names rank, layer and sizes; the communicator is aborted with it. Any other
-// exception in
+// Steps: each forward begins with a comparison of its number and of the parameters' form (region_steps.h). So a rank
+//   that leaves a region out is found, and one that freezes, converts, reshapes or ties a parameter alone. All ranks
+//   may make such changes between steps. Hooks of parameters that every rank holds whole must be the same on all.
+// Errors: tutti::Error that names rank, layer and sizes; the communicator is aborted with it. Any other exception in
 //   forward() and loss() brings the other ranks down, too; put backward under or_abort() (training/abort.h) for the
 //   same.
 // Threads: as tutti::Communicator; backward counts as use. Ownership: shares nothing with the whole model, which may

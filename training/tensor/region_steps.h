@@ -2,12 +2,17 @@
 // others' next one; where the shapes are the same, nothing would tell them apart.
 //
 //   RegionSteps steps(comm);      // a member of the model
-//   steps.begin();                // first thing in forward
+//   steps.begin(*this);           // first thing in forward
 //
-// How: each forward begins with an exchange of its number, whose calls fit no region's. A rank that is still in a
-//   region meets it there, and both ranks say where they were.
+// How: each forward begins with an exchange of a hash of its number and of the model's form, whose calls fit no
+//   region's. A rank that is still in a region meets it there, and both ranks say where they were. So parameters are
+//   frozen, typed, shaped and tied alike on all ranks, or the first that is not is named on all.
+// Limits: passes are counted, not steps. A forward and backward more on one rank is paired with the others' next step,
+//   and found at the end, when that rank is alone.
 // Bytes: 8 (n-1) for each forward. Threads: as tutti::Communicator.
 #pragma once
+
+#include <torch/torch.h>
 
 #include <cstdint>
 #include <string>
@@ -15,6 +20,7 @@
 #include <vector>
 
 #include "training/mismatch.h"
+#include "training/model_form.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -23,12 +29,14 @@ class RegionSteps {
  public:
   explicit RegionSteps(Communicator comm);
   /// Collective. Errors: mismatch, which names the ranks and where this one is.
-  void begin();
+  void begin(const torch::nn::Module& model);
 
  private:
+  [[noreturn]] void fail(const std::vector<ParameterForm>& forms);
+  std::vector<std::uint64_t> of_ranks(const std::vector<std::uint64_t>& mine);
+
   Communicator comm_;
   std::uint64_t passes_ = 0;
-  std::vector<std::uint64_t> of_ranks_;
 };
 
 /// Runs `step`; a mismatch of calls that it throws says where this rank was.
