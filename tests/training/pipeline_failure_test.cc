@@ -179,8 +179,8 @@ TEST(Failure, OfACopyThatOneSharerFreezes) {  // T3
     if (rank == 2) copy.set_requires_grad(false);
     pipeline.run(batches.inputs, batches.targets);
   });
-  EXPECT_THAT(errors, Each(HasSubstr("Pipeline: run: a tied parameter is frozen on rank 2 of its sharers and trained "
-                                     "on rank 0")));
+  EXPECT_THAT(errors, Each(HasSubstr("Pipeline: run: a tied parameter is not alike on rank 2 of its sharers and on "
+                                     "rank 0")));
 }
 
 TEST(Failure, OfTheShapesOfAnotherRunUnlessForgotten) {
