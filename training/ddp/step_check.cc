@@ -32,7 +32,7 @@ StepCheck::~StepCheck() {
   }
 }
 
-// Each change in place raises a tensor's version.
+// Each change in place raises a tensor's version, but for one by way of data(), as LibTorch's SGD makes them.
 std::uint64_t StepCheck::versions() const {
   std::uint64_t sum = 0;
   for (const torch::Tensor& parameter : parameters_) sum += parameter._version();
@@ -41,7 +41,9 @@ std::uint64_t StepCheck::versions() const {
 
 void StepCheck::on_zero_grad() {
   const std::uint64_t versions_now = versions();
-  if (is_in_step_ && !has_gradient_ && versions_now != versions_at_zero_) ++steps_without_;
+  const bool changed = versions_now != versions_at_zero_;
+  sees_changes_ = sees_changes_ || (is_in_step_ && changed);
+  if (is_in_step_ && !has_gradient_ && (changed || !sees_changes_)) ++steps_without_;
   is_in_step_ = true;
   has_gradient_ = false;
   is_zeroed_ = true;

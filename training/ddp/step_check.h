@@ -25,7 +25,8 @@ class StepCheck {
   StepCheck(const StepCheck&) = delete;
   StepCheck& operator=(const StepCheck&) = delete;
 
-  /// A step begins. The one before had no gradient where none came since, although the optimiser changed a parameter.
+  /// A step begins. The one before had no gradient where none came since, although the optimiser changed a parameter or
+  /// is one whose changes are never seen.
   void on_zero_grad();
   /// Also under no_sync().
   void on_gradient() { has_gradient_ = true; }
@@ -45,6 +46,7 @@ class StepCheck {
   std::vector<torch::Tensor> parameters_;
   bool is_in_step_ = false;
   bool has_gradient_ = false;
+  bool sees_changes_ = false;  // of the optimiser's
   bool is_zeroed_ = true;  // since the last comparison
   std::uint64_t versions_at_zero_ = 0;
   std::uint64_t steps_without_ = 0;  // since the last comparison
