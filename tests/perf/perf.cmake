@@ -9,7 +9,7 @@ foreach(baseline ${TUTTI_BASELINES})
   list(APPEND perf_programs tutti_baseline_${baseline})
 endforeach()
 if(TARGET overlap_bench)
-  list(APPEND perf_programs overlap_bench memory_bench)
+  list(APPEND perf_programs overlap_bench memory_bench step_checks_bench)
 endif()
 add_dependencies(test_perf ${perf_programs})
 if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a process that a sanitizer watches

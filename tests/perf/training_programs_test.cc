@@ -15,7 +15,7 @@ namespace {
 class TrainingProgram : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* program : {"overlap_bench", "memory_bench"}) {
+    for (const char* program : {"overlap_bench", "memory_bench", "step_checks_bench"}) {
       if (!std::filesystem::exists(build_folder() / "bin" / program)) GTEST_SKIP() << program << " was not built";
     }
   }
@@ -71,9 +71,18 @@ TEST_F(TrainingProgram, OverASlowLinkNoStepIsShorterThanItsCommunication) {
   EXPECT_LE(report["results"][2]["link_bytes"], 1.5 * bytes);
 }
 
+TEST_F(TrainingProgram, StepChecksHaveARowForEachStrategy) {
+  const Outcome run = run_program("step_checks_bench", "--rounds 3");
+  EXPECT_EQ(run.status, 0) << run.text;
+  for (const char* row : {"| DDP |", "| FSDP |", "| tensor parallel |"}) {
+    EXPECT_NE(run.text.find(row), std::string::npos) << run.text;
+  }
+}
+
 TEST_F(TrainingProgram, WrongUsageIsRefused) {
   EXPECT_EQ(run_program("overlap_bench", "--strategies none").status, 6);
   EXPECT_EQ(run_program("memory_bench", "--ranks 0").status, 6);
+  EXPECT_EQ(run_program("step_checks_bench", "--rounds 0").status, 6);
 }
 
 }  // namespace
