@@ -14,7 +14,7 @@
 rdma_vm_packages=(qemu-system-x86 busybox-static cpio kmod rdma-core ibverbs-providers libibverbs-dev perftest iproute2)
 rdma_vm_cannot=77
 rdma_vm_memory_mib=3072
-rdma_vm_limit_s=600
+rdma_vm_limit_s=900
 rdma_vm_cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/tutti/rdma_vm
 rdma_vm_work=
 rdma_vm_qemu=

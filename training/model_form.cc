@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 
@@ -14,6 +15,17 @@ PlaceInMemory place_of(const torch::Tensor& tensor) {
   return {tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr, tensor.storage_offset()};
 }
 
+/// Of each, the first one that lies in the same place; itself, where it has no elements.
+std::vector<std::size_t> ties_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<std::size_t> ties;
+  std::map<PlaceInMemory, std::size_t> first_with;
+  for (const NamedTensor& item : tensors) {
+    const std::size_t own = ties.size();
+    ties.push_back(item.tensor.numel() == 0 ? own : first_with.emplace(place_of(item.tensor), own).first->second);
+  }
+  return ties;
+}
+
 std::string change_of_tensors(const std::vector<NamedTensor>& before, const std::vector<NamedTensor>& now) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i < now.size() && now[i].tensor.is_same(before[i].tensor)) continue;
@@ -24,21 +36,22 @@ std::string change_of_tensors(const std::vector<NamedTensor>& before, const std:
 
 }  // namespace
 
-ModelForm::ModelForm(const torch::nn::Module& module)
-    : module_(module), tensors_(parameters_of(module)), buffers_(buffers_of(module)) {
-  for (const NamedTensor& item : tensors_) {
-    const torch::Tensor& tensor = item.tensor;
-    parameters_.push_back(
-        {item, tensor.requires_grad(), tensor.scalar_type(), tensor.sizes().vec(), tensor.device(), place_of(tensor)});
+ModelForm::ModelForm(const torch::nn::Module& module, bool with_buffers)
+    : module_(module), tensors_(parameters_of(module)) {
+  if (with_buffers) buffers_ = buffers_of(module);
+  const std::vector<std::size_t> ties = ties_of(tensors_);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const torch::Tensor& tensor = tensors_[i].tensor;
+    parameters_.push_back({tensors_[i], tensor.requires_grad(), tensor.scalar_type(), tensor.sizes().vec(),
+                           tensor.device(), place_of(tensor), ties[i]});
   }
 }
 
 std::string ModelForm::change() {
   std::string found = change_of_tensors(tensors_, parameters_of(module_));
-  if (found.empty()) found = change_of_tensors(buffers_, buffers_of(module_));
+  if (found.empty() && buffers_) found = change_of_tensors(*buffers_, buffers_of(module_));
   for (std::size_t i = 0; found.empty() && i < parameters_.size(); ++i) found = change_of(parameters_[i]);
-  for (std::size_t i = 0; found.empty() && i < parameters_.size(); ++i) found = tie_of(parameters_[i]);
-  return found;
+  return found.empty() ? change_of_ties() : found;
 }
 
 std::string ModelForm::change_of(const Parameter& parameter) const {
@@ -57,27 +70,32 @@ std::string ModelForm::change_of(const Parameter& parameter) const {
   return "";
 }
 
-// Only one with other memory than before can have been tied since.
-std::string ModelForm::tie_of(Parameter& parameter) const {
-  const PlaceInMemory place = place_of(parameter.item.tensor);
-  if (place == parameter.place) return "";
-  for (const Parameter& other : parameters_) {
-    if (&other == &parameter || place_of(other.item.tensor) != place || place.first == nullptr) continue;
-    return fmt::format("'{}' was given the memory of '{}'", parameter.item.name, other.item.name);
+// Only where some memory is another one can ties have changed.
+std::string ModelForm::change_of_ties() {
+  const auto moved = [](const Parameter& each) { return place_of(each.item.tensor) != each.place; };
+  if (std::none_of(parameters_.begin(), parameters_.end(), moved)) return "";
+  const std::vector<std::size_t> now = ties_of(tensors_);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const std::size_t before = parameters_[i].tied_to;
+    if (now[i] == before) continue;
+    const std::string& name = tensors_[i].name;
+    return now[i] != i ? fmt::format("'{}' was given the memory of '{}'", name, tensors_[now[i]].name)
+                       : fmt::format("'{}' was given other memory than '{}'", name, tensors_[before].name);
   }
-  parameter.place = place;
+  for (Parameter& each : parameters_) each.place = place_of(each.item.tensor);
   return "";
 }
 
 std::vector<ParameterForm> forms_of(const torch::nn::Module& module) {
+  const std::vector<NamedTensor> tensors = parameters_of(module);
+  const std::vector<std::size_t> ties = ties_of(tensors);
   std::vector<ParameterForm> forms;
-  std::map<PlaceInMemory, std::size_t> first_with;
-  for (const NamedTensor& item : parameters_of(module)) {
-    const std::size_t first = first_with.emplace(place_of(item.tensor), forms.size()).first->second;
-    std::string text = fmt::format("{} {} {} {}", item.name, static_cast<int>(item.tensor.scalar_type()),
-                                   item.tensor.requires_grad(), first);
-    for (const std::int64_t extent : item.tensor.sizes()) text += fmt::format(" {}", extent);
-    forms.push_back({item.name, ByteHash::of(text.data(), text.size())});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [name, tensor] = tensors[i];
+    std::string text =
+        fmt::format("{} {} {} {}", name, static_cast<int>(tensor.scalar_type()), tensor.requires_grad(), ties[i]);
+    for (const std::int64_t extent : tensor.sizes()) text += fmt::format(" {}", extent);
+    forms.push_back({name, ByteHash::of(text.data(), text.size())});
   }
   return forms;
 }

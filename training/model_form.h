@@ -3,12 +3,14 @@
 //   ModelForm form(*module);                                     // when the strategy is made
 //   const std::string change = form.change();                    // in each step: "'first.bias' was frozen", or ""
 //
-// Price: a walk over the names; no values are looked at. Lifetime: the module must outlive a ModelForm.
+// It walks over the names, and looks at no values. Lifetime: the module must outlive a ModelForm.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +24,11 @@ using PlaceInMemory = std::pair<const void*, std::int64_t>;
 
 class ModelForm {
  public:
-  explicit ModelForm(const torch::nn::Module& module);
+  /// `with_buffers`: whether a buffer that is added, replaced or removed is a change.
+  explicit ModelForm(const torch::nn::Module& module, bool with_buffers = true);
 
-  /// The first thing that is not as it was, as a clause that begins with the tensor's name; empty: all is. A parameter
-  /// may have been given other memory, as torch::load() does it, but not another parameter's.
+  /// The first thing that is not as it was, as a clause that begins with the tensor's name; empty: all is. Other memory
+  /// is no change, as torch::load() gives it, but for what is tied to what.
   std::string change();
 
  private:
@@ -36,12 +39,14 @@ class ModelForm {
     std::vector<std::int64_t> sizes;
     c10::Device device;
     PlaceInMemory place;
+    std::size_t tied_to = 0;  // the first one of its place, which may be itself
   };
   std::string change_of(const Parameter& parameter) const;
-  std::string tie_of(Parameter& parameter) const;
+  std::string change_of_ties();
 
   const torch::nn::Module& module_;
-  std::vector<NamedTensor> tensors_, buffers_;
+  std::vector<NamedTensor> tensors_;
+  std::optional<std::vector<NamedTensor>> buffers_;
   std::vector<Parameter> parameters_;
 };
 

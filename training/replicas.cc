@@ -34,7 +34,6 @@ Replicas::Replicas(const torch::nn::Module& module, Communicator communicator, s
       form_(module) {
   for (const NamedTensor& item : parameters_) check_usable(item);
   for (const NamedTensor& item : buffers_) check_usable(item);
-  check_same_instructions();
   check_same_model();
   broadcast(parameters_, 0);
   broadcast(buffers_, 0);
@@ -89,23 +88,6 @@ void Replicas::compare(const std::vector<std::uint64_t>& values, const char* dif
   }
 }
 
-// The optimiser runs on each rank by itself: where one multiplies and adds at once and another does not, the copies
-// part by a rounding in each step.
-void Replicas::check_same_instructions() {
-  constexpr std::size_t kLength = 16;
-  std::array<char, kLength> mine{};  // ends with a zero
-  if (!parameters_.empty() && parameters_[0].tensor.is_cpu()) at::get_cpu_capability().copy(mine.data(), kLength - 1);
-  std::vector<std::array<char, kLength>> all(static_cast<std::size_t>(comm_.size()));
-  comm_.all_gather(mine.data(), all.data(), kLength, DataType::u8);
-  for (std::size_t other = 1; other < all.size(); ++other) {
-    if (all[other] == all[0] || all[other][0] == 0 || all[0][0] == 0) continue;  // or on a device
-    throw Error(Code::invalid_argument,
-                fmt::format("{}: PyTorch calculates by {} on rank {} and by {} on rank 0, so that copies would part by "
-                            "roundings; ATEN_CPU_CAPABILITY=default (or avx2) on all ranks makes them alike",
-                            owner_, all[other].data(), other, all[0].data()));
-  }
-}
-
 void Replicas::check_same_model() {
   const std::uint64_t count = parameters_.size() + buffers_.size();
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(comm_.size()));
@@ -137,6 +119,21 @@ void Replicas::broadcast(std::vector<NamedTensor>& tensors, int root) {
     if (each.tensor.nbytes() == 0) continue;
     comm_.broadcast(bytes, bytes, each.tensor.nbytes(), DataType::u8, root, in_stream_of(each.tensor));
     each.tensor.unsafeGetTensorImpl()->bump_version();  // a graph that keeps the tensor finds that it has changed
+  }
+}
+
+void check_same_instructions(const std::vector<NamedTensor>& parameters, Communicator comm, const std::string& owner) {
+  constexpr std::size_t kLength = 16;
+  std::array<char, kLength> mine{};  // ends with a zero
+  if (!parameters.empty() && parameters[0].tensor.is_cpu()) at::get_cpu_capability().copy(mine.data(), kLength - 1);
+  std::vector<std::array<char, kLength>> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(mine.data(), all.data(), kLength, DataType::u8);
+  for (std::size_t other = 1; other < all.size(); ++other) {
+    if (all[other] == all[0] || all[other][0] == 0 || all[0][0] == 0) continue;  // or on a device
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: PyTorch calculates by {} on rank {} and by {} on rank 0, so that copies would part by "
+                            "roundings; ATEN_CPU_CAPABILITY=default (or avx2) on all ranks makes them alike",
+                            owner, all[other].data(), other, all[0].data()));
   }
 }
 

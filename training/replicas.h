@@ -19,7 +19,7 @@ namespace tutti::training {
 class Replicas {
  public:
   /// Collective. Gives every rank rank 0's parameters and buffers. Errors: invalid_argument when the ranks' models
-  /// differ in names, types or shapes, a tensor is not a dense one, or the ranks' CPUs calculate by other instructions.
+  /// differ in names, types or shapes, or a tensor is not a dense one.
   Replicas(const torch::nn::Module& module, Communicator communicator, std::string owner);
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
@@ -34,7 +34,6 @@ class Replicas {
 
  private:
   void check_usable(const NamedTensor& item) const;
-  void check_same_instructions();
   void check_same_model();
   void broadcast(std::vector<NamedTensor>& tensors, int root);
   const NamedTensor& item(std::size_t index) const;
@@ -49,5 +48,10 @@ class Replicas {
   std::vector<NamedTensor> buffers_;
   ModelForm form_;
 };
+
+/// Collective. Copies that optimisers change on each rank by themselves: where one multiplies and adds at once and
+/// another does not, they part by a rounding in each step. Errors: invalid_argument, when PyTorch calculates by other
+/// instructions on another rank's CPU.
+void check_same_instructions(const std::vector<NamedTensor>& parameters, Communicator comm, const std::string& owner);
 
 }  // namespace tutti::training

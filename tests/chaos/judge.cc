@@ -90,6 +90,11 @@ class Judge {
                    (trains() && (code == Code::mismatch || code == Code::aborted)),
                "has another error");
         break;
+      case Fault::loss:
+        if (!trains()) {
+          expect(code == Code::timeout || code == Code::peer_died || code == Code::system, "has another error");
+        }
+        break;
       case Fault::wrong_call: expect(code == Code::mismatch, "has another error"); break;
       default: break;
     }

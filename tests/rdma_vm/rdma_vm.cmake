@@ -5,5 +5,5 @@ if(TUTTI_BASH AND TARGET test_transport_verbs_wire AND TARGET chaos AND NOT TUTT
   add_test(NAME rdma_vm.suite
     COMMAND ${TUTTI_BASH} ${CMAKE_SOURCE_DIR}/dev rdma-vm --built ${CMAKE_BINARY_DIR} tests/rdma_vm/suites.sh
       ${CMAKE_BINARY_DIR})
-  set_tests_properties(rdma_vm.suite PROPERTIES LABELS "rdma_vm;slow" TIMEOUT 900 SKIP_RETURN_CODE 77 PROCESSORS 2)
+  set_tests_properties(rdma_vm.suite PROPERTIES LABELS "rdma_vm;slow" TIMEOUT 1200 SKIP_RETURN_CODE 77 PROCESSORS 2)
 endif()

@@ -79,7 +79,7 @@ suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes:Cable/*WhoSeesASignal*Processes'
 TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/ab'
-campaign "random faults, over that cable" 12 --lossy
+campaign "random faults, over that cable" 8 --lossy
 for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
   printf '%s lost %s packets\n' $end "$dropped"
@@ -95,8 +95,8 @@ TUTTI_NETWORK=verbs suite "collectives, by a port that goes down" $tests/test_co
 unset TUTTI_TEST_CABLE
 TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives --file=far_processes \
   --gtest_filter='*/ab'
+campaign "random faults, by verbs" 15 --no-links
 before=($(for i in 0 1 2 3; do sent_by rxe$i; done))
-campaign "random faults, by verbs" 30 --no-links
 TUTTI_VERBS_DEVICES=rxe0,rxe1,rxe2,rxe3 TUTTI_NETWORK=verbs \
   suite "collectives, two ranks of each host share four rails" $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/aabb'

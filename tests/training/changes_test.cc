@@ -101,7 +101,7 @@ const Row kRows[] = {
     {by("load", load), kRight, kParts, "'left.bias' was given other memory", "'left.bias' was given other memory"},
     {by("hook", add_hook)},
     {by("assignBuffer", assign_buffer)},
-    {by("addBuffer", add_buffer), "'added' was added", "'added' was added"},
+    {by("addBuffer", add_buffer), "'added' was added", "'added' was added", kRight, kRight},
     {by("setBuffer", set_buffer)},
     {{.name = "zeroToNone", .zeroing = Zeroing::to_none}},
     {{.name = "zeroToZero", .zeroing = Zeroing::to_zero}},
@@ -265,6 +265,8 @@ TEST(ShardChanges, AreOneSentence) {
   const std::pair<const char*, std::function<void(torch::Tensor)>> changes[] = {
       {"rank 1: FullyShardedDataParallel: 'first.weight' has a shard that was frozen",
        [](torch::Tensor shard) { shard.set_requires_grad(false); }},
+      {"rank 1: FullyShardedDataParallel: 'first.weight' has a shard that was given other memory",
+       [](torch::Tensor shard) { shard.set_data(shard.detach().clone()); }},
       {"rank 1: FullyShardedDataParallel: 'first.weight' has a shard that was given a hook",
        [](torch::Tensor shard) { shard.register_hook([](const torch::Tensor& gradient) { return gradient; }); }}};
   for (const auto& [sentence, make] : changes) {

@@ -125,6 +125,30 @@ TEST(DdpFaults, T2JoinGoesThroughAStepInWhichNoRankHasRows) {
   EXPECT_EQ(errors, nothing(2));
 }
 
+// The shorter rank has begun a step when it finds that it has no rows, and its optimiser goes on by the others' means.
+TEST(DdpFaults, AStepBegunBeforeJoinEndsIsNoStepWithoutAGradient) {
+  std::vector<Net> nets{make_net(1), make_net(1)};
+  const torch::Tensor x = rows_of(0);
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      Join join(ddp);
+      int left = rank == 0 ? 1 : 3;
+      for (;;) {
+        ddp.zero_grad();
+        if (left-- == 0) break;
+        (net->loss(x) * join.weigh(5)).backward();
+        optimizer.step();
+      }
+      join.finish([&] { optimizer.step(); });
+    }
+    ddp.check_equal();
+  });
+  EXPECT_EQ(errors, nothing(2));
+}
+
 struct Change {
   const char* name;
   std::function<void(Net&)> make;

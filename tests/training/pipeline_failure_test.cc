@@ -164,7 +164,7 @@ TEST(Failure, OfARankInAnotherStep) {  // T2
       pipeline.run(batches.inputs, batches.targets, {.step = step});
     }
   });
-  EXPECT_THAT(errors, Each(HasSubstr("Pipeline: run: rank 1 is in step 2, rank 0 in step 1")));
+  EXPECT_THAT(errors, Each(HasSubstr("Pipeline: run: the step of rank 1 is 2, that of rank 0 is 1")));
 }
 
 TEST(Failure, OfACopyThatOneSharerFreezes) {  // T3

@@ -54,9 +54,9 @@ TEST(TrainGpt, TwoRanksEqualOneProcessToTheBit) {
 TEST(TrainGpt, RanksOfUnlikeProcessorsAreRefused) {
   const auto line = [](int rank, const std::string& instructions) {
     return fmt::format(
-        "TUTTI_JOB=unlike TUTTI_SIZE=2 TUTTI_TIMEOUT=20s TUTTI_RANK={} ATEN_CPU_CAPABILITY={} {} {} "
+        "TUTTI_JOB=unlike{} TUTTI_SIZE=2 TUTTI_TIMEOUT=20s TUTTI_RANK={} ATEN_CPU_CAPABILITY={} {} {} "
         "--parallel ddp --steps 2 2>&1",
-        rank, instructions, program(), kSmall);
+        ::getpid(), rank, instructions, program(), kSmall);
   };
   const Outcome alike = run_line(line(0, "default") + " & " + line(1, "default"));
   EXPECT_EQ(alike.status, 0) << alike.output;

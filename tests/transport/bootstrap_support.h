@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/wait_readable.h"
 #include "transport/bootstrap/bootstrap.h"
 
 namespace tutti::bootstrap {
@@ -117,9 +117,7 @@ class Child {
         return line;
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      pollfd item{lines_.get(), POLLIN, 0};
-      if (left.count() <= 0 || TEMP_FAILURE_RETRY(::poll(&item, 1, static_cast<int>(left.count()))) <= 0)
-        return "(nothing)";
+      if (left.count() <= 0 || !testing::wait_readable(lines_.get(), left)) return "(nothing)";
       char buffer[4096];
       const ssize_t got = TEMP_FAILURE_RETRY(::read(lines_.get(), buffer, sizeof buffer));
       if (got <= 0) return "(end)";

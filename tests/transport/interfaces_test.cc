@@ -102,6 +102,10 @@ TEST(Interfaces, L15AMeetingPlaceThatIsLinkLocalTellsNothing) {
   EXPECT_EQ(error({kLoopback, {"eth0", "fe80::1"}}, "eth0"),
             "TUTTI_INTERFACE: host alpha has none of 'eth0' that is up (link-local addresses of IPv6 do not count); it "
             "has lo (127.0.0.1)");
+  // A whole name stays one where its only address does not count.
+  EXPECT_EQ(error({kLoopback, {"eth0", "fe80::1"}, {"eth01", "10.0.0.9"}}, "eth0"),
+            "TUTTI_INTERFACE: host alpha has none of 'eth0' that is up (link-local addresses of IPv6 do not count); it "
+            "has lo (127.0.0.1), eth01 (10.0.0.9)");
 }
 
 TEST(Interfaces, ALoopbackRouteTellsNothing) {

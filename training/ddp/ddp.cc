@@ -30,7 +30,9 @@ struct DistributedDataParallel::State {
             trained(replicas.parameters()), comm, options, [this] { replicas.check_unchanged(); },
             options.broadcast_buffers && replicas.has_buffers()
                 ? std::function<void()>([this] { replicas.broadcast_buffers(buffer_root); })
-                : nullptr) {}
+                : nullptr) {
+    check_same_instructions(replicas.parameters(), comm, "DistributedDataParallel");
+  }
 
   Communicator comm;
   Replicas replicas;
@@ -89,6 +91,7 @@ void Join::finish(const std::function<void()>& update) {
     update();
   }
   ddp_.state_->buffer_root = 0;
+  ddp_.state_->reducer.leave_step();
 }
 
 }  // namespace tutti::training

@@ -106,6 +106,7 @@ class DistributedDataParallel {
 
   /// Sets all gradients to zero and keeps them in the buckets. Begins a step: where a rank made one without any
   /// gradient and the others did not, the next pass ends on every rank with Code::mismatch and that rank's number.
+  /// With an optimiser that changes parameters by data(), as LibTorch's SGD does, all ranks call it equally often.
   /// Errors: a change of the model, as above, before forward meets it.
   void zero_grad();
 

@@ -1,5 +1,5 @@
-// Finds a rank that is a step behind the others. A loss that reaches no parameter starts no exchange, so that this
-// rank's next backward would join the others' last one. And one that is a pass ahead, as it called backward once more.
+// Finds a rank that is a step behind the others: a loss that reaches no parameter starts no exchange, so that this
+// rank's next backward would join the others' last one. It finds one that is a pass ahead, too, by one more backward.
 //
 // How: each rank counts its steps without a gradient, and knows whether its gradients were zeroed since the last
 //   exchange, by whatever zero_grad(). In a pass that communicates all ranks compare both, by an all-gather of 8 bytes
@@ -28,6 +28,8 @@ class StepCheck {
   /// A step begins. The one before had no gradient where none came since, although the optimiser changed a parameter or
   /// is one whose changes are never seen.
   void on_zero_grad();
+  /// Behind steps that some ranks made for others: what a rank began before is none of its own.
+  void leave_step() { is_in_step_ = false; }
   /// Also under no_sync().
   void on_gradient() { has_gradient_ = true; }
   /// A gradient is not what the last exchange left, but for what backward has added.
@@ -46,8 +48,8 @@ class StepCheck {
   std::vector<torch::Tensor> parameters_;
   bool is_in_step_ = false;
   bool has_gradient_ = false;
-  bool sees_changes_ = false;  // of the optimiser's
-  bool is_zeroed_ = true;  // since the last comparison
+  bool sees_changes_ = false;  // that the optimiser makes
+  bool is_zeroed_ = true;      // since the last comparison
   std::uint64_t versions_at_zero_ = 0;
   std::uint64_t steps_without_ = 0;  // since the last comparison
   std::vector<std::uint64_t> of_ranks_;

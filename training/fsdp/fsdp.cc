@@ -56,6 +56,7 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
   const std::vector<NamedTensor> all = parameters_of(module);
   for (const NamedTensor& item : all) check(item);
   check_ties(all);
+  if (options.replicas) check_same_instructions(all, options.replicas, "FullyShardedDataParallel");
   // Replicas give all ranks rank 0's values, and check that all have the same model.
   if (options.values == Values::rank_0) {
     if (options.replicas) Replicas(module, options.replicas, "FullyShardedDataParallel");
@@ -73,7 +74,7 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
     const torch::NoGradGuard no_grad;
     for (NamedTensor& buffer : buffers_of(module)) buffer.tensor.set_data(buffer.tensor.to(*options.compute_device));
   }
-  form.emplace(module);
+  form.emplace(module, /*with_buffers=*/false);  // nothing is done with them later
   const std::vector comms = communicators();
   steps = std::make_unique<StepExchange>(comm, reductions);
   turns = std::make_unique<UnitTurns>(units, *steps, comms,

@@ -61,6 +61,9 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const 
 
 const char* ShardedParameter::change() const {
   if (whole_.storage().unsafeGetStorageImpl() != storage()) return "was given other memory";
+  if (shard_.numel() > 0 && shard_.data_ptr() != padded_shard_.data_ptr()) {
+    return "has a shard that was given other memory";
+  }
   if (shard_.requires_grad() != trained_)
     return trained_ ? "has a shard that was frozen" : "has a shard that was unfrozen";
   const torch::autograd::AutogradMeta* meta = torch::autograd::impl::get_autograd_meta(shard_);

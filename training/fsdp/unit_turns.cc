@@ -69,10 +69,14 @@ void UnitTurns::before(const c10::OperatorHandle& op, const torch::jit::Stack& a
 }
 
 // A backward that only passes through, to another network's parameters, brings no gradient that would end it here.
+// Activation checkpoints run others inside it, whose ends are none.
 void UnitTurns::end_with_backward() {
-  if (!in_backward() || ends_with_ == torch::autograd::get_current_graph_task_id()) return;
-  ends_with_ = torch::autograd::get_current_graph_task_id();
-  torch::autograd::Engine::get_default_engine().queue_callback([this] { end_pass(); });
+  const bool began = std::exchange(in_backward_, in_backward());
+  if (!in_backward_ || began) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] {
+    in_backward_ = false;
+    end_pass();
+  });
 }
 
 void UnitTurns::use(const std::vector<std::size_t>& used) {

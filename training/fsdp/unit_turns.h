@@ -73,7 +73,7 @@ class UnitTurns {
   std::vector<std::size_t> turn_;  // units whose turn it is: several when an operator takes several
   std::vector<bool> has_gradients_;
   std::pair<std::size_t, bool> ahead_of_ = {0, false};  // unit, in backward: what was prefetched for last
-  int ends_with_ = -1;                                  // the backward whose end is one for all turns
+  bool in_backward_ = false;                            // at the last use; its end is one of all turns
   bool held_ = false;
   Stats stats_;
   OperatorWatch watch_;  // last: from its making on, operators come in

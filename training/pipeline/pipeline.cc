@@ -294,6 +294,7 @@ struct Pipeline::State {
   void begin_tied() {
     for (Tied& tied : ties) {
       expect_alike(tied);
+      if (!tied.parameter.requires_grad()) continue;  // frozen, on all of them
       torch::Tensor& gradient = tied.parameter.mutable_grad();
       tied.before = gradient.defined() ? gradient.clone() : torch::Tensor();
       if (gradient.defined()) gradient.zero_();
@@ -350,7 +351,7 @@ struct Pipeline::State {
     result.loss = result.weight = 0;
     for (std::size_t other = 0; other < parts.size(); ++other) {
       if (parts[other].step != parts[0].step) {
-        throw Error(Code::mismatch, fmt::format("Pipeline: run: rank {} is in step {}, rank 0 in step {}", other,
+        throw Error(Code::mismatch, fmt::format("the step of rank {} is {}, that of rank 0 is {}", other,
                                                 parts[other].step, parts[0].step));
       }
       result.loss += parts[other].loss;

@@ -246,8 +246,8 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
     TUTTI_ASSIGN(const std::vector<std::string> items, items_of(exclude ? wanted.substr(1) : wanted));
     bool link_local = false;
     for (const std::string& item : items) {
-      const Addresses meant = meant_by(left, item);
-      link_local = link_local || meant.size() < meant_by(all, item).size();
+      Addresses meant = meant_by(all, item);
+      link_local = std::erase_if(meant, needs_interface) > 0 || link_local;
       if (!exclude && meant.empty()) continue;
       if (!exclude) {
         const InterfaceAddress* one = with_address(meant, routes.to_peers);

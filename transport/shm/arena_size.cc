@@ -27,7 +27,8 @@ std::uint64_t limit_of(__rlimit_resource resource) {
   return limited ? limit.rlim_cur : ArenaLimits::kNone;
 }
 
-/// Of a cgroup and all around it: what stands in `file` of /sys/fs/cgroup`folder``path` and of the folders above.
+/// The least of what a cgroup and those around it allow. `folder`, `path`: where it lies under /sys/fs/cgroup. `file`:
+/// holds the limit there.
 std::uint64_t least_limit(const std::string& folder, std::string path, const std::string& file) {
   std::uint64_t least = ArenaLimits::kNone;
   for (;; path.erase(path.rfind('/'))) {

@@ -241,9 +241,8 @@ Status Waiter::look_around(Patience& patience, int peer) {
   int open = 0;   // others that have not closed theirs
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
-    const Board* board = transport_.window(rank).board;
     const bool alive = transport_.alive(rank);
-    if (board == nullptr || board->pulse.departed.load(std::memory_order_acquire) == 0) {
+    if (!has_closed(rank)) {
       ++open;
       if (!alive) return health_.fail(Code::peer_died, death_text(rank));
       if (!far(rank)) continue;
@@ -504,6 +503,11 @@ Status Waiter::not_taken(const std::vector<Pace>& paces) {
   return timeout(who, "has not taken what was sent to it", sequence_ == 0 ? "a send" : activity(rank_));
 }
 
+bool Waiter::has_closed(int rank) const {
+  const Board* board = transport_.window(rank).board;
+  return board != nullptr && board->pulse.departed.load(std::memory_order_acquire) != 0;
+}
+
 Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
   const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
@@ -511,12 +515,18 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
   std::string others_still;
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
-    if (paces[r] == Pace::still) add_name(transfer.ranks[r] ? absent : others_still, rank);
+    if (paces[r] != Pace::still) continue;
+    if (transfer.ranks[r]) {
+      add_name(absent, rank);
+    } else if (!has_closed(rank)) {
+      add_name(others_still, rank);
+    }
   }
   if (!absent.empty()) return timeout(absent, "has not answered", transfer.text);
   if (transfer.peer < 0) return timeout("nobody", "has sent it a message", transfer.text);
-  // The peer polls: it may itself wait for one of those who do not.
-  const std::string what = others_still.empty()
+  // A peer that polls may itself wait for one of those who do not.
+  const bool peer_polls = paces[static_cast<std::size_t>(transfer.peer)] == Pace::polls;
+  const std::string what = others_still.empty() || !peer_polls
                                ? "has not answered"
                                : fmt::format("has not answered and waits itself, while {} stands still", others_still);
   return timeout(name_(transfer.peer), what.c_str(), transfer.text);

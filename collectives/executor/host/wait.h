@@ -192,6 +192,8 @@ class Waiter {
   /// "; rank 3 (...): no connection to 10.0.0.9:41234 ...", of the first far rank that is not reached as yet.
   std::string obstacle() const;
   void add_name(std::string& list, int rank) const;
+  /// Whether the rank has destroyed its communicator.
+  bool has_closed(int rank) const;
   bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
   /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
   /// `peer`: as of until().
