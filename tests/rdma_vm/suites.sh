@@ -79,7 +79,7 @@ suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes:Cable/*WhoSeesASignal*Processes'
 TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives --file=far_processes \
   --gtest_filter='*RandomPrograms/ab'
-campaign "random faults, over that cable" 8 --lossy
+campaign "random faults, over that cable" 4 --lossy
 for end in cable0 cable1; do
   dropped=$(tc -s qdisc show dev $end | sed -n 's/.*dropped \([0-9]*\).*/\1/p')
   printf '%s lost %s packets\n' $end "$dropped"
