@@ -104,7 +104,8 @@ class Judge {
     const std::int64_t since = seen_.fault_ns != 0 ? seen_.fault_ns : seen_.began_ns + s_.at_us * 1000;
     const double took = static_cast<double>(report.at_ns.load() - since) * 1e-9;
     // Where packets are lost all the time, each wait has its own deadline.
-    if (took > limit && s_.fault != Fault::loss) find(rank, fmt::format("heard {:.1f} s behind the fault: {}", took, text(rank)));
+    if (took > limit && s_.fault != Fault::loss)
+      find(rank, fmt::format("heard {:.1f} s behind the fault: {}", took, text(rank)));
   }
 
   void look_at_what_is_left(int rank) {
