@@ -86,6 +86,12 @@ std::string ModelForm::change_of_ties() {
   return "";
 }
 
+std::string sentence_about(const std::string& change, const std::string& owner) {
+  return fmt::format(
+      "{}: {} after this object was made; expected the model as it was then: make another one behind such a change",
+      owner, change);
+}
+
 std::vector<ParameterForm> forms_of(const torch::nn::Module& module) {
   const std::vector<NamedTensor> tensors = parameters_of(module);
   const std::vector<std::size_t> ties = ties_of(tensors);

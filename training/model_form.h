@@ -50,8 +50,8 @@ class ModelForm {
   std::vector<Parameter> parameters_;
 };
 
-/// How a sentence about a change ends.
-constexpr const char* kExpectedForm = "expected the model as it was then: make another one behind such a change";
+/// The sentence of the class `owner` about a change.
+std::string sentence_about(const std::string& change, const std::string& owner);
 
 /// For ranks that compare their models: a parameter, and a hash of its name, form and ties.
 struct ParameterForm {

@@ -42,8 +42,7 @@ Replicas::Replicas(const torch::nn::Module& module, Communicator communicator, s
 
 void Replicas::check_unchanged() {
   const std::string change = form_.change();
-  if (change.empty()) return;
-  fail_on_all(comm_, fmt::format("{}: {} after this object was made; {}", owner_, change, kExpectedForm));
+  if (!change.empty()) fail_on_all(comm_, sentence_about(change, owner_));
 }
 
 void Replicas::check_usable(const NamedTensor& item) const {

@@ -219,7 +219,7 @@ void run_rank(const Scenario& s, int rank, Report& report) {
   }
   report.at_ns = now_ns();
   report.descriptors_after = entries("/proc/self/fd");
-  // The kernel shows a thread for a moment longer than whoever has joined it waits.
+  // The kernel shows a thread for a moment after its join has returned.
   for (int look = 0; !trains(s) && look < 1'000 && threads() > report.threads_before; ++look) sleep_us(1'000);
   report.threads_after = threads();
   report.end = end;

@@ -49,7 +49,7 @@ TEST(FarNeighbours, ADifferentCallIsNamedWhileAnotherIsLate) {
     };
     down_the_chain();
     if (comm.rank() != 1 && comm.rank() != 2) {
-      MUST(wait_readable(ended[0], std::chrono::seconds(100)));  // nobody reads it, so all find it
+      MUST(wait_readable(ended[0], std::chrono::seconds(100)));  // no rank reads it, so all find it
       return "";
     }
     // In the chain rank 1 waits for 0, then signals 2; in the barrier rank 2 waits for 1, and signals it at last.
@@ -100,7 +100,7 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
       if (rank == t.finder) comm.set_timeout(std::chrono::seconds(1));
       std::string said = rank == t.late ? "no error" : error_in([&] { t.call(comm); });
       if (rank == t.finder) MUST(TEMP_FAILURE_RETRY(::write(found[1], "!", 1)) == 1);
-      MUST(wait_readable(found[0], std::chrono::seconds(100)));  // nobody reads it, so all find it
+      MUST(wait_readable(found[0], std::chrono::seconds(100)));  // no rank reads it, so all find it
       return said != "no error" ? said : error_in([&] { sum_up(comm); });
     };
     Hosts hosts;
@@ -200,7 +200,7 @@ TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
       said = error_in([&] { rest.recv(&value, 1, DataType::f32, 3); });
       MUST(TEMP_FAILURE_RETRY(::write(found[1], "!", 1)) == 1);
     }
-    MUST(comm.rank() == 0 || wait_readable(found[0], std::chrono::seconds(100)));  // nobody reads it, so all find it
+    MUST(comm.rank() == 0 || wait_readable(found[0], std::chrono::seconds(100)));  // no rank reads it, so all find it
     return said;
   };
   const Environment environment{{"TUTTI_NETWORK", "tcp"}, {"TUTTI_ALGORITHM", "ring"}, {"TUTTI_TIMEOUT", "60s"}};

@@ -317,7 +317,6 @@ void Reducer::average_now() {
   for (Parameter& parameter : parameters_) {
     if (!parameter.gradient.defined()) continue;
     torch::Tensor& gradient = parameter.item.tensor.mutable_grad();
-    if (!parameter.used) look_at_gradient(parameter, /*additions=*/0);
     if (gradient.defined()) {
       take_gradient(parameter);
     } else {

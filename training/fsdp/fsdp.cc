@@ -120,7 +120,7 @@ void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
   }
 }
 
-// Not collective: whoever finds a change ends the step for all.
+// Not collective: a rank that finds a change ends the step for all.
 void FullyShardedDataParallel::State::check_unchanged() {
   std::string change = form->change();
   for_each_parameter([&](const ShardedParameter& parameter) {
@@ -128,9 +128,7 @@ void FullyShardedDataParallel::State::check_unchanged() {
       change = fmt::format("'{}' {}", parameter.name(), own);
     }
   });
-  if (change.empty()) return;
-  fail_on_all(communicators(),
-              fmt::format("FullyShardedDataParallel: {} after this object was made; {}", change, kExpectedForm));
+  if (!change.empty()) fail_on_all(communicators(), sentence_about(change, "FullyShardedDataParallel"));
 }
 
 // One tensor under two names stays tied. Two tensors of one memory would each get a shard of their own.

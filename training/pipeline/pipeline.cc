@@ -40,6 +40,14 @@ std::string form_of(const torch::Tensor& parameter) {
   return to_text(shape_of(parameter)) + (parameter.requires_grad() ? " trained" : " frozen");
 }
 
+/// Collective. A hash of each rank's `text`; 0 for an empty one.
+std::vector<std::uint64_t> hashes_of(Communicator& comm, const std::string& text) {
+  const std::uint64_t mine = text.empty() ? 0 : ByteHash::of(text.data(), text.size());
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(&mine, hashes.data(), 1, DataType::u64);
+  return hashes;
+}
+
 /// Where its parameters are; the CPU for one without any.
 c10::Device device_of_stage(const Stage& stage) {
   const std::vector<torch::Tensor> parameters =
@@ -74,9 +82,7 @@ struct Pipeline::State {
     or_abort(comm, "Pipeline", [&] { check(); });  // the others wait for this rank's hash
     const std::string text =
         fmt::format("{} {} {}\n{}", schedule.ranks, schedule.stages, schedule.micro_batches, to_text(schedule));
-    const std::uint64_t hash = ByteHash::of(text.data(), text.size());
-    std::vector<std::uint64_t> hashes(static_cast<std::size_t>(comm.size()));
-    comm.all_gather(&hash, hashes.data(), 1, DataType::u64);
+    const std::vector<std::uint64_t> hashes = hashes_of(comm, text);
     for (std::size_t other = 1; other < hashes.size(); ++other) {
       if (hashes[other] == hashes[0]) continue;
       throw Error(Code::invalid_argument,
@@ -278,9 +284,7 @@ struct Pipeline::State {
                       tied.name));
     }
     const std::string mine = form_of(tied.parameter);
-    const std::uint64_t hash = ByteHash::of(mine.data(), mine.size());
-    std::vector<std::uint64_t> of_ranks(static_cast<std::size_t>(tied.comm.size()));
-    tied.comm.all_gather(&hash, of_ranks.data(), 1, DataType::u64);
+    const std::vector<std::uint64_t> of_ranks = hashes_of(tied.comm, mine);
     for (std::size_t other = 1; other < of_ranks.size(); ++other) {
       if (of_ranks[other] == of_ranks[0]) continue;
       throw Error(Code::mismatch,
@@ -406,10 +410,7 @@ Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
 
 void Pipeline::tie(torch::Tensor parameter, Communicator sharers) {
   const bool usable = can_be_sent(parameter) && parameter.is_contiguous();
-  const std::string text = usable ? form_of(parameter) : std::string();
-  const std::uint64_t mine = usable ? ByteHash::of(text.data(), text.size()) : 0;
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(sharers.size()));
-  sharers.all_gather(&mine, hashes.data(), 1, DataType::u64);
+  const std::vector<std::uint64_t> hashes = hashes_of(sharers, usable ? form_of(parameter) : std::string());
   for (std::size_t other = 0; other < hashes.size(); ++other) {
     if (hashes[other] != 0 && hashes[other] == hashes[0]) continue;
     throw Error(Code::invalid_argument,
