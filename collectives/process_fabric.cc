@@ -103,7 +103,9 @@ Status ProcessFabric::link() {
     const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
     job.names.push_back(bootstrap::name_and_address_of(member, identity));
   }
-  job.own_ip = bootstrap_->roster()[static_cast<std::size_t>(bootstrap_->rank())].address;
+  const bootstrap::Identity& own = bootstrap_->roster()[static_cast<std::size_t>(bootstrap_->rank())];
+  job.own_ip = own.address;
+  if (own.address.empty()) job.only_link_local = own.interface;
   job.lanes = kLanes;
   job.blocks = &arena_;
   Result<std::unique_ptr<Wire>> opened = open_wire(job);

@@ -49,13 +49,23 @@ struct WireJob {
   int lanes = 1;                   // that put() and signal() name
   std::string own_ip;              // the address of this host that its peers reach (IPv4 or IPv6), which chooses the
                                    // interface where TUTTI_INTERFACE does not; empty: any
-  Blocks* blocks = nullptr;        // of these a wire may keep registrations; null: of none. Outlives the wire
+  std::string only_link_local;  // where own_ip is empty: the interface by which another host was met, whose addresses
+                                // mean nothing there; empty: none
+  Blocks* blocks = nullptr;     // of these a wire may keep registrations; null: of none. Outlives the wire
 
   int members() const { return static_cast<int>(hosts.size()); }
   bool linked(int member) const {
     return hosts[static_cast<std::size_t>(member)] != hosts[static_cast<std::size_t>(own)];
   }
 };
+
+/// For a network that goes by IP addresses alone. Errors: unsupported, where peers on other hosts could use none of
+/// this host's: a link-local one counts only beside the number of an interface, which differs from host to host.
+inline Status check_has_address(const WireJob& job) {
+  if (job.only_link_local.empty()) return {};
+  return unsupported("this host's interface " + job.only_link_local +
+                     " has link-local addresses of IPv6 alone; expected another address, IPv4 or IPv6");
+}
 
 /// A peer's exposed memory, as this process names it; never 0.
 using Region = std::uint32_t;

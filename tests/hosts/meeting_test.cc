@@ -5,14 +5,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "tests/collectives/processes.h"
 #include "tests/hosts/job.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/environment.h"
+#include "transport/ucx/ucx.h"
 
 namespace tutti::testing::meeting_test {
 namespace {
@@ -45,6 +48,31 @@ std::string exchange(bootstrap::Bootstrap& bootstrap, std::size_t bytes) {
     if (all.value()[static_cast<std::size_t>(r)] != blob(r)) return "wrong blob of rank " + std::to_string(r);
   }
   return "exact";
+}
+
+// `fe80::1%eth0` names the meeting place, and the hosts have no other address: they meet, and TCP and UCX could not go
+// on.
+TEST(Meeting, L15HostsWithLinkLocalAddressesAloneAreToldSo) {
+  Hosts hosts(2);
+  NEEDS_HOSTS(hosts);
+  for (const char* network : {"tcp", "ucx"}) {
+    SCOPED_TRACE(network);
+    if (network == std::string("ucx") && !in_child(transport::UcxWire::missing).said.empty()) continue;
+    const auto body = [](const Place& place) {
+      const std::string own = "ip -6 address replace fe80::" + std::to_string(place.rank() + 1) + "/64 dev eth0 nodad";
+      if (std::system(("ip address flush dev eth0 && " + own).c_str()) != 0) place.give_up("no address");
+      ::setenv("TUTTI_MASTER_ADDR", "fe80::1%eth0", 1);
+      place.fails([] { (void)Communicator::from_environment(with_timeout(30s)); });
+    };
+    Job job(hosts, 1, body, {{"TUTTI_NETWORK", network}});
+    ASSERT_TRUE(job.finish(30s));
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(job.slot(r).failure[0].code, Code::unsupported);
+      EXPECT_THAT(job.error(r),
+                  HasSubstr(std::string(network) + ": this host's interface eth0 has link-local addresses of "
+                                                   "IPv6 alone; expected another address"));
+    }
+  }
 }
 
 TEST(Meeting, BetweenHosts) {

@@ -60,7 +60,7 @@ Result<Identity> identity_by(int fd, const LocalRank& local, const Endpoint& hub
   TUTTI_ASSIGN(const OwnAddress own, own_address_at(source));
   if (own.why != kByOption && is_own_address(remote_address_of(fd))) return who;
   who.address = own.address;
-  who.interface = own.interface;
+  who.interface = own.address.empty() ? interface_of(source) : own.interface;
   return who;
 }
 

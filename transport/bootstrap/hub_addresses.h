@@ -22,6 +22,7 @@ class HubAddresses {
       reached_inside_ = here;
     } else if (!here.empty()) {
       take(here, own);
+      if (own.address.empty()) own.interface = interface_of(here);
     }
   }
 

@@ -88,7 +88,7 @@ struct Identity {
   std::string host;
   std::int64_t pid = 0;
   std::string address;    // numeric (interfaces.h); empty where all ranks meet inside one host
-  std::string interface;  // that has it
+  std::string interface;  // that has it. Without an address: by which another host was met, with link-local ones alone
   template <class Archive>
   void fields(Archive& archive) {
     archive(host, kMaxHostName)(pid)(address, kMaxAddressText)(interface, kMaxAddressText);

@@ -149,6 +149,7 @@ Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
 }
 
 Status Links::listen() {
+  TUTTI_TRY(transport::check_has_address(job_));
   const std::string interface = bootstrap::interface_of(job_.own_ip);
   if (interface.empty() && !job_.own_ip.empty()) {
     return invalid_argument(fmt::format("TCP: no interface of this host has the address {}", job_.own_ip));

@@ -80,6 +80,7 @@ Status Context::start(const transport::WireJob& job) {
 
   const char* transports = std::getenv("UCX_TLS");
   rdma_ = may_go_by_rdma(devices, transports != nullptr ? transports : kTransports, rdma_ports(kRdmaFolder));
+  if (!rdma_) TUTTI_TRY(transport::check_has_address(job));
   if (!rdma_ && std::getenv("UCX_RNDV_THRESH") == nullptr) piece_bytes_ = kTcpPiece;
 
   ucp_params_t wanted{};
