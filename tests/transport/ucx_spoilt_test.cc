@@ -2,6 +2,8 @@
 // outside of what is exposed.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,9 +16,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/transport/wire_bytes.h"
 #include "tests/transport/wire_job.h"
+#include "transport/bootstrap/fd.h"
 #include "transport/ucx/ucx.h"
 
 #ifdef TUTTI_HAS_UCX
@@ -201,6 +205,29 @@ TEST(UcxSpoilt, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error, "");
   EXPECT_THAT(outcome.said, ::testing::MatchesRegex("the link to member 1 by UCX over lo has broken: .*; "));
+}
+
+/// UCX itself would end the process.
+TEST(UcxSpoilt, NoDescriptorLeftForAnEndpointBreaksTheLink) {
+  if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
+  const auto body = []() -> std::string {
+    std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
+    const std::unique_ptr<ucx::Context> peer = ucx::Context::open(job_of(1)).take();
+    if (const Status met = wire->meet({"", peer->address()}); !met.ok()) return met.message();
+    const Region there = wire->attach(1, "0 4096", 4096).take();
+    std::vector<bootstrap::Fd> all;
+    const rlimit few{256, 256};
+    if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return "no limit";
+    do {
+      all.emplace_back(::dup(STDERR_FILENO));
+    } while (all.back());
+    const Status sent = wire->signal(1, 0, there, 0, 1, 0, Push::now);
+    return sent.message() + "; " + wire->broken(1).message();
+  };
+  const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
+  EXPECT_EQ(outcome.error, "");
+  const std::string why = "UCX: no endpoint can be made: Too many open files (open files of a process; ulimit -n)";
+  EXPECT_EQ(outcome.said, why + "; " + why);
 }
 
 /// Nobody has died: the two have nothing in common to go by.

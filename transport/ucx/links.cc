@@ -2,9 +2,12 @@
 
 #ifdef TUTTI_HAS_UCX
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "transport/bootstrap/fd.h"
 
 namespace tutti::ucx {
 
@@ -24,6 +28,18 @@ constexpr unsigned kParcelId = 0;
 constexpr unsigned kMinorThatMayEnd = 14;
 // So long the peers have to take what is still under way at the end, and UCX to close an endpoint by force.
 constexpr std::int64_t kFarewellNs = 1'000'000'000;
+
+/// UCX 1.13 aborts the process when an endpoint finds no descriptor left (ucp_worker_iface_activate). Whether there are
+/// some, is asked first; where another thread then takes them it still does.
+Status check_descriptors_left(int any) {
+  constexpr std::size_t kForOneEndpoint = 4;  // its sockets, and a file of /proc/net that is read at the same time
+  std::array<bootstrap::Fd, kForOneEndpoint> taken;
+  for (bootstrap::Fd& one : taken) {
+    one = bootstrap::Fd(::fcntl(any, F_DUPFD_CLOEXEC, 0));
+    if (!one) return system_error("UCX: no endpoint can be made", errno);
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -107,6 +123,10 @@ Status Links::meet(const std::vector<std::string>& addresses) {
 Status Links::connect(Link& link) {
   if (link.broken) return link.why;
   if (link.endpoint != nullptr) return {};
+  if (Status left = check_descriptors_left(context_->event()); !left.ok()) {
+    fail(link, std::move(left));
+    return link.why;
+  }
   ucp_ep_params_t how{};
   how.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
