@@ -70,6 +70,15 @@ may_stall() {
 
 suite "verbs, devices to themselves" $tests/test_transport_verbs_wire \
   --gtest_filter='Devices/*Processes:Devices/*AnyThreadMayCall*:Devices/*PeersAndLanes*'
+# storm KIND COMMAND...: while each thread gets a signal every 3 ms, which interrupts what it waits in or does not.
+storm() { env TUTTI_STORM=$1 TUTTI_STORM_US=3000 LD_PRELOAD=$tests/libstorm.so "${@:2}"; }
+for kind in restart no_restart; do
+  [ -e $tests/libstorm.so ] || continue
+  suite "verbs, in a storm of signals ($kind)" storm $kind $tests/test_transport_verbs_wire \
+    --gtest_filter='Devices/*PutsOfAnySize*Processes:Devices/*PeersAndLanes*Processes:Devices/*ADeadPeer*Processes'
+  TUTTI_NETWORK=verbs suite "collectives, in a storm of signals ($kind)" storm $kind $tests/test_collectives \
+    --file=far_processes --gtest_filter='*RandomPrograms/ab'
+done
 suite "verbs, memory that the host cannot touch" $tests/test_transport_verbs_wire --gtest_filter='VerbsDevice*'
 export TUTTI_TEST_CABLE=rxe2,rxe3
 suite "verbs, over a cable" $tests/test_transport_verbs_wire \
@@ -117,6 +126,8 @@ UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=rxe0:1,dummy0 TUTTI_NETWORK=ucx suite "coll
 packets=$(($(sent_by rxe0) - before))
 printf 'rxe0 sent %s packets for UCX\n' $packets
 [ $packets -gt 10000 ] || [ $ran = $ran_before ] || { printf 'UCX went by another way: the test shows nothing\n' && failed=$((failed + 1)); }
+mount -t cgroup2 cgroup2 /sys/fs/cgroup || failed=$((failed + 1))
+suite "limits of cgroups, version 2" $tests/test_faults --file=limits --gtest_filter='*Cgroup'
 TUTTI_NETWORK=verbs TUTTI_TEST_CARD=verbs suite "GPUDirect, with GPUs of the tests" $tests/test_device --file=direct_processes \
   --gtest_filter='*HasTheBits*:*AmongCalls*/0'
 

@@ -2,8 +2,8 @@
 //
 //   LD_PRELOAD=build/tests/libstorm.so TUTTI_STORM=restart build/tests/test_collectives
 //
-// TUTTI_STORM: restart (SA_RESTART), no_restart. Children get theirs. The signal is one that does nothing where there
-// is no handler, as in a program that a child has just become.
+// TUTTI_STORM: restart (SA_RESTART), no_restart. TUTTI_STORM_US: another period, for an emulated machine. Children get
+// theirs. The signal is one that does nothing where there is no handler, as in a program that a child has just become.
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,8 +17,9 @@
 
 namespace {
 
-constexpr long kPeriodNs = 300'000;
 constexpr int kAwayFromOthers = 900;
+
+timespec period{0, 300'000};
 
 // System calls alone: no memory is allocated, for libraries under test watch that.
 void signal_all(int folder, pid_t self) {
@@ -40,7 +41,6 @@ void* storm(void*) {
   const int folder = fcntl(opened, F_DUPFD_CLOEXEC, kAwayFromOthers);  // some programs close what they do not know
   close(opened);
   while (folder >= 0) {
-    const timespec period{0, kPeriodNs};
     nanosleep(&period, nullptr);
     signal_all(folder, self);
   }
@@ -59,6 +59,7 @@ void begin() {
 __attribute__((constructor)) void load() {
   const char* kind = std::getenv("TUTTI_STORM");
   if (kind == nullptr) return;
+  if (const char* us = std::getenv("TUTTI_STORM_US"); us != nullptr) period.tv_nsec = std::atol(us) * 1000;
   struct sigaction action = {};
   action.sa_handler = [](int) {};
   action.sa_flags = std::strcmp(kind, "restart") == 0 ? SA_RESTART : 0;
