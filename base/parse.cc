@@ -108,6 +108,7 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
       if (rest != unit.name && !(rest.empty() && unit.name == "s")) continue;
       const double ns = *number * static_cast<double>(unit.factor);
       if (ns <= kLargestDuration) return std::chrono::nanoseconds(std::llround(ns));
+      return invalid_argument(fmt::format("{} is too long; expected 100 years at most", quote(text)));
     }
   }
   return invalid_argument(

@@ -1,4 +1,6 @@
 // tutti: looks at the library from outside. `tutti --help` lists the subcommands.
+#include <system_error>
+
 #include "base/standard_streams.h"
 #include "cli/commands.h"
 #include "tutti/tutti.hpp"
@@ -18,6 +20,12 @@ int main(int argc, char** argv) {
   tutti::cli::add_topology(app, exit_code);
   tutti::cli::add_explain(app, exit_code);
   tutti::cli::add_tune(app, exit_code);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error);
+  } catch (const std::system_error&) {
+    // fmt throws it where the standard output fails, which end_of_output() finds, too.
+  }
   return tutti::end_of_output("tutti", exit_code);
 }

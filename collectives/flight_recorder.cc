@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -185,12 +186,16 @@ Status check_signal() {
   const std::int64_t number = options::integer(Option::flight_signal);
   if (number == 0) return {};
   struct sigaction now {};
-  // Those that nobody may handle, or the C library keeps for itself, are refused by sigaction().
-  const bool possible = number > 0 && number <= SIGRTMAX && number != SIGKILL && number != SIGSTOP &&
+  // Those that nobody may handle, or the C library keeps for itself, are refused by sigaction(). Behind the handler of
+  // a fault the same instruction would run again, for ever.
+  constexpr std::array kNever = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+  const bool possible = number > 0 && number <= SIGRTMAX &&
+                        std::find(kNever.begin(), kNever.end(), number) == kNever.end() &&
                         sigaction(static_cast<int>(number), nullptr, &now) == 0;
   if (!possible) {
-    return invalid_argument(
-        fmt::format("TUTTI_FLIGHT_SIGNAL is {}; expected the number of a signal that can be handled", number));
+    return invalid_argument(fmt::format(
+        "TUTTI_FLIGHT_SIGNAL is {}; expected the number of a signal that can be handled, and that no fault raises",
+        number));
   }
   if (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN || now.sa_handler == ask) return {};
   return invalid_argument(

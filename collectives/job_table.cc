@@ -14,9 +14,9 @@ namespace {
 
 std::string found_here(const std::string& network) {
   const Result<topology::Host> host = topology::discover_host();
-  if (!host.ok()) return kFailed + host.status().message();
+  if (!host.ok()) return failed(host.status());
   const auto table = planner::find_table(planner::table_name(host.value(), network));
-  if (!table.ok()) return kFailed + table.status().message();
+  if (!table.ok()) return failed(table.status());
   if (!table.value()) return {};
   log::debug("measured costs from {}", table.value()->path);
   return kFound + planner::print(table.value()->table);
@@ -35,7 +35,8 @@ Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& boots
   const std::string& text = all.front();
   if (text.empty()) return std::optional<planner::Table>();
   if (text.front() == kFailed) {
-    return invalid_argument(fmt::format("{}: {}", bootstrap::name_of(0, bootstrap.roster()[0]), text.substr(1)));
+    const Status told = failure_in(text);
+    return Status(told.code(), fmt::format("{}: {}", bootstrap::name_of(0, bootstrap.roster()[0]), told.message()));
   }
   TUTTI_ASSIGN(planner::Table table, planner::parse_table(text));
   return std::optional(std::move(table));

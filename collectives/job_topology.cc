@@ -37,7 +37,7 @@ std::string own_line() { return topology::print_cpus(topology::bound_cpus()) + '
 /// that it is a part of, and its topology; or why it has none.
 std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
-  if (!found.ok()) return kFailed + found.status().message();
+  if (!found.ok()) return failed(found.status());
   const double way_us = wire.alpha_us - 2 * share_of_ends(wire);
   const bool names_nics = !topology::nics_named(found.value().hosts.front(), wire.devices).empty();
   std::string words = fmt::format("{} {} {}", wire.gb_per_s, way_us, names_nics ? wire.devices : interface);
@@ -82,7 +82,9 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
 /// Nobody has failed, and a file that says where ranks are has been given to all of them or to none.
 Status check_all(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts) {
   for (std::size_t r = 0; r < parts.size(); ++r) {
-    if (parts[r].starts_with(kFailed)) return Status(Code::system, name_of(bootstrap, r) + ": " + parts[r].substr(1));
+    if (!parts[r].starts_with(kFailed)) continue;
+    const Status told = failure_in(parts[r]);
+    return Status(told.code(), name_of(bootstrap, r) + ": " + told.message());
   }
   const auto is_placed = [](const std::string& part) { return part.starts_with(kPlaced); };
   const auto other = std::find_if(parts.begin(), parts.end(),
@@ -132,7 +134,7 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
   // Everybody makes all exchanges, come what may: the others wait for them.
   std::string part;
   if (!job.ok()) {
-    part = kFailed + job.status().message();
+    part = failed(job.status());
   } else if (!by_hosts) {
     part = kPlaced;
   } else if (tells) {
@@ -142,7 +144,7 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
   }
   TUTTI_ASSIGN(const std::vector<std::string> parts, bootstrap.all_gather(part));
   const Status all_well = check_all(bootstrap, parts);
-  if (job.ok() && !all_well.ok()) {
+  if (!all_well.ok()) {
     job = all_well;
   } else if (by_hosts) {
     job = merged(bootstrap, parts, hosts);

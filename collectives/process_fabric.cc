@@ -49,14 +49,13 @@ std::string key_in(const std::uint64_t* words) {
 /// Everybody's, or the failure of the first rank that has one; so all ranks go on, or fail with one sentence.
 Result<std::vector<std::string>> all_well(bootstrap::Bootstrap& bootstrap, const Status& status,
                                           const std::string& mine) {
-  TUTTI_ASSIGN(std::vector<std::string> all,
-               bootstrap.all_gather(status.ok() ? kFound + mine : kFailed + status.message()));
+  TUTTI_ASSIGN(std::vector<std::string> all, bootstrap.all_gather(status.ok() ? kFound + mine : failed(status)));
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const bool well = !all[r].empty() && all[r].front() == kFound;
-    if (!all[r].empty()) all[r].erase(0, 1);
-    if (well) continue;
-    return Status(status.ok() ? Code::unsupported : status.code(),
-                  fmt::format("{}: {}", bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]), all[r]));
+    if (const Status told = failure_in(all[r]); !told.ok()) {
+      return Status(told.code(), fmt::format("{}: {}", bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]),
+                                             told.message()));
+    }
+    all[r].erase(0, 1);
   }
   return all;
 }
@@ -119,9 +118,10 @@ Status ProcessFabric::link() {
     const std::size_t end = addresses[r].find('\n');
     const std::string name = addresses[r].substr(0, end);
     if (name != opened.value()->info().name) {
-      status = {Code::mismatch, fmt::format("uses the network {}, and rank {} {}; set TUTTI_NETWORK to the same on all "
-                                            "hosts",
-                                            opened.value()->info().name, r, name)};
+      status = {Code::mismatch,
+                fmt::format("its network is {}, that of rank {} is {}; set TUTTI_NETWORK to the same on "
+                            "all hosts",
+                            opened.value()->info().name, r, name)};
     }
     of_wire.push_back(addresses[r].substr(end + 1));
   }

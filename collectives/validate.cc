@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace tutti {
 
@@ -14,6 +15,51 @@ namespace {
 bool has_blocks(Collective c) {
   return c == Collective::reduce_scatter || c == Collective::all_gather || c == Collective::all_to_all ||
          c == Collective::all_to_allv || c == Collective::gather || c == Collective::scatter;
+}
+
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+/// Memory that a call reads or writes.
+struct Piece {
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  bool written = false;
+  const std::byte* end() const { return begin + bytes; }
+};
+
+/// Whether a piece that is written shares memory with another one. `each(see)`: calls `see` for every piece.
+template <class Each>
+bool clash(const Each& each) {
+  struct Extent {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+  };
+  Extent read, written;
+  bool in_order = true;  // those that are written
+  each([&](const Piece& piece) {
+    if (piece.bytes == 0) return;
+    Extent& extent = piece.written ? written : read;
+    if (piece.written && extent.end != nullptr) in_order = in_order && piece.begin >= extent.end;
+    extent.begin = extent.end == nullptr ? piece.begin : std::min(extent.begin, piece.begin);
+    extent.end = std::max(extent.end, piece.end());
+  });
+  // Most often so, and nothing has to be sorted.
+  if (in_order && (read.begin >= written.end || written.begin >= read.end)) return false;
+  std::vector<Piece> all;
+  each([&](const Piece& piece) {
+    if (piece.bytes > 0) all.push_back(piece);
+  });
+  std::sort(all.begin(), all.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  const std::byte* read_until = nullptr;
+  const std::byte* written_until = nullptr;
+  for (const Piece& piece : all) {
+    if (piece.begin < written_until || (piece.written && piece.begin < read_until)) return true;
+    const std::byte*& until = piece.written ? written_until : read_until;
+    until = std::max(until, piece.end());
+  }
+  return false;
 }
 
 /// What is wrong with the counts, offsets and buffers of an all_to_allv; empty: nothing. `most`: what fits in memory.
@@ -44,11 +90,18 @@ std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most
   if (sent > 0 && received > 0 && call.send == call.recv && !alike) {
     return "send is recv; expected the same counts and offsets both ways then";
   }
-  return {};
-}
-
-bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
-  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+  const bool in_place = call.send == call.recv;
+  const std::size_t size = size_of(call.type);
+  const bool wrong = clash([&](const auto& see) {
+    for (int r = 0; r < ranks; ++r) {
+      const auto* send = static_cast<const std::byte*>(call.send) + call.send_offsets[r] * size;
+      const auto* recv = static_cast<const std::byte*>(call.recv) + call.recv_offsets[r] * size;
+      if (!in_place) see(Piece{send, call.send_counts[r] * size, false});
+      see(Piece{recv, call.recv_counts[r] * size, true});
+    }
+  });
+  return wrong ? "what it receives shares memory with other data of the call; expected pieces apart, or recv to be send"
+               : "";
 }
 
 /// What is wrong with buffers that share memory; empty: nothing. In place is a pointer of its own for each collective.
@@ -158,7 +211,14 @@ Status validate(std::span<const Transfer> transfers, int ranks, const std::strin
       return invalid_argument(fmt::format("{} called {}: buffer is null; expected {} elements", who, name, t.count));
     }
   }
-  return {};
+  const bool wrong = clash([&](const auto& see) {
+    for (const Transfer& t : transfers) {
+      see(Piece{static_cast<const std::byte*>(t.buffer), t.count * size_of(t.type), !t.sending});
+    }
+  });
+  if (!wrong) return {};
+  return invalid_argument(fmt::format(
+      "{} called recv: its buffer shares memory with another message of the group; expected buffers apart", who));
 }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #include "collectives/wires.h"
 
 #include <fmt/format.h>
+#include <strings.h>
 
 #include <array>
 #include <atomic>
@@ -61,7 +62,10 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
     // What this process cannot do by TCP's calls it is not to hide behind another network, which its peers have not
     // taken.
     if (wish == "auto" && std::string_view(row.name) == "tcp" && why.code() == Code::system) return why;
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", row.name, why.message());
+    // Most say themselves which network they speak of.
+    const bool says = strncasecmp(why.message().c_str(), row.name, std::string_view(row.name).size()) == 0;
+    reasons +=
+        fmt::format("{}{}{}", reasons.empty() ? "" : "; ", says ? "" : fmt::format("{}: ", row.name), why.message());
   }
   return unsupported(
       fmt::format("no network to the other hosts: {}",

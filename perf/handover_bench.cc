@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/cpu.h"
+#include "base/standard_streams.h"
 #include "collectives/reduce/reduce.h"
 #include "transport/shm/cross_memory.h"
 
@@ -103,7 +104,7 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 6;
+    return tutti::end_of_output("handover_bench", app.exit(error) == 0 ? 0 : 6);
   }
   fmt::print(
       "Microseconds to copy a block into a slot, and out of it on another core, by how much memory the slots are; "
@@ -120,6 +121,7 @@ int main(int argc, char** argv) try {
     print(4 * kMiB, true);
     fmt::print("| {:.2f} |\n", attach_us(bytes));
   }
+  return tutti::end_of_output("handover_bench", 0);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/cpu.h"
+#include "base/standard_streams.h"
 #include "collectives/executor/host/executor.h"
 #include "collectives/plan/plan.h"
 #include "perf/vector_clones.h"
@@ -364,13 +365,13 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 6;
+    return tutti::end_of_output("plan_walk_bench", app.exit(error) == 0 ? 0 : 6);
   }
   if (tutti::allowed_cores().size() < 2) {
     fmt::print(stderr, "plan_walk_bench: two threads that wait for each other need two cores\n");
     return 5;
   }
-  return tutti::perf::run(calls, rounds, json_file);
+  return tutti::end_of_output("plan_walk_bench", tutti::perf::run(calls, rounds, json_file));
 } catch (const std::exception& error) {
   std::fprintf(stderr, "plan_walk_bench: %s\n", error.what());
   return 2;

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/standard_streams.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/tcp/tcp.h"
 #include "transport/transport.h"
@@ -296,9 +297,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 6;
+    return tutti::end_of_output("wire_bench", app.exit(error) == 0 ? 0 : 6);
   }
-  if (options.rank < 0) return run_both(options);
+  if (options.rank < 0) return end_of_output("wire_bench", run_both(options));
   const std::size_t colon = options.address.rfind(':');
   bootstrap::Config config;
   config.rank = options.rank;

@@ -29,7 +29,10 @@ std::vector<std::size_t> ties_of(const std::vector<NamedTensor>& tensors) {
 std::string change_of_tensors(const std::vector<NamedTensor>& before, const std::vector<NamedTensor>& now) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i < now.size() && now[i].tensor.is_same(before[i].tensor)) continue;
-    return fmt::format("'{}' was replaced or removed", before[i].name);
+    const auto has_its_name = [&](const NamedTensor& one) { return i < now.size() && one.name == now[i].name; };
+    const bool is_new = i < now.size() && std::none_of(before.begin(), before.end(), has_its_name);
+    return is_new ? fmt::format("'{}' was added", now[i].name)
+                  : fmt::format("'{}' was replaced or removed", before[i].name);
   }
   return now.size() > before.size() ? fmt::format("'{}' was added", now[before.size()].name) : "";
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -26,6 +27,13 @@
 
 namespace tutti::perf {
 namespace {
+
+/// As nccl-tests has them: alltoall_perf and sendrecv_perf are one word.
+std::string program_of(const PerfCollective& collective) {
+  const std::string_view name = collective.name();
+  if (name == "all_to_all") return "alltoall_perf";
+  return name == "send_recv" ? "sendrecv_perf" : fmt::format("{}_perf", name);
+}
 
 Exit exit_of(Code code) {
   switch (code) {
@@ -107,7 +115,7 @@ Exit run_rank(const Settings& settings, const PerfCollective& collective, Commun
               const std::string& command) {
   if (collective.rooted() && settings.root >= comm.size()) {
     if (comm.rank() == 0) {
-      fmt::print(stderr, "{}_perf: -r {}: expected a rank below {}\n", collective.name(), settings.root, comm.size());
+      fmt::print(stderr, "{}: -r {}: expected a rank below {}\n", program_of(collective), settings.root, comm.size());
     }
     return Exit::usage;
   }
@@ -125,7 +133,7 @@ Exit run_rank(const Settings& settings, const PerfCollective& collective, Commun
   if (comm.rank() == 0) {
     report.print_foot(summary, comm.memory().total());
     if (!report.write_json(summary, fmt::format("{}_{}", collective.name(), settings.backend))) {
-      fmt::print(stderr, "{}_perf: -J {}: could not be written\n", collective.name(), settings.json_file);
+      fmt::print(stderr, "{}: -J {}: could not be written\n", program_of(collective), settings.json_file);
       exit = Exit::system;
     }
   }
@@ -134,19 +142,19 @@ Exit run_rank(const Settings& settings, const PerfCollective& collective, Commun
   return static_cast<Exit>(static_cast<int>(verdict));
 }
 
-/// Words what went wrong and chooses the exit status.
+/// Words what went wrong and chooses the exit status. `name`: the program's.
 template <class Body>
-Exit guarded(const char* name, Body&& body) {
+Exit guarded(const std::string& name, Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
-    fmt::print(stderr, "{}_perf: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}\n", name, error.what());
     return exit_of(error.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "{}_perf: not enough memory for the buffers\n", name);
+    fmt::print(stderr, "{}: not enough memory for the buffers\n", name);
     return Exit::system;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}_perf: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}\n", name, error.what());
     return Exit::internal;
   }
 }
@@ -165,7 +173,7 @@ Exit run_threads(const Settings& settings, const PerfCollective& collective, con
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < comms.size(); ++i) {
     threads.emplace_back([&, i] {
-      exits[i] = guarded(collective.name(), [&] { return run_rank(settings, collective, comms[i], command); });
+      exits[i] = guarded(program_of(collective), [&] { return run_rank(settings, collective, comms[i], command); });
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -177,7 +185,7 @@ Exit run_threads(const Settings& settings, const PerfCollective& collective, con
 
 /// What the command line asks for: the ranks, or to be one of them.
 Exit run(const Settings& settings, const PerfCollective& collective, const std::string& command) {
-  return guarded(collective.name(), [&] {
+  return guarded(program_of(collective), [&] {
     if (settings.threads > 1) return run_threads(settings, collective, command);
     return run_rank(settings, collective, Communicator::from_environment(communicator_options(settings)), command);
   });
@@ -194,7 +202,7 @@ Result<bool> starts_them(const Settings& settings) {
 
 int perf_main(int argc, char** argv, const PerfCollective& collective) {
   open_standard_streams();
-  const std::string name = fmt::format("{}_perf", collective.name());
+  const std::string name = program_of(collective);
   const Parsed parsed = parse_settings(argc, argv);
   if (parsed.exit) {
     fmt::print(*parsed.exit == Exit::ok ? stdout : stderr, "{}\n", parsed.message);
@@ -208,7 +216,7 @@ int perf_main(int argc, char** argv, const PerfCollective& collective) {
   }
   std::vector<std::string> command(argv, argv + argc);
   if (starts.value() && settings.ranks > 0) {
-    const Exit checked = guarded(collective.name(), [&] {
+    const Exit checked = guarded(program_of(collective), [&] {
       check_json_file(settings);  // once, before the ranks start
       return Exit::ok;
     });

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/option_checks.h"
+#include "base/standard_streams.h"
 #include "training/ddp/ddp.h"
 #include "training/fsdp/fsdp.h"
 #include "training/models/gpt.h"
@@ -223,9 +224,9 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 6;
+    return tutti::end_of_output("memory_bench", app.exit(error) == 0 ? 0 : 6);
   }
-  return tutti::perf::run(arguments);
+  return tutti::end_of_output("memory_bench", tutti::perf::run(arguments));
 } catch (const std::exception& error) {
   fmt::print(stderr, "memory_bench: {}\n", error.what());
   return 1;

@@ -31,6 +31,7 @@
 #include "base/launch_local.h"
 #include "base/launcher.h"
 #include "base/option_checks.h"
+#include "base/standard_streams.h"
 #include "perf/training/overlap_strategies.h"
 #include "perf/training/throttled_communicator.h"
 #include "training/models/gpt.h"
@@ -344,7 +345,7 @@ int main(int argc, char** argv) try {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 6;
+    return tutti::end_of_output("overlap_bench", app.exit(error) == 0 ? 0 : 6);
   }
   const auto starts = app.count("--ranks") > 0 ? tutti::starts_ranks("--ranks", arguments.ranks)
                                                : tutti::Result<bool>(!tutti::is_launched());
@@ -354,7 +355,7 @@ int main(int argc, char** argv) try {
     command[0] = std::filesystem::read_symlink("/proc/self/exe");
     return tutti::launch_local({arguments.ranks, "tutti", 1}, command);
   }
-  return tutti::perf::run_rank(arguments);
+  return tutti::end_of_output("overlap_bench", tutti::perf::run_rank(arguments));
 } catch (const std::exception& error) {
   fmt::print(stderr, "overlap_bench: {}\n", error.what());
   return 1;

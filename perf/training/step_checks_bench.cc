@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/option_checks.h"
+#include "base/standard_streams.h"
 #include "training/ddp/ddp.h"
 #include "training/model_form.h"
 #include "training/models/gpt.h"
@@ -118,7 +119,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 6;
+    return tutti::end_of_output("step_checks_bench", app.exit(error) == 0 ? 0 : 6);
   }
-  return tutti::perf::run(rounds);
+  return tutti::end_of_output("step_checks_bench", tutti::perf::run(rounds));
 }

@@ -99,14 +99,14 @@ TEST(TransferFailures, ADeadlineIsTheMessagesOwn) {
   std::vector<std::string> errors = run_threads(
       2,
       [](Communicator& comm) {
-        float x = 0, y = 0;
+        float x = 0, y = 0, z = 0;
         Work never;
         if (comm.rank() == 0) never = comm.recv_async(&x, 1, DataType::f32, 1, 1);
         // Others come and go without end.
         for (;;) {
           comm.group_start();
           comm.send(&y, 1, DataType::f32, 1 - comm.rank(), 2);
-          comm.recv(&y, 1, DataType::f32, 1 - comm.rank(), 2);
+          comm.recv(&z, 1, DataType::f32, 1 - comm.rank(), 2);
           comm.group_end();
         }
       },

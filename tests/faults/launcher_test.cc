@@ -205,6 +205,11 @@ TEST(Launcher, L11AFullDiskIsNoSuccess) {
   const Ran full = run_shell(std::string(kTwo) + " > /dev/full");
   EXPECT_EQ(full.status, 2) << full.text;
   EXPECT_THAT(full.text, HasSubstr("all_reduce_perf: standard output: "));
+  for (const char* command : {"tutti options", "tutti --help", "tutti --version", "all_reduce_perf --help"}) {
+    const Ran one = run_shell(std::string("$P/") + command + " > /dev/full");
+    EXPECT_EQ(one.status, 2) << command << ": " << one.text;
+    EXPECT_THAT(one.text, HasSubstr("standard output: ")) << command;
+  }
 }
 
 TEST(Launcher, NoMoreProcessesCanBeHad) {

@@ -88,6 +88,21 @@ TEST(Limits, L7OpenFiles) {
   EXPECT_GT(told, 2);
 }
 
+// Rank 0 has too few to let all in: nobody waits for the deadline, and nobody who only heard of it "died".
+TEST(Limits, L7OpenFilesOfRankZeroAlone) {
+  NOT_EMULATED("it starts programs");
+  for (const char* most : {"12", "16"}) {
+    const Ran ran =
+        run_shell(std::string("for r in 0 1 2 3 4 5 6 7; do ( [ $r != 0 ] || ulimit -n ") + most +
+                  "; TUTTI_RANK=$r TUTTI_SIZE=8 TUTTI_JOB=limits-$$ TUTTI_TIMEOUT=10s $P/all_reduce_perf -b 8 -e 8; "
+                  "echo rank $r ended with $? ) & done; wait");
+    EXPECT_LT(ran.seconds, 9) << most << ": " << ran.text;
+    EXPECT_THAT(ran.text, HasSubstr("ulimit -n")) << most;
+    EXPECT_THAT(ran.text, Not(HasSubstr("has not come within"))) << most;
+    EXPECT_THAT(ran.text, Not(HasSubstr("died"))) << most;
+  }
+}
+
 TEST(Limits, L8Threads) {
   NEEDS_ROOT();
   // A user of its own, so that its processes are counted apart: the launcher, its ranks, and not all of their threads.

@@ -24,6 +24,7 @@ namespace {
 struct Call {
   const char* name;
   long number;
+  unsigned bytes = 0;  // as refuse_call()
 };
 
 // What strace shows of a job of two hosts on one machine, which goes by shared memory and by TCP; without futex, which
@@ -56,6 +57,8 @@ const std::vector<Call>& calls() {
       {"openat", SYS_openat},
       {"pidfd_open", SYS_pidfd_open},
       {"ppoll", SYS_ppoll},
+      {"read of an eventfd", SYS_read, 8},
+      {"write to an eventfd", SYS_write, 8},
       {"process_vm_readv", SYS_process_vm_readv},
       {"process_vm_writev", SYS_process_vm_writev},
       {"recvfrom", SYS_recvfrom},
@@ -98,11 +101,11 @@ struct Told {
 };
 
 /// `hosts`: as run_ranks().
-std::vector<Told> with_refused(long call, int error, int victim, const std::vector<std::string>& hosts) {
+std::vector<Told> with_refused(const Call& call, int error, int victim, const std::vector<std::string>& hosts) {
   const auto outcomes = run_ranks(
       2,
       [&](int rank) {
-        if (victim == kBoth || victim == rank) refuse_call(call, error);
+        if (victim == kBoth || victim == rank) refuse_call(call.number, error, call.bytes);
         const std::int64_t began = now_ns();
         std::string text;
         try {
@@ -200,7 +203,7 @@ TEST_P(Refused, L9EachCallWithEachError) {
     workers.push_back(internal::start_child({}, [&] {
       std::string wrong;
       for (std::size_t i = worker; i < cases.size(); i += kWorkers) {
-        wrong += judged(cases[i], with_refused(cases[i].call.number, cases[i].error, cases[i].victim, hosts));
+        wrong += judged(cases[i], with_refused(cases[i].call, cases[i].error, cases[i].victim, hosts));
       }
       return wrong;
     }));
@@ -217,7 +220,7 @@ TEST(RefusedCalls, L19AFailureRightAfterTheMeetingIsHeardEachTime) {
   NOT_EMULATED("filters are for the machine's own calls");
   for (int run = 0; run < 60; ++run) {
     const Case one{{"memfd_create", SYS_memfd_create}, EPERM, kBoth};
-    const std::vector<Told> ranks = with_refused(one.call.number, one.error, one.victim, {});
+    const std::vector<Told> ranks = with_refused(one.call, one.error, one.victim, {});
     EXPECT_EQ(judged(one, ranks), "") << "run " << run;
     for (const Told& rank : ranks) EXPECT_EQ(rank.text.find("has not"), std::string::npos) << rank.text;
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,10 +46,9 @@ void expect_missed_step_found(UnusedParameters unused, const OptimizerOptions& h
       optimizer.step();
     }
   });
-  EXPECT_THAT(errors,
-              Each(AllOf(HasSubstr("DistributedDataParallel: rank 1 has made 1 step without a gradient since its last "
-                                   "exchange, and rank 0 no steps"),
-                         HasSubstr("calls average_gradients()"))));
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("DistributedDataParallel: rank 1 has made 1 step without an exchange of "
+                                           "gradients since its last one, and rank 0 no steps"),
+                                 HasSubstr("calls average_gradients()"))));
   EXPECT_EQ(passes, (std::vector<int>{missed, missed + 1}));  // rank 0 does not come through that step
 }
 
@@ -82,6 +82,26 @@ TEST(DdpFaults, T1StepsWithoutAGradientOnAllRanksAreNone) {
     ddp.check_equal();
   });
   EXPECT_EQ(errors, nothing(2));
+}
+
+// As where ranks count micro-batches differently.
+TEST(DdpFaults, T2AStepThatOneRankKeepsToItselfIsFoundInTheNextPass) {
+  std::vector<Net> nets{make_net(1), make_net(1)};
+  const torch::Tensor x = rows_of(0);
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    Net& net = nets[static_cast<std::size_t>(rank)];
+    DistributedDataParallel ddp(*net, comm, small_buckets());
+    torch::optim::SGD optimizer(net->parameters(), 1e-2);
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_grad();
+      std::optional<DistributedDataParallel::NoSync> alone;
+      if (rank == 1 && step == 1) alone.emplace(ddp.no_sync());
+      net->loss(x).backward();
+      alone.reset();
+      optimizer.step();
+    }
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 1 has made 1 step without an exchange of gradients")));
 }
 
 TEST(DdpFaults, T2AStepWithoutRowsCountsAsZeros) {

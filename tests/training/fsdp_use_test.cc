@@ -1,4 +1,5 @@
 // What users do with FullyShardedDataParallel beside plain steps, and what they do wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -451,6 +452,57 @@ TEST(FsdpUse, T1RanksInDifferentStepsAreFound) {
       }
     }
   }
+}
+
+TEST(FsdpUse, OptionsThatDifferAreNamed) {
+  const std::pair<const char*, std::function<void(FsdpOptions&)>> changes[] = {
+      {"sharding", [](FsdpOptions& o) { o.sharding = Sharding::zero2; }},
+      {"prefetch", [](FsdpOptions& o) { o.prefetch = 0; }},
+      {"values", [](FsdpOptions& o) { o.values = Values::own_rows; }},
+      {"reduce_type", [](FsdpOptions& o) { o.reduce_type = torch::kFloat64; }},
+      {"allow_unused", [](FsdpOptions& o) { o.allow_unused = true; }}};
+  for (const auto& [name, change] : changes) {
+    const auto errors = on_ranks(2, [&, &change = change](int rank, Communicator comm) {
+      FsdpNet net = make_fsdp_net(3);
+      FsdpOptions options;
+      if (rank == 1) change(options);
+      FullyShardedDataParallel fsdp(*net, std::move(comm), options);
+    });
+    EXPECT_THAT(errors, Each(HasSubstr(fmt::format("option '{}' of rank 1 is not that of rank 0", name))));
+  }
+}
+
+// zero3 gathers in each forward pass: one that the others do not make waits for them, and they for it.
+TEST(FsdpUse, AForwardPassOfOneRankIsNotBlamedOnTheOthers) {
+  Options options;
+  options.timeout = std::chrono::milliseconds(1500);
+  const auto errors = on_ranks(
+      2,
+      [&](int rank, Communicator comm) {
+        FsdpNet net = make_fsdp_net(3);
+        FullyShardedDataParallel fsdp(*net, std::move(comm));
+        torch::optim::SGD optimizer(fsdp.parameters(), 1e-2);
+        for (int step = 0; step < 2; ++step) {
+          fsdp.zero_grad();
+          net->loss(rows_of(rank)).backward();
+          optimizer.step();
+          const torch::NoGradGuard no_grad;
+          if (rank == 0) (void)net->loss(rows_of(rank));
+        }
+      },
+      options);
+  EXPECT_THAT(errors, Each(HasSubstr("the ranks' steps differ")));
+}
+
+TEST(FsdpUse, T8ASparseGradientIsRefusedOnAllRanks) {
+  const torch::Tensor words = torch::tensor({1, 2});
+  const auto errors = on_ranks(2, [&](int rank, Communicator comm) {
+    torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 4).sparse(rank == 1));
+    FullyShardedDataParallel fsdp(*embedding, std::move(comm));
+    fsdp.zero_grad();
+    embedding->forward(words).sum().backward();
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("parameter 'weight' got a Sparse gradient")));
 }
 
 }  // namespace

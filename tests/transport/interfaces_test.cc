@@ -195,9 +195,8 @@ TEST(Interfaces, WhichAddressesAreThisHosts) {
 TEST(Interfaces, RankZeroListensAtItsOwnAddressesOnly) {
   const Result<std::unique_ptr<Listener>> elsewhere = Listener::open({"198.51.100.7", 0});
   ASSERT_FALSE(elsewhere.ok());
-  EXPECT_NE(
-      elsewhere.status().message().find("rank 0 cannot listen at 198.51.100.7:0: that is not an address of its host"),
-      std::string::npos)
+  EXPECT_NE(elsewhere.status().message().find("cannot listen at 198.51.100.7:0: that is not an address of its host"),
+            std::string::npos)
       << elsewhere.status().message();
 }
 

@@ -144,8 +144,8 @@ void Reducer::on_gradient(std::size_t index) {
   if (!parameter.used) look_at_gradient(parameter, /*additions=*/1);
   take_gradient(parameter);
   parameter.used = true;
-  steps_.on_gradient();
   if (no_sync_depth_ > 0) return;
+  steps_.on_gradient();
 
   const int task = torch::autograd::get_current_graph_task_id();
   if (!pass_open_) {

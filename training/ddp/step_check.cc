@@ -13,7 +13,8 @@ namespace {
 constexpr std::uint64_t kDoesNotCount = ~std::uint64_t{0};
 
 std::string steps(std::uint64_t count) {
-  return fmt::format("{} step{} without a gradient", count == 0 ? "no" : std::to_string(count), count == 1 ? "" : "s");
+  return fmt::format("{} step{} without an exchange of gradients", count == 0 ? "no" : std::to_string(count),
+                     count == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -43,9 +44,9 @@ void StepCheck::on_zero_grad() {
   const std::uint64_t versions_now = versions();
   const bool changed = versions_now != versions_at_zero_;
   sees_changes_ = sees_changes_ || (is_in_step_ && changed);
-  if (is_in_step_ && !has_gradient_ && (changed || !sees_changes_)) ++steps_without_;
+  if (is_in_step_ && !has_exchanged_ && (changed || !sees_changes_)) ++steps_without_;
   is_in_step_ = true;
-  has_gradient_ = false;
+  has_exchanged_ = false;
   is_zeroed_ = true;
   versions_at_zero_ = versions_now;
 }
@@ -84,8 +85,8 @@ std::string StepCheck::difference(std::size_t a, std::size_t b) const {
   const std::size_t behind = steps_of(a) > steps_of(b) ? a : b;
   const std::size_t other = behind == a ? b : a;
   return fmt::format(
-      "rank {} has made {} since its last exchange, and rank {} {}: a loss of rank {} used no trained parameter, or "
-      "its backward was left out; a step without one calls average_gradients()",
+      "rank {} has made {} since its last one, and rank {} {}: a loss of rank {} used no trained parameter, or its "
+      "backward was left out or all under no_sync(); a step without one calls average_gradients()",
       behind, steps(steps_of(behind)), other, steps(steps_of(other)), behind);
 }
 

@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +27,7 @@ struct FullyShardedDataParallel::State {
   State(torch::nn::Module& module, Communicator communicator, const FsdpOptions& given);
   ~State();
 
+  void check_options() const;
   void check(const NamedTensor& item) const;
   void check_unchanged();
   void check_ties(const std::vector<NamedTensor>& all) const;
@@ -53,6 +59,7 @@ struct FullyShardedDataParallel::State {
 FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator communicator, const FsdpOptions& given)
     : options(given), comm(std::move(communicator)) {
   if (options.prefetch < 0) fail(fmt::format("prefetch is {}; expected 0 or more", options.prefetch));
+  check_options();
   const std::vector<NamedTensor> all = parameters_of(module);
   for (const NamedTensor& item : all) check(item);
   check_ties(all);
@@ -100,6 +107,36 @@ CallOptions FullyShardedDataParallel::State::call() const {
 
 void FullyShardedDataParallel::State::fail(const std::string& what) const {
   throw Error(Code::invalid_argument, fmt::format("rank {}: FullyShardedDataParallel: {}", comm.rank(), what));
+}
+
+// With options that differ the ranks would make different calls.
+void FullyShardedDataParallel::State::check_options() const {
+  const auto type = [](const std::optional<torch::ScalarType>& given) {
+    return given ? 1 + static_cast<std::uint64_t>(*given) : 0;
+  };
+  const std::pair<const char*, std::uint64_t> own[] = {
+      {"sharding", static_cast<std::uint64_t>(options.sharding)},
+      {"reshard", static_cast<std::uint64_t>(options.reshard)},
+      {"values", static_cast<std::uint64_t>(options.values)},
+      {"prefetch", static_cast<std::uint64_t>(options.prefetch)},
+      {"replicas", options.replicas ? 1 : 0},
+      {"compute_type", type(options.compute_type)},
+      {"compute_device", options.compute_device ? 1 + static_cast<std::uint64_t>(options.compute_device->type()) : 0},
+      {"reduce_type", type(options.reduce_type)},
+      {"deterministic", options.deterministic ? 1 : 0},
+      {"allow_unused", options.allow_unused ? 1 : 0}};
+  constexpr std::size_t kCount = std::size(own);
+  std::vector<std::uint64_t> all(kCount * static_cast<std::size_t>(comm.size()));
+  std::array<std::uint64_t, kCount> mine{};
+  for (std::size_t i = 0; i < kCount; ++i) mine[i] = own[i].second;
+  Communicator calls = comm;
+  calls.all_gather(mine.data(), all.data(), kCount, DataType::u64);
+  for (std::size_t at = kCount; at < all.size(); ++at) {
+    if (all[at] == all[at % kCount]) continue;
+    throw Error(Code::mismatch, fmt::format("FullyShardedDataParallel: option '{}' of rank {} is not that of rank 0; "
+                                            "expected the same options on all ranks",
+                                            own[at % kCount].first, at / kCount));
+  }
 }
 
 void FullyShardedDataParallel::State::check(const NamedTensor& item) const {

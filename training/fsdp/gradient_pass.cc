@@ -69,10 +69,17 @@ void GradientPass::fail(const std::string& what) const { fail_on_all(comms_, fmt
 
 // Called behind each gradient, on the thread that runs backward.
 void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
-  const std::string& name = units_[unit]->parameters()[parameter]->name();
+  ShardedParameter& whole = *units_[unit]->parameters()[parameter];
+  const std::string& name = whole.name();
   if (torch::GradMode::is_enabled()) {
     fail(fmt::format(
         "parameter '{}': backward with create_graph is not supported; the mean of gradients has no derivative", name));
+  }
+  if (const torch::Tensor& gradient = whole.whole().grad();
+      gradient.defined() && gradient.layout() != torch::kStrided) {
+    fail(fmt::format(
+        "parameter '{}' got a {} gradient; expected a dense one (Embedding: EmbeddingOptions::sparse(false))", name,
+        c10::str(gradient.layout())));
   }
   if (!open_) {
     open();

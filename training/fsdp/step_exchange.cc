@@ -17,8 +17,10 @@ constexpr const char* kReason =
 std::string with_reason(const std::string& message) {
   const bool of_calls =
       message.find(" called ") != std::string::npos || message.find(" where rank ") != std::string::npos;
-  if (!of_calls || message.find(kReason) != std::string::npos) return message;
-  return fmt::format("{}; {}", message, kReason);
+  // Two ranks that wait in different communicators see each other late, not in another call.
+  const bool late = message.find(" has not entered it; ") != std::string::npos;
+  if ((!of_calls && !late) || message.find(kReason) != std::string::npos) return message;
+  return fmt::format("{}; {}{}", message, late ? "unless that rank is stopped or busy, " : "", kReason);
 }
 
 StepExchange::StepExchange(Communicator gathers, Communicator reductions)

@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "training/mismatch.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -52,13 +51,18 @@ class StepExchange {
   bool due_ = true;
 };
 
-/// What a mismatch of calls may come from; added to its sentence once.
+/// What a mismatch of calls, or a call that only some ranks made, may come from; added to its sentence once.
 std::string with_reason(const std::string& message);
 
-/// Runs `step`, and adds the reason to a mismatch that it throws.
+/// Runs `step`, and adds the reason to a mismatch or a timeout that it throws.
 template <class Step>
 auto told_with_reason(Step&& step) {
-  return with_words_of_mismatch(with_reason, std::forward<Step>(step));
+  try {
+    return step();
+  } catch (const Error& error) {
+    if (error.code() != Code::mismatch && error.code() != Code::timeout) throw;
+    throw Error(error.code(), with_reason(error.what()));
+  }
 }
 
 }  // namespace tutti::training

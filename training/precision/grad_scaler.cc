@@ -28,7 +28,8 @@ void GradScaler::fail(const char* call, const std::string& what) const {
 void GradScaler::set(const GradScalerState& state) {
   if (!options_.enabled) return;
   const auto scale = static_cast<float>(state.scale);
-  if (!(scale > 0) || !std::isfinite(scale)) fail("GradScaler", fmt::format("scale {} is not above 0", state.scale));
+  if (!(scale > 0) || !std::isfinite(scale))
+    fail("GradScaler", fmt::format("scale {} is not above 0, or no finite number of f32", state.scale));
   if (!(state.growth_factor > 1)) {
     fail("GradScaler", fmt::format("growth_factor {} is not above 1", state.growth_factor));
   }

@@ -59,7 +59,7 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--algorithm", command.algorithm,
-                 "Force one where it can serve (tutti algorithms lists them); ring sends what the formulas say")
+                 "Force one where it can serve (docs/algorithms.md lists them); ring sends what the formulas say")
       ->group(group);
   app.add_option("--device", command.device, "Where tensors are")
       ->check(CLI::IsMember({"cpu", "cuda"}))

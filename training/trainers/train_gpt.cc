@@ -13,9 +13,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
@@ -45,6 +48,19 @@ std::vector<std::string> licence_texts() {
   }
   std::sort(files.begin(), files.end());  // the same stream on every machine
   return files;
+}
+
+/// Before a training whose figures would be lost.
+void check_files(const GptCommand& command) {
+  const std::pair<const char*, std::string> files[] = {{"--csv", command.csv},
+                                                       {"--json-lines", command.json_lines},
+                                                       {"--timeline", command.timeline},
+                                                       {"--plot", command.plot.empty() ? "" : command.plot + ".csv"}};
+  for (const auto& [option, path] : files) {
+    if (path.empty() || std::ofstream(path, std::ios::app)) continue;
+    throw Error(Code::system,
+                fmt::format("train_gpt: {}: '{}' cannot be written: {}", option, path, std::strerror(errno)));
+  }
 }
 
 /// What rank 0 does when the others have gone home. Returns the exit status.
@@ -101,6 +117,7 @@ int run_rank(GptCommand command) {
   Communicator comm = Communicator::from_environment(options);
   const int rank = comm.rank(), ranks = comm.size();
   interpret(command, ranks);
+  if (rank == 0) check_files(command);
   torch::set_num_threads(threads_of_each(command.threads, ranks));
   command.run.device = choose_device(command.device, comm, options.deterministic);
 
@@ -128,7 +145,11 @@ int main(int argc, char** argv) {
   GptCommand command;
   CLI::App app("Trains a byte-level GPT on any text, on several ranks.");
   add_options(app, command);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return tutti::end_of_output("train_gpt", app.exit(error));
+  }
   for (const char* name : {"--schedule", "--micro-batches"}) {
     if (app.count(name) > 0) command.of_pipeline = name;
   }
@@ -138,6 +159,7 @@ int main(int argc, char** argv) {
     if (starts || !tutti::is_launched()) {
       GptCommand trial = command;  // what cannot be is said once, before any rank starts
       interpret(trial, ranks);
+      check_files(trial);
     }
     if (starts && ranks > 1) {
       return launch_ranks(ranks, command.backend, threads_of_each(command.threads, ranks), argc, argv);

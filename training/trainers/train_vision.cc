@@ -173,7 +173,11 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Trains an image classifier on several ranks.");
   add_options(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return tutti::end_of_output("train_vision", app.exit(error));
+  }
   try {
     check_device("train_vision", arguments.device, arguments.backend);
     if (starts_ranks_of("train_vision", arguments.ranks) && arguments.ranks > 1) {

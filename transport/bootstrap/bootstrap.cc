@@ -93,7 +93,9 @@ Status Bootstrap::meet(Config config) {
   if (!hub.is_unix() && !is_loopback(hub.address)) TUTTI_TRY(own_address({}).status());  // a wrong TUTTI_INTERFACE
   if (config.rank == 0) {
     if (config.listener == nullptr) {
-      TUTTI_ASSIGN(config.listener, Listener::open(config.hub));
+      Result<std::unique_ptr<Listener>> opened = Listener::open(config.hub);
+      if (!opened.ok()) return Status(opened.status().code(), "rank 0 " + opened.status().message());
+      config.listener = opened.take();
     }
     TUTTI_TRY(serve(std::move(config.listener), config.secret));
   } else {

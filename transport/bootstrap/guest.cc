@@ -220,7 +220,8 @@ class GuestLoop {
   void sleep() {
     pollfd items[2] = {{local_.wake_fd(), POLLIN, 0}, {connection_.fd(), POLLIN, 0}};
     if (connection_.unsent()) items[1].events |= POLLOUT;
-    const int limit = said_goodbye_ ? milliseconds_until(farewell_ends_) : -1;
+    const Clock::time_point longest = Clock::now() + kLongestSleep;
+    const int limit = milliseconds_until(said_goodbye_ ? std::min(farewell_ends_, longest) : longest);
     (void)::poll(items, connection_.open() ? 2 : 1, limit);
     if (items[0].revents != 0) local_.drain_wake();
   }

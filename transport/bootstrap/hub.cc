@@ -1,5 +1,6 @@
 #include "transport/bootstrap/hub.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -37,6 +38,7 @@ constexpr auto kProofDeadline = 5s;
 constexpr auto kAcceptPause = 50ms;
 constexpr auto kAcceptPatience = 1s;
 constexpr auto kTurnAway = 1500ms;
+constexpr auto kTurnAwayPause = 5ms;
 /// Unproven connections beyond the ranks still expected; the oldest goes first, since a rank proves itself at once.
 constexpr std::size_t kMaxStrangers = 128;
 /// Exchanges that are under way at once: ranks run ahead of each other only past failed ones.
@@ -47,6 +49,7 @@ class Hub {
   Hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret)
       : local_(local),
         listener_(std::move(listener)),
+        spare_(::fcntl(local.wake_fd(), F_DUPFD_CLOEXEC, 0)),
         secret_(secret),
         members_(static_cast<std::size_t>(local.size())) {
     members_[0].presence = Presence::here;
@@ -116,13 +119,17 @@ class Hub {
   /// Strangers may hold all descriptors, and are dropped; of this user's own processes that is not assumed.
   void on_accept_failed(int error) {
     if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-      accept_again_ = Clock::now() + kAcceptPause;
+      accept_again_ = Clock::now() + (excuse_.ok() ? kAcceptPause : kTurnAwayPause);
+      if (!excuse_.ok()) return;  // those who come are turned away one at a time
       if (starved_since_ == Clock::time_point()) starved_since_ = Clock::now();
       const bool strangers = !pending_.empty();
       if (strangers) refuse_oldest("no file descriptors are left");
       if (strangers && !listener_->endpoint().is_unix()) return;
       if (Clock::now() - starved_since_ < kAcceptPatience) return;
-      cannot_serve(system_error("cannot accept connections", error));
+      const Status why = system_error("cannot accept connections", error);
+      fail_meeting(why.code(), gave_up(0, members_[0].who, why.message()));
+      pending_.clear();
+      spare_.reset();  // for those who come yet
     } else if (is_refused_here(error)) {
       cannot_serve(system_error("cannot accept connections", error));
     }
@@ -202,7 +209,7 @@ class Hub {
   void refuse_oldest(const std::string& why) { refuse(pending_.begin(), why); }
 
   void refuse(std::list<Pending>::iterator at, const std::string& why, bool answer = false) {
-    refusals_.tell(at->peer, why);
+    refusals_.tell(at->peer, why, answer);
     if (answer) answer_refusal(*at, secret_, Code::invalid_argument, why);
     pending_.erase(at);
   }
@@ -407,8 +414,9 @@ class Hub {
 
   /// "; rank 0 waits at 10.7.0.1:12345 on host alpha", which those who are absent may not reach.
   std::string where_hub_waits() const {
-    if (listener_ == nullptr || listener_->endpoint().is_unix()) return {};
-    return fmt::format("; rank 0 waits at {} on host {}", listener_->endpoint().text(), local_.own().host);
+    if (listener_ == nullptr || listener_->endpoint().is_unix()) return refusals_.of_the_job();
+    return fmt::format("; rank 0 waits at {} on host {}{}", listener_->endpoint().text(), local_.own().host,
+                       refusals_.of_the_job());
   }
 
   /// Those who come yet are told, for as long as rank 0 is there; at a deadline theirs has passed too.
@@ -549,17 +557,15 @@ class Hub {
     }
     if (said_goodbye_) by(farewell_ends_);
     if (farewells_.due() != Clock::time_point::max()) by(farewells_.due());
-    int limit = -1;
-    if (next) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
-      limit = static_cast<int>(std::max<std::int64_t>(left, 0));
-    }
-    (void)::poll(items.data(), items.size(), limit);
+    by(Clock::now() + kLongestSleep);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+    (void)::poll(items.data(), items.size(), static_cast<int>(std::max<std::int64_t>(left, 0)));
     if (items[0].revents != 0) local_.drain_wake();
   }
 
   LocalRank& local_;
   std::unique_ptr<Listener> listener_;
+  Fd spare_;  // its descriptor is kept for the time when there is no other
   const Secret secret_;
   std::vector<Member> members_;
   std::list<Pending> pending_;  // oldest first

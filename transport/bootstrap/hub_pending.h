@@ -21,7 +21,9 @@ struct Pending {
 /// Says on standard error who is turned away, the first times.
 class Refusals {
  public:
-  void tell(const std::string& peer, const std::string& why) {
+  /// `proven`: whoever it was knows the job's secret.
+  void tell(const std::string& peer, const std::string& why, bool proven = false) {
+    if (proven) of_the_job_ = "; of this job, " + peer + " was refused: " + why;
     if (++told_ <= kMostTold) {
       log::error("refused {}: {}{}", peer, why,
                  told_ == kMostTold ? "; further refusals are told with TUTTI_LOG=info" : "");
@@ -30,9 +32,13 @@ class Refusals {
     }
   }
 
+  /// The last one that knew the job's secret, as the end of a sentence; empty: there was none.
+  const std::string& of_the_job() const { return of_the_job_; }
+
  private:
   static constexpr int kMostTold = 16;  // before the log level decides
   int told_ = 0;
+  std::string of_the_job_;
 };
 
 /// To the other end, which may be a rank of this job. `code`: what its own error is to have.

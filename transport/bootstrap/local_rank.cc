@@ -67,8 +67,18 @@ Status LocalRank::post_frame(Frame frame) {
 
 void LocalRank::wake() {
   const std::uint64_t one = 1;
-  // Fails only when the counter is full, and then the loop is awake anyway.
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  if (::write(wake_.get(), &one, sizeof one) >= 0) return;
+  const Status why = system_error("cannot wake the thread of the meeting", errno);
+  FailureNote note;
+  note.rank = rank_;
+  note.scope = kMakingScope;
+  note.code = why.code();
+  note.text = gave_up(rank_, own_, why.message());
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_.ok()) outbox_.push_back({MessageType::failure, encode(note)});  // sent when the thread wakes by itself
+  }
+  break_off(why);
 }
 
 void LocalRank::drain_wake() {

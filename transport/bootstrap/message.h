@@ -29,6 +29,8 @@ namespace tutti::bootstrap {
 
 /// How long goodbyes may take to be sent and answered.
 inline constexpr std::chrono::seconds kFarewell{1};
+/// Of the meeting's thread, in case that the system has refused to wake it.
+inline constexpr std::chrono::seconds kLongestSleep{1};
 inline constexpr std::size_t kHeaderBytes = 5;
 inline constexpr std::size_t kMaxPayload = 16 << 20;     // from a rank that has proven itself
 inline constexpr std::size_t kMaxUnprovenPayload = 512;  // from anybody

@@ -144,10 +144,9 @@ Result<std::vector<Address>> addresses_to_bind(const Endpoint& endpoint) {
            });
   });
   if (!is_own) {
-    return Status(Code::system,
-                  fmt::format("rank 0 cannot listen at {}: that is not an address of its host {}, which has "
-                              "{}; expected TUTTI_MASTER_ADDR to be the host of rank 0",
-                              endpoint.text(), host_name(), describe_addresses(own)));
+    return Status(Code::system, fmt::format("cannot listen at {}: that is not an address of its host {}, which has "
+                                            "{}; expected TUTTI_MASTER_ADDR to be the host of rank 0",
+                                            endpoint.text(), host_name(), describe_addresses(own)));
   }
   return is_numeric(endpoint.address) ? addresses : everywhere(endpoint.port);
 }
@@ -222,7 +221,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const Endpoint& at) {
     }
     return std::unique_ptr<Listener>(new Listener(std::move(fd), std::move(endpoint)));
   }
-  return system_error(fmt::format("rank 0 cannot listen at {}", endpoint.text()), error);
+  return system_error(fmt::format("cannot listen at {}", endpoint.text()), error);
 }
 
 Result<std::unique_ptr<Listener>> Listener::open_local() {

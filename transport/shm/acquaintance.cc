@@ -82,20 +82,38 @@ Status died(const Bootstrap& bootstrap, int rank) {
                                " died while the communicator was made"};
 }
 
+/// What a rank has told of the end of the making; ok: nothing.
+Status told(const Bootstrap& bootstrap) {
+  const std::optional<bootstrap::Failure> failure = bootstrap.early_failure();
+  return failure && failure->scope == bootstrap::kMakingScope ? Status(failure->code, failure->message) : Status();
+}
+
+Status left(const Bootstrap& bootstrap, int rank) {
+  return {Code::aborted, bootstrap::name_of(rank, bootstrap.roster()[static_cast<std::size_t>(rank)]) +
+                             " gave up while the communicator was made"};
+}
+
+/// Why a rank has ended. One that ended because it heard of a failure may be seen before that is heard here.
+Status end_of(const Bootstrap& bootstrap, int rank) {
+  constexpr int kLooks = 25;
+  for (int look = 0; look < kLooks && !bootstrap.has_left(rank); ++look) {
+    TUTTI_TRY(told(bootstrap));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return bootstrap.has_left(rank) ? left(bootstrap, rank) : died(bootstrap, rank);
+}
+
 /// Whether a rank of the job is gone, which ends the making: who gave up and why, who died, or else who has left.
 Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& processes) {
-  const std::optional<bootstrap::Failure> told = bootstrap.early_failure();
-  if (told && told->scope == bootstrap::kMakingScope) return {told->code, told->message};
-  Status left;
+  TUTTI_TRY(told(bootstrap));
+  Status gone;
   for (int r = 0; r < bootstrap.size(); ++r) {
-    const bool ended = has_ended(processes[static_cast<std::size_t>(r)]);
-    if (!ended && !bootstrap.has_left(r)) continue;
+    if (!bootstrap.has_left(r) && !has_ended(processes[static_cast<std::size_t>(r)])) continue;
     // Who left in order did so because it saw somebody die, or for a reason of its own.
-    if (!bootstrap.has_left(r)) return died(bootstrap, r);
-    left = {Code::aborted, bootstrap::name_of(r, bootstrap.roster()[static_cast<std::size_t>(r)]) +
-                               " gave up while the communicator was made"};
+    gone = end_of(bootstrap, r);
+    if (gone.code() != Code::aborted) return gone;
   }
-  return left;
+  return gone;
 }
 
 /// The next parcel for this rank. Who is missing is watched meanwhile: a death ends the wait, and the deadline names
@@ -207,7 +225,8 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   }
   // All of them are looked at before one is named: who has left in order may have done so because another one died.
   for (const int r : vanished) {
-    if (!bootstrap.has_left(r)) return died(bootstrap, r);
+    const Status end = end_of(bootstrap, r);
+    if (end.code() != Code::aborted) return end;
   }
   if (!vanished.empty()) TUTTI_TRY(who_is_gone(bootstrap, processes));
   for (int r = 0; r < bootstrap.size(); ++r) {

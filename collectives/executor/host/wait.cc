@@ -523,16 +523,20 @@ Status Waiter::overdue(const PendingTransfers::Overdue& transfer) {
     }
   }
   if (!absent.empty()) return timeout(absent, "has not answered", transfer.text);
-  if (transfer.peer < 0) return timeout("nobody", "has sent it a message", transfer.text);
+  if (transfer.peer < 0) return timeout("nobody", "has sent a message", transfer.text);
+  if (transfer.peer == rank_) return timeout(name_(rank_), "has not made the other half of it", transfer.text);
   // A peer that polls may itself wait for one of those who do not.
   const bool peer_polls = paces[static_cast<std::size_t>(transfer.peer)] == Pace::polls;
   const std::string what = others_still.empty() || !peer_polls
                                ? "has not answered"
                                : fmt::format("has not answered and waits itself, while {} stands still", others_still);
-  return timeout(name_(transfer.peer), what.c_str(), transfer.text);
+  return timeout(name_(transfer.peer), what, transfer.text);
 }
 
-Status Waiter::timeout(const std::string& who, const char* what, const std::string& activity) {
+Status Waiter::timeout(const std::string& who, std::string what, const std::string& activity) {
+  const bool several = who.find("), rank ") != std::string::npos;
+  if (several && what.starts_with("has ")) what.replace(0, 3, "have");
+  if (several && what.starts_with("stands ")) what.replace(0, 6, "stand");
   return health_.fail(Code::timeout,
                       fmt::format("{} {}; {} waited {:.1f} s in {}, and timed out{}", who, what, name_(rank_),
                                   static_cast<double>(timeout_ns()) * 1e-9, activity, obstacle()));

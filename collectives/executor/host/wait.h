@@ -188,7 +188,7 @@ class Waiter {
   /// The same where what was sent to other hosts has not left.
   Status not_taken(const std::vector<Pace>& paces);
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
-  Status timeout(const std::string& who, const char* what, const std::string& activity);
+  Status timeout(const std::string& who, std::string what, const std::string& activity);
   /// "; rank 3 (...): no connection to 10.0.0.9:41234 ...", of the first far rank that is not reached as yet.
   std::string obstacle() const;
   void add_name(std::string& list, int rank) const;

@@ -157,7 +157,7 @@ void Channel::watch(const tutti::Work& work, std::function<void(std::exception_p
 }
 
 bool Channel::wait_idle(Clock::time_point deadline) {
-  if (getpid() != process_) return true;  // a fork has none of the threads that would end it
+  if (is_of_a_parent()) return true;
   std::unique_lock lock(state_->mutex);
   try {
     return wait_with_signals(state_->idle, lock, deadline, [this] { return idle(); });

@@ -58,6 +58,9 @@ class Channel {
   /// Leaves the group: calls that follow are refused. Waits for what is under way.
   void close();
 
+  /// This process is a fork of the one that made it, which has none of the threads that would end a work.
+  bool is_of_a_parent() const { return getpid() != process_; }
+
   /// Of the first operation that failed, or of an abort(); ok: none.
   tutti::Code failure() const { return state_->failure.load(std::memory_order_relaxed); }
 

@@ -74,7 +74,12 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
       if (rank == 0 && size > 1) invitations.emplace(meeting, size, invitation);
       Made made;
       made.making = invitation.making;
-      made.collectives = tutti::Communicator::from_unique_id(invitation.id, rank, size, how);
+      try {
+        made.collectives = tutti::Communicator::from_unique_id(invitation.id, rank, size, how);
+      } catch (const tutti::Error& error) {
+        if (error.code() != tutti::Code::timeout) throw;
+        throw tutti::Error(error.code(), "making " + name_of(*options) + " timed out: " + error.what());
+      }
       invitations.reset();  // before any rank can come through the next call, and make the group again
       made.transfers = made.collectives.split(0, rank);
       return made;

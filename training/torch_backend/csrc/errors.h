@@ -24,6 +24,9 @@ struct Caller {
   std::string text() const { return "rank " + std::to_string(rank) + " called " + call; }
 };
 
+/// A DistBackendError of these words.
+std::exception_ptr backend_error(std::string text);
+
 /// What to throw for `error`. Where a signal handler of Python raised on this thread while Tutti waited, what it
 /// raised: the error came of it.
 std::exception_ptr torch_error(const tutti::Error& error);

@@ -35,6 +35,11 @@ std::string text_of(const std::vector<std::uint64_t>& ranks) {
   return text + "]";
 }
 
+std::string name_of(const TuttiBackend::Options& options) {
+  const std::vector<std::uint64_t>& ranks = options.global_ranks_in_group;
+  return ranks.empty() ? "the default group" : "the group " + text_of(ranks);
+}
+
 Invitations::Invitations(c10::intrusive_ptr<c10d::Store> store, int size, Invitation invitation)
     : store_(std::move(store)), size_(size), invitation_(std::move(invitation)) {
   thread_ = std::thread([this] { answer_until_ended(); });
@@ -72,10 +77,8 @@ Invitation wait_for_invitation(c10d::Store& store, int rank, const TuttiBackend:
   try {
     store.wait({id_key(word)}, options.timeout);
   } catch (const c10::DistStoreError&) {
-    const std::vector<std::uint64_t>& ranks = options.global_ranks_in_group;
     TORCH_CHECK_WITH(
-        DistBackendError, false, "rank ", rank, " of the group ", ranks.empty() ? options.group_name : text_of(ranks),
-        " waited ", options.timeout.count(),
+        DistBackendError, false, "rank ", rank, " of ", name_of(options), " waited ", options.timeout.count(),
         " ms and timed out: its rank 0 has not begun to make it; expected every rank of a group to make it, "
         "and those of one list of ranks as often as each other");
   }

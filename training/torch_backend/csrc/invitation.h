@@ -47,6 +47,9 @@ class Invitations {
 /// The other ranks'. Errors: DistBackendError, when the first rank has not answered within the group's timeout.
 Invitation wait_for_invitation(c10d::Store& store, int rank, const TuttiBackend::Options& options);
 
+/// "the group [0, 3]", by the job's ranks; "the default group".
+std::string name_of(const TuttiBackend::Options& options);
+
 /// "[0, 3]".
 std::string text_of(const std::vector<std::uint64_t>& ranks);
 

@@ -110,6 +110,7 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   const Caller caller{rank_, "monitored_barrier"};
   const std::chrono::milliseconds timeout =
       options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+  TUTTI_TORCH_EXPECT(timeout.count() > 0, caller, "timeout is ", timeout.count(), " ms; expected more than 0");
   const Clock::time_point deadline = Clock::now() + timeout;
   const std::string prefix = "tutti/monitored/" + std::to_string(++monitored_barriers_) + "/";
   // Until the key is there or `until` has passed.
@@ -125,8 +126,8 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     store_->set(prefix + "came/" + std::to_string(rank_), std::string("here"));
     // Rank 0 may have come late, and gives everybody its time from then on.
     const bool answered = comes(prefix + "verdict", deadline + timeout);
-    TORCH_CHECK_WITH(DistBackendError, answered, caller.text(), " and had no answer of rank 0 within ",
-                     2 * timeout.count(), " ms; rank 0 has not come");
+    TORCH_CHECK_WITH(DistBackendError, answered, caller.text(), " and timed out: rank 0, which may come ",
+                     timeout.count(), " ms after this rank, has not answered within ", 2 * timeout.count(), " ms");
     const std::string verdict = store_->get_to_str(prefix + "verdict");
     store_->set(prefix + "read/" + std::to_string(rank_), std::string("verdict"));
     TORCH_CHECK_WITH(DistBackendError, verdict == "ok", verdict);
@@ -143,13 +144,12 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
     if (!wait_all_ranks) break;
   }
   const std::string verdict = missing.empty() ? "ok"
-                                              : "rank(s) " + missing + " did not come to monitored_barrier within " +
-                                                    std::to_string(timeout.count()) + " ms";
+                                              : "monitored_barrier timed out: rank(s) " + missing +
+                                                    " did not come within " + std::to_string(timeout.count()) + " ms";
   store_->set(prefix + "verdict", verdict);
-  if (!missing.empty()) {  // This rank may end then, and the store with it: those that came read the verdict before.
-    const Clock::time_point limit = Clock::now() + kGrace;
-    for (const int rank : came) (void)comes(prefix + "read/" + std::to_string(rank), limit);
-  }
+  // This rank may end then, and the store with it: those that came read the verdict before.
+  const Clock::time_point limit = Clock::now() + kGrace;
+  for (const int rank : came) (void)comes(prefix + "read/" + std::to_string(rank), limit);
   TORCH_CHECK_WITH(DistBackendError, missing.empty(), verdict);
 }
 

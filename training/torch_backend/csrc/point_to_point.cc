@@ -41,7 +41,7 @@ class Join {
 
 }  // namespace
 
-PointToPoint::Message PointToPoint::message(bool sending, const at::Tensor& tensor, int peer, int tag,
+PointToPoint::Message PointToPoint::checked(bool sending, const at::Tensor& tensor, int peer, int tag,
                                             const Caller& caller) const {
   expect_served(tensor, caller);
   TUTTI_TORCH_EXPECT(tensor.is_cpu() || (tag == 0 && peer != tutti::kAnySource), caller,
@@ -106,6 +106,14 @@ std::vector<CopyBack> PointToPoint::copies_of(std::span<const Message> messages)
   return copies;
 }
 
+PointToPoint::Message PointToPoint::message(bool sending, const at::Tensor& tensor, int peer, int tag,
+                                            const Caller& caller) try {
+  return checked(sending, tensor, peer, tag, caller);
+} catch (...) {
+  give_up_batch(std::current_exception());
+  throw;
+}
+
 PointToPoint::WorkPtr PointToPoint::send(const at::Tensor& tensor, int peer, int tag, std::uint64_t sequence) {
   const Caller caller{rank_, "send"};
   return launch(message(true, tensor, peer, tag, caller), c10d::OpType::SEND, "tutti:send", caller, sequence);
@@ -127,15 +135,30 @@ PointToPoint::Batch* PointToPoint::batch() {
   if (open_batches_.load(std::memory_order_relaxed) == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto found = batches_.find(std::this_thread::get_id());
-  return found == batches_.end() ? nullptr : &found->second;
+  if (found == batches_.end()) return nullptr;
+  if (!found->second.work->isCompleted()) return &found->second;
+  batches_.erase(found);
+  open_batches_.fetch_sub(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+void PointToPoint::give_up_batch(std::exception_ptr error) {
+  Batch* const open = batch();
+  if (open == nullptr) return;
+  open->work->started();
+  open->work->complete(std::move(error));
+  (void)batch();  // forgets it
 }
 
 void PointToPoint::start_batch(std::uint64_t sequence) {
   const Caller caller{rank_, "start_coalescing"};
-  TUTTI_TORCH_EXPECT(batch() == nullptr, caller, "this thread has not ended the one before; expected end_coalescing");
+  if (batch() != nullptr) {
+    give_up_batch(backend_error(caller.text() + " while the one before was open, whose calls were not started"));
+  }
   const std::lock_guard lock(mutex_);
-  batches_[std::this_thread::get_id()].work = c10::make_intrusive<TuttiWork>(
+  const WorkPtr& work = batches_[std::this_thread::get_id()].work = c10::make_intrusive<TuttiWork>(
       c10d::OpType::COALESCED, "tutti:coalesced", Caller{rank_, "a coalesced call"}, sequence, Tensors{}, channel_);
+  work->open();
   open_batches_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -145,7 +168,8 @@ void PointToPoint::add_to_batch(const c10::intrusive_ptr<c10d::Work>& work) {
 
 PointToPoint::WorkPtr PointToPoint::finish_batch() {
   const Caller caller{rank_, "end_coalescing"};
-  TUTTI_TORCH_EXPECT(batch() != nullptr, caller, "nothing was started; expected start_coalescing before");
+  TUTTI_TORCH_EXPECT(batch() != nullptr, caller,
+                     "nothing is open: start_coalescing was not called, or a call that was refused has ended it");
   Batch batch;
   {
     const std::lock_guard lock(mutex_);
@@ -153,11 +177,22 @@ PointToPoint::WorkPtr PointToPoint::finish_batch() {
     open_batches_.fetch_sub(1, std::memory_order_relaxed);
   }
   const WorkPtr work = batch.work;
+  work->started();
+  try {
+    start(batch, caller);
+  } catch (...) {
+    work->complete(std::current_exception());
+    throw;
+  }
+  return work;
+}
+
+void PointToPoint::start(Batch& batch, const Caller& caller) {
+  const WorkPtr& work = batch.work;
   const auto on_host = [](const Message& m) { return m.memory.is_cpu(); };
   if (!batch.messages.empty() && std::none_of(batch.messages.begin(), batch.messages.end(), on_host)) {
     TUTTI_TORCH_EXPECT(batch.others.empty(), caller, "it has messages of device memory beside collectives");
-    launch_on_device(batch.messages, *work);
-    return work;
+    return launch_on_device(batch.messages, *work);
   }
   TUTTI_TORCH_EXPECT(std::all_of(batch.messages.begin(), batch.messages.end(), on_host), caller,
                      "it has messages of several kinds of memory; expected one");
@@ -169,10 +204,7 @@ PointToPoint::WorkPtr PointToPoint::finish_batch() {
     other->getFuture()->addCallback(
         [join](c10::ivalue::Future& future) { join->end(future.hasError() ? future.exception_ptr() : nullptr); });
   }
-  if (batch.messages.empty()) {
-    join->end(nullptr);
-    return work;
-  }
+  if (batch.messages.empty()) return join->end(nullptr);
   const tutti::Work started = translated([&] {
     return channel_->use([&](tutti::Communicator& c) {
       c.group_start();
@@ -181,7 +213,6 @@ PointToPoint::WorkPtr PointToPoint::finish_batch() {
     });
   });
   channel_->watch(started, [join](const std::exception_ptr& error) { join->end(error); });
-  return work;
 }
 
 void PointToPoint::note(tutti::Communicator& communicator, const Message& m, tutti::Stream stream) {

@@ -10,6 +10,8 @@
 //
 // Devices: messages of device memory go into a stream of the group's own, in the order of the calls, and pair up by
 //   that order: without tags, and not from any source. Two ranks that send to each other do so in a batch.
+// A refused message ends its batch, and so does a wait for a batch that was not finished; what is opened anew ends what
+//   an exception has left open. Their works have the error.
 // Matching: by sender and tag; messages of a pair with one tag keep their order. Count and type must be those that were
 //   sent.
 // Threads: any. Errors: ValueError for tensor, peer or tag; what fails later is thrown by wait().
@@ -17,6 +19,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -63,7 +66,9 @@ class PointToPoint {
     std::vector<c10::intrusive_ptr<c10d::Work>> others;
   };
 
-  Message message(bool sending, const at::Tensor& tensor, int peer, int tag, const Caller& caller) const;
+  Message checked(bool sending, const at::Tensor& tensor, int peer, int tag, const Caller& caller) const;
+  /// The same; a refusal ends the batch that this thread has open.
+  Message message(bool sending, const at::Tensor& tensor, int peer, int tag, const Caller& caller);
   /// Puts them into a stream, all together.
   void launch_on_device(std::span<const Message> messages, TuttiWork& work);
   /// Starts it, or notes it where this thread has a batch open.
@@ -72,8 +77,11 @@ class PointToPoint {
   /// Between group_start and group_end.
   static void note(tutti::Communicator& communicator, const Message& message, tutti::Stream stream = nullptr);
   static std::vector<CopyBack> copies_of(std::span<const Message> messages);
-  /// Of this thread; null: none.
+  /// Of this thread; null: none. One that was given up is none.
   Batch* batch();
+  /// Ends this thread's batch, if there is one, with that error: nothing of it was started.
+  void give_up_batch(std::exception_ptr error);
+  void start(Batch& batch, const Caller& caller);
 
   const std::shared_ptr<Channel> channel_;
   const int rank_;

@@ -89,7 +89,8 @@ TuttiBackend::WorkPtr TuttiBackend::allreduce_of_sparse(const at::Tensor& tensor
   std::vector<std::int64_t> entries;
   for (int rank = 0; rank < size_; ++rank) {
     const Layout& other = all[static_cast<std::size_t>(rank)];
-    TUTTI_TORCH_EXPECT(own.fits(other), call.caller, "its sparse tensor has other sizes than that of rank ", rank);
+    TUTTI_TORCH_EXPECT(own.fits(other), call.caller, "its sparse tensor differs from that of rank ", rank,
+                       "; expected the same sizes and sparse dimensions");
     entries.push_back(other.entries);
   }
   std::vector<Operation> operations;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,21 @@ void TuttiWork::limit(std::chrono::milliseconds timeout) {
   deadline_ = deadline_after(timeout);
 }
 
+void TuttiWork::open() { opener_ = std::this_thread::get_id(); }
+
+void TuttiWork::expect_end() {
+  if (Work::isCompleted()) return;
+  if (const auto channel = channel_.lock(); channel && channel->is_of_a_parent()) {
+    TORCH_CHECK_WITH(DistBackendError, false, caller_.text(), ": a fork of its process cannot wait for it");
+  }
+  if (opener_.load() != std::this_thread::get_id()) return;
+  started();
+  complete(backend_error(caller_.text() +
+                         " and waited for it while it is open on this thread, where an exception may have left it; it "
+                         "is given up, and its sends and receives were not started; expected the wait behind "
+                         "end_coalescing"));
+}
+
 void TuttiWork::complete(std::exception_ptr error) {
   try {
     if (!error) {
@@ -93,6 +109,7 @@ void TuttiWork::fill(c10::ivalue::Future& future) {
 }
 
 bool TuttiWork::wait(std::chrono::milliseconds timeout) {
+  expect_end();
   std::unique_lock lock(mutex_);
   const Clock::time_point deadline = timeout > kNoTimeout ? deadline_after(timeout) : Clock::time_point::max();
   bool done = false;
@@ -104,12 +121,12 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout) {
   }
   if (!done && deadline_ <= deadline) {
     lock.unlock();
-    const std::string why = c10::str(caller_.text(), " and it was not done within ", limit_.count(),
+    const std::string why = c10::str(caller_.text(), " and timed out: it was not done within ", limit_.count(),
                                      " ms, the timeout that the call was given");
     if (const auto channel = channel_.lock()) channel->abort(why);
     TORCH_CHECK_WITH(DistBackendError, false, why);
   }
-  TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and waited for it for ", timeout.count(),
+  TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and timed out: it waited for it for ", timeout.count(),
                    " ms, the limit that it gave to wait(); the call goes on");
   if (exception_) std::rethrow_exception(exception_);
   if (end_ == nullptr) return true;
@@ -123,8 +140,8 @@ bool TuttiWork::wait(std::chrono::milliseconds timeout) {
     abort_interrupted();
     throw;
   }
-  TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and waited for the device for ", timeout.count(),
-                   " ms, the limit that it gave to wait(); the call goes on");
+  TORCH_CHECK_WITH(DistBackendError, done, caller_.text(), " and timed out: it waited for the device for ",
+                   timeout.count(), " ms, the limit that it gave to wait(); the call goes on");
   return true;
 }
 

@@ -14,10 +14,12 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -39,6 +41,10 @@ class TuttiWork final : public c10d::Work {
   void keep(Tensors held, std::vector<CopyBack> copies);
   /// A timeout of its own, from now on: whoever waits for it longer ends the group, on all ranks. Before it is started.
   void limit(std::chrono::milliseconds timeout);
+  /// Of a batch that this thread has opened and not ended: a wait() of this thread would never return, and ends it with
+  /// an error.
+  void open();
+  void started() { opener_ = std::thread::id(); }
   /// Where the rank goes from which a receive got its message; before complete().
   int* source() { return &source_; }
   /// Null: done well.
@@ -57,6 +63,8 @@ class TuttiWork final : public c10d::Work {
   void fill(c10::ivalue::Future& future);
   /// What a signal's handler raised is being thrown out of wait().
   void abort_interrupted();
+  /// What can never end is refused: an open batch on the thread that opened it, and a work of a fork's parent.
+  void expect_end();
 
   const Caller caller_;
   const std::uint64_t sequence_;
@@ -66,6 +74,7 @@ class TuttiWork final : public c10d::Work {
   Clock::time_point deadline_ = Clock::time_point::max();  // likewise
   Tensors held_;                                           // of the thread that completes, after keep()
   std::vector<CopyBack> copies_;                           // likewise
+  std::atomic<std::thread::id> opener_{};                  // none: it has been started
   int source_ = -1;                                        // likewise
   std::shared_ptr<const DeviceEnd> end_;                   // before it is complete; null: on the host
   c10::intrusive_ptr<c10::ivalue::Future> future_;         // guarded by mutex_

@@ -266,3 +266,46 @@ def test_object_lists(world: World) -> None:
         got: list[object] = [0, 0, 0, 0]
         dist.recv_object_list(got, src=0, group=pair.tutti)
         assert got[:3] == what[:3] and isinstance(got[3], torch.Tensor) and got[3].tolist() == [0, 1, 2]
+
+
+def after_a_batch_that_ended_badly(pair: Pair) -> None:
+    """Messages and batches go on as if it had not been."""
+    other = 1 - pair.rank
+    space = torch.zeros(3)
+    if pair.rank == 0:
+        dist.send(torch.ones(3), other, group=pair.tutti)
+    else:
+        dist.recv(space, other, group=pair.tutti)
+        assert space.eq(1).all()
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), 2.0), other, group=pair.tutti),
+                                    dist.P2POp(dist.irecv, space, other, group=pair.tutti)])
+    for work in works:
+        work.wait()
+    assert space.eq(2).all()
+
+
+@pytest.mark.skipif(BACKEND != "tutti", reason="of the backend's own batches")
+def test_a_refused_message_ends_its_batch(world: World) -> None:
+    pair = world.pair()
+    if pair.rank > 1:
+        return
+    operations = [dist.P2POp(dist.isend, torch.ones(3), 1 - pair.rank, group=pair.tutti),
+                  dist.P2POp(dist.isend, torch.ones(3), 1 - pair.rank, group=pair.tutti, tag=-1)]
+    with pytest.raises(ValueError, match="tag is -1"):
+        dist.batch_isend_irecv(operations)
+    after_a_batch_that_ended_badly(pair)
+
+
+@pytest.mark.skipif(BACKEND != "tutti", reason="of the backend's own batches")
+def test_a_batch_that_an_exception_left_open_is_told_and_ends(world: World) -> None:
+    """PyTorch does not end the coalescing then: the next message of this thread is the first to notice."""
+    pair = world.pair()
+    if pair.rank > 1:
+        return
+    with pytest.raises(KeyError):
+        with dist.distributed_c10d._coalescing_manager(pair.tutti, torch.device("cpu"), async_ops=True):
+            dist.isend(torch.ones(3), 1 - pair.rank, group=pair.tutti)
+            raise KeyError("the user's own")
+    with pytest.raises(dist.DistBackendError, match="open on this thread"):
+        dist.send(torch.ones(3), 1 - pair.rank, group=pair.tutti)
+    after_a_batch_that_ended_badly(pair)

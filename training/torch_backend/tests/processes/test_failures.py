@@ -80,6 +80,15 @@ def test_a_rank_never_calls(mode: str) -> None:
         assert line["seconds"] > TIMEOUT_S * 0.9 - 1
 
 
+def test_whoever_leaves_a_monitored_barrier_leaves_nobody_in_it() -> None:
+    """P3: the process that has the store may end behind it."""
+    for _ in range(3):
+        with Ranks("failing.py", 3, "monitored_and_gone") as started:
+            ended = started.wait(DEADLINE)
+        for rank in range(3):
+            assert told(ended[rank])["error"] is None, ended[rank]
+
+
 def test_a_rank_never_comes() -> None:
     """Two of three ranks are started."""
     with Ranks("absent_at_init.py", 2, WORLD_SIZE="3") as started:

@@ -107,6 +107,11 @@ def absent_from_monitored_barrier(rank: int, last: bool) -> None:
     dist.group.WORLD.monitored_barrier(SHORT, wait_all_ranks=True)  # type: ignore[union-attr]
 
 
+def monitored_and_gone(rank: int, last: bool) -> None:
+    """All come; rank 0, which has the store, then ends at once."""
+    dist.group.WORLD.monitored_barrier(SHORT)  # type: ignore[union-attr]
+
+
 def interrupted(rank: int, last: bool) -> None:
     """All but the last wait without end, until Ctrl-C."""
     if last:
@@ -160,6 +165,7 @@ def aborted(rank: int, last: bool) -> None:
 
 MODES = {function.__name__: function for function in (
     killed, killed_under_way, killed_while_receiving, raised, wrong_call, wrong_count, wrong_type, wrong_operation,
+    monitored_and_gone,
     wrong_root, absent, absent_from_wait, absent_from_monitored_barrier, interrupted, interrupted_in_wait,
     interrupted_receiving, interrupted_in_destroy, raised_under_way, aborted)}
 
