@@ -16,7 +16,9 @@ Result<std::thread> start_thread(const std::string& what, Body&& body) {
   try {
     return std::thread(std::forward<Body>(body));
   } catch (const std::system_error& error) {
-    return system_error("cannot start " + what + " (threads and processes; ulimit -u, pids.max)", error.code().value());
+    return system_error("cannot start " + what +
+                            " (threads and processes; ulimit -u, pids.max; or memory for its stack; ulimit -v, -d)",
+                        error.code().value());
   }
 }
 

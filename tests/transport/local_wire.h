@@ -93,7 +93,8 @@ class LocalWire : public transport::Wire {
     Status& broken = broken_[static_cast<std::size_t>(member)];
     if (broken.ok()) {
       if (const int error = write(pids_[static_cast<std::size_t>(member)], from, bytes, to); error != 0) {
-        broken = system_error("writing to " + job_.names[static_cast<std::size_t>(member)], error);
+        const std::string& name = job_.names[static_cast<std::size_t>(member)];
+        broken = error == ESRCH ? Status(Code::peer_died, name + " died") : system_error("writing to " + name, error);
       }
     }
     return broken;

@@ -94,9 +94,9 @@ Result<std::byte*> Arena::allocate(std::size_t bytes) {
     return base() + begin;  // zero: the file began so, and deallocate() leaves it so
   }
   return Status(Code::memory_limit,
-                fmt::format("allocate({}) finds no room in the registered arena of {} bytes, of which {} are in use "
-                            "(TUTTI_ARENA sets its size)",
-                            bytes, this->bytes(), allocated_));
+                fmt::format("allocate({}) finds no room in the registered arena of {} bytes, of which {} are in use; "
+                            "its size comes from {} (TUTTI_ARENA sets another)",
+                            bytes, this->bytes(), allocated_, why_));
 }
 
 void Arena::release(std::byte* pointer) {
