@@ -71,6 +71,7 @@ Status AloneCommunicator::run(const Call& call) {
 Status AloneCommunicator::run_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(failure());
   TUTTI_TRY(validate(transfers, 1, "rank 0"));
+  TUTTI_TRY(check_apart(transfers, 0, /*on_device=*/false, "rank 0"));
   return messages_.transfer(transfers);
 }
 
@@ -79,6 +80,7 @@ Result<std::shared_ptr<PendingWork>> AloneCommunicator::start(const Call& call) 
 Result<std::shared_ptr<PendingWork>> AloneCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(failure());
   TUTTI_TRY(validate(transfers, 1, "rank 0"));
+  TUTTI_TRY(check_apart(transfers, 0, /*on_device=*/false, "rank 0"));
   return messages_.start(transfers);
 }
 

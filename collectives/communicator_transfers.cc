@@ -50,7 +50,9 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   waiter_.set_background(false);
   if (health_.failed()) return failed(health_.status());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]]
+  const bool on_device = any_on_device(transfers);
+  TUTTI_TRY(check_apart(transfers, rank_, on_device, own_name_));
+  if (on_device) [[unlikely]]
     return run_group_on_device(transfers);
   const std::uint64_t number = announce(transfers);
   return ended(number, transfers_.run(transfers));
@@ -59,7 +61,9 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
 Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(usable());
   TUTTI_TRY(validate(transfers, size(), own_name_));
-  if (any_on_device(transfers)) [[unlikely]]
+  const bool on_device = any_on_device(transfers);
+  TUTTI_TRY(check_apart(transfers, rank_, on_device, own_name_));
+  if (on_device) [[unlikely]]
     return finished_work(run_group_on_device(transfers));
   auto group = std::make_unique<StartedGroup>();
   group->transfers.assign(transfers.begin(), transfers.end());

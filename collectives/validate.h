@@ -15,6 +15,10 @@ namespace tutti {
 Status validate(const Call& call, int rank, int ranks, const std::string& who);
 Status validate(std::span<const Transfer> transfers, int ranks, const std::string& who);
 
+/// Whether what is received lies apart from the group's other buffers. A message to oneself may stay where it is; so may
+/// one on a device, as programs of NCCL have it, where it is the caller's to know what comes of it.
+Status check_apart(std::span<const Transfer> transfers, int rank, bool on_device, const std::string& who);
+
 /// Whether this rank's send, or recv, is looked at.
 bool reads_send(const Call& call, int rank);
 bool writes_recv(const Call& call, int rank);

@@ -113,10 +113,9 @@ Result<std::unique_ptr<bootstrap::Listener>> listen_at(const std::string& addres
     listener = bootstrap::Listener::open({address, static_cast<std::uint16_t>(port)});
   }
   if (listener.ok()) return listener;
-  return Status(Code::system,
-                fmt::format("TCP: this process cannot listen at any of TUTTI_TCP_PORTS={}{}: they are taken, or not "
-                            "allowed; expected one for each process of a host",
-                            ports, address.empty() ? "" : " of " + address));
+  return Status(Code::system, fmt::format("TCP: this process cannot listen{} at any of TUTTI_TCP_PORTS={}: they are "
+                                          "taken, or not allowed; expected one for each process of a host",
+                                          address.empty() ? "" : " at " + address, ports));
 }
 
 /// Connections that the listener accepts have the same as it.
