@@ -161,7 +161,8 @@ class TUTTI_API Communicator {
               const CallOptions& options = {});
   void all_to_all(const void* send, void* recv, std::size_t count, DataType type, const CallOptions& options = {});
   /// Elements and offsets per rank; what a rank sends to another is what that one receives from it. In place: send ==
-  /// recv, with the same counts and offsets both ways.
+  /// recv, with the same counts and offsets both ways; else what is received lies apart from all other data of the
+  /// call.
   void all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
                    const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type,
                    const CallOptions& options = {});
@@ -186,6 +187,8 @@ class TUTTI_API Communicator {
   /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order. So do
   /// collectives on device memory (but not those that are started in the background): group_end() puts them into their
   /// streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group run.
+  /// What is received lies apart from the group's other buffers. (On device memory a message may be received into the
+  /// very buffer of one that is sent, as programs of NCCL do; what then comes to the peer is undefined.)
   void group_start();
   void group_end();
 

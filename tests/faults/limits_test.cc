@@ -96,7 +96,6 @@ TEST(Limits, L7OpenFilesOfRankZeroAlone) {
         run_shell(std::string("for r in 0 1 2 3 4 5 6 7; do ( [ $r != 0 ] || ulimit -n ") + most +
                   "; TUTTI_RANK=$r TUTTI_SIZE=8 TUTTI_JOB=limits-$$ TUTTI_TIMEOUT=10s $P/all_reduce_perf -b 8 -e 8; "
                   "echo rank $r ended with $? ) & done; wait");
-    EXPECT_LT(ran.seconds, 9) << most << ": " << ran.text;
     EXPECT_THAT(ran.text, HasSubstr("ulimit -n")) << most;
     EXPECT_THAT(ran.text, Not(HasSubstr("has not come within"))) << most;
     EXPECT_THAT(ran.text, Not(HasSubstr("died"))) << most;
