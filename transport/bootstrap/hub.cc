@@ -414,9 +414,9 @@ class Hub {
 
   /// "; rank 0 waits at 10.7.0.1:12345 on host alpha", which those who are absent may not reach.
   std::string where_hub_waits() const {
-    if (listener_ == nullptr || listener_->endpoint().is_unix()) return refusals_.of_the_job();
+    if (listener_ == nullptr || listener_->endpoint().is_unix()) return refusals_.last_answered();
     return fmt::format("; rank 0 waits at {} on host {}{}", listener_->endpoint().text(), local_.own().host,
-                       refusals_.of_the_job());
+                       refusals_.last_answered());
   }
 
   /// Those who come yet are told, for as long as rank 0 is there; at a deadline theirs has passed too.

@@ -21,9 +21,9 @@ struct Pending {
 /// Says on standard error who is turned away, the first times.
 class Refusals {
  public:
-  /// `proven`: whoever it was knows the job's secret.
-  void tell(const std::string& peer, const std::string& why, bool proven = false) {
-    if (proven) of_the_job_ = "; of this job, " + peer + " was refused: " + why;
+  /// `answered`: it speaks as ranks do, and is told why.
+  void tell(const std::string& peer, const std::string& why, bool answered = false) {
+    if (answered) last_answered_ = "; " + peer + " was refused: " + why;
     if (++told_ <= kMostTold) {
       log::error("refused {}: {}{}", peer, why,
                  told_ == kMostTold ? "; further refusals are told with TUTTI_LOG=info" : "");
@@ -32,13 +32,13 @@ class Refusals {
     }
   }
 
-  /// The last one that knew the job's secret, as the end of a sentence; empty: there was none.
-  const std::string& of_the_job() const { return of_the_job_; }
+  /// Of those, the last one, as the end of a sentence; empty: there was none.
+  const std::string& last_answered() const { return last_answered_; }
 
  private:
   static constexpr int kMostTold = 16;  // before the log level decides
   int told_ = 0;
-  std::string of_the_job_;
+  std::string last_answered_;
 };
 
 /// To the other end, which may be a rank of this job. `code`: what its own error is to have.
