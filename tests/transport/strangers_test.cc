@@ -122,6 +122,22 @@ TEST_F(Strangers, WrongSizeAndWrongRankAreToldWhy) {
   expect_told("it expects 3 ranks where rank 0 expects 2");
 }
 
+// L1: ranks that expect another size do not find each other; both are told so.
+TEST(Refused, AreNamedWhereSomebodyIsMissed) {
+  ::testing::internal::CaptureStderr();
+  std::unique_ptr<Listener> listener = Listener::open({"127.0.0.1", 0}).take();
+  const Endpoint hub = listener->endpoint();
+  Config config = config_of(0, 2, hub, 1s);
+  config.listener = std::move(listener);
+  std::string told;
+  std::thread rank0([&] { told = Bootstrap::connect(std::move(config)).status().message(); });
+  EXPECT_FALSE(Bootstrap::connect(config_of(1, 3, hub, 3s)).ok());
+  rank0.join();
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(told.find("rank 1 of 2 has not come within 1 s"), std::string::npos) << told;
+  EXPECT_NE(told.find("was refused: it expects 3 ranks where rank 0 expects 2"), std::string::npos) << told;
+}
+
 TEST_F(Strangers, RankZeroASecondTime) {
   const LocalRank second(0, 2, {"beta", 5});
   const auto entered = enter(second, hub_, test_secret(), LocalRank::Clock::now() + 3s, 3s);
