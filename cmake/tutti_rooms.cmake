@@ -83,7 +83,8 @@ endfunction()
 # tutti_tests(folder [LINK libraries...] [LABELS labels...] [TIMEOUT seconds] [EXCLUDE names...] [ALONE names...]
 #             [UNIT_BYTES n]):
 # all tests/<folder>/<x>_test.cc become the program test_<folder>, and each of them is the ctest "<folder>.<x>", which runs
-# the tests of that file. Those that are ALONE are programs of their own, test_<folder>_<x>: their tests are written in a header
+# the tests of that file. The same holds for tests/<folder>/<sub-folder>/<x>_test.cc, so <x> is unique below tests/<folder>.
+# Those that are ALONE are programs of their own, test_<folder>_<x>: their tests are written in a header
 # that several of them include. <x>_slow_test.cc is labelled slow.
 # The target tests_<folder> is all that these tests need.
 function(tutti_tests folder)
@@ -94,7 +95,9 @@ function(tutti_tests folder)
   if(CMAKE_CROSSCOMPILING_EMULATOR)
     math(EXPR arg_TIMEOUT "10 * ${arg_TIMEOUT}")
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${tutti_SOURCE_DIR}/tests/${folder}/*_test.cc)
+  set(here ${tutti_SOURCE_DIR}/tests/${folder})
+  file(GLOB sources CONFIGURE_DEPENDS ${here}/*_test.cc ${here}/*/*_test.cc)
+  list(SORT sources COMPARE FILE_BASENAME)
   set(together "")
   string(REPLACE "/" "_" program test_${folder})
   foreach(source ${sources})
