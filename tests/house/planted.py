@@ -6,6 +6,8 @@ import sys
 import tempfile
 import unittest
 
+import classes
+
 HERE = pathlib.Path(__file__).resolve().parent
 RIGHT = {
     "include/tutti/types.hpp": "#include <cstddef>\n",
@@ -39,7 +41,7 @@ class Planted(unittest.TestCase):
             self.assertIn(text, output)
 
     def test_right_tree_passes(self):
-        for script in ["includes.py", "files.py", "words.py", "std_headers.py"]:
+        for script in ["includes.py", "files.py", "words.py", "std_headers.py", "classes.py"]:
             code, output = self.check(script)
             self.assertEqual(code, 0, output)
 
@@ -75,6 +77,47 @@ class Planted(unittest.TestCase):
     def test_long_file(self):
         self.fails("files.py", {"base/long.cc": "int x;\n" * 601}, "base/long.cc: 601 lines")
         self.assertEqual(self.check("files.py", files={"base/long.cc": "int x;\n" * 600})[0], 0)
+
+    def test_large_class(self):
+        def of(functions, members, head="class Large"):
+            return (f"#define CLASS class\nnamespace tutti::shm {{ /* class Old {{ */\n{head} {{\n public:\n" +
+                    "".join(f"  int f{k}(int a = 1, const char* b = \"{{;\") const {{ return a < {k} ? 1 : 2; }}\n"
+                            for k in range(functions)) +
+                    "".join(f"  std::map<int, std::function<void(int)>> m{k}_{{[] {{ return 1; }}}};\n" for k in range(members)) +
+                    "};\n}  // namespace\n")
+        path = "transport/shm/large.h"
+        self.assertEqual(self.check("classes.py", files={path: of(30, 20)})[0], 0)
+        self.fails("classes.py", {path: of(31, 20)}, f"{path}:3: shm::Large has 31 functions and 20 data members")
+        self.fails("classes.py", {path: of(0, 21, "template <class T, template <class> class U>\nstruct TUTTI_API Large final : A<T, 2>, B")},
+                   f"{path}:4: shm::Large has 0 functions and 21")
+        inner = of(30, 19).replace(" public:\n", " public:\n" + "".join(f"  struct S{k} {{ int a; int f(); }} s{k};\n" for k in range(2)))
+        self.fails("classes.py", {path: inner}, "shm::Large has 30 functions and 21 data members")
+
+        listed = "tests/house/classes.txt"
+        self.assertEqual(self.check("classes.py", files={path: of(33, 21), listed: "shm::Large 33 21 why\n"})[0], 0)
+        self.fails("classes.py", {path: of(34, 21), listed: "shm::Large 33 21 why\n"}, "has 34 functions; at most 33")
+        self.fails("classes.py", {path: of(32, 21), listed: "shm::Large 33 21 why\n"}, "has shrunk from 33 functions")
+        self.fails("classes.py", {path: of(30, 20), listed: "shm::Large 33 21 why\n"}, "needs no exception")
+        self.fails("classes.py", {listed: "shm::Large 33 21 why\n"}, "there is no class shm::Large")
+
+    def test_what_counts_in_a_class(self):
+        counted = {
+            "~X();": (0, 0), "X() = default;": (0, 0), "X(const X&) = delete;": (0, 0), "explicit X(int a) : a_(a), b_{1} {}": (1, 0),
+            "virtual int f() const noexcept = 0;": (1, 0), "template <class T> requires(sizeof(T) > 1) static T f(T a);": (1, 0),
+            "auto f() -> Result<std::vector<int>> { return {}; }": (1, 0), "bool operator<(const X& x) const;": (1, 0),
+            "bool operator==(const X&) const = default;": (0, 0), "void operator()(int) { if (a < b) c(); }": (1, 0),
+            "explicit operator bool() const;": (1, 0), "X& operator=(X&& x);": (1, 0), "std::ostream& operator<<(int);": (1, 0),
+            "friend bool operator==(X, X) { return true; }": (0, 0), "using A = std::vector<int>;": (0, 0), "class Y;": (0, 0),
+            "struct Y { int a; };": (0, 0), "enum class E : int { a, b };": (0, 0), "enum E { a } e_ = a;": (0, 1),
+            "static constexpr int k = 1;": (0, 0), "static int k;": (0, 1), "int a, b = 2;": (0, 2), "int bits : 3;": (0, 1),
+            "void (*call_)(int);": (0, 1), "std::array<int, 1 << 3> a_;": (0, 1), "alignas(64) std::atomic<int> a_{0};": (0, 1),
+            "TUTTI_MACRO(X, int);": (0, 0), "[[nodiscard]] int f();": (1, 0), "struct sockaddr_in address_{};": (0, 1),
+            "private: int a_ = f(1);": (0, 1), "TUTTI_API void f();": (1, 0), "std::unique_ptr<A, void (*)(A*)> a_;": (0, 1),
+            "static_assert(sizeof(int) == 4);": (0, 0), "int values_[kA < kB ? 1 : 2];": (0, 1),
+        }
+        for text, expected in counted.items():
+            found = classes.classes_of(f"class X {{ {text} int last_; }};")
+            self.assertEqual([each[2:] for each in found if each[0] == "X"], [(expected[0], expected[1] + 1)], text)
 
     def test_std_header(self):
         self.fails("std_headers.py", {"base/text.h": "#include <string>\nstd::vector<std::string> all;\n"},
