@@ -268,14 +268,6 @@ def classes_of(text):
     return found
 
 
-def exceptions_of(root):
-    """Name -> functions, data members."""
-    if not (root / LISTED).is_file():
-        return {}
-    entries = [line.split(maxsplit=3) for line in tree.lines_of(root, LISTED) if line and not line.startswith("#")]
-    return {entry[0]: (int(entry[1]), int(entry[2])) for entry in entries if entry[3]}
-
-
 def problem_of(where, name, functions, members, exceptions):
     if functions <= MOST_FUNCTIONS and members <= MOST_MEMBERS:
         return None
@@ -317,7 +309,7 @@ def main():
         for where, name, functions, members in sorted(
                 found, key=lambda each: (-max(each[2] / MOST_FUNCTIONS, each[3] / MOST_MEMBERS), each[1])):
             print(f"{functions:9}  {members:7}  {name}  ({where})")
-    exceptions = exceptions_of(root)
+    exceptions = tree.exceptions_of(root, LISTED, numbers=2)
     problems = [problem for each in found if (problem := problem_of(*each, exceptions))]
     tree.finish("house.classes", len(paths), problems + list(stale(found, exceptions)))
 

@@ -78,6 +78,18 @@ class Planted(unittest.TestCase):
         self.fails("files.py", {"base/long.cc": "int x;\n" * 601}, "base/long.cc: 601 lines")
         self.assertEqual(self.check("files.py", files={"base/long.cc": "int x;\n" * 600})[0], 0)
 
+    def test_full_folder(self):
+        def of(count):
+            return {f"transport/shm/part{k}.h": "\n" for k in range(count - 2)}  # there are two
+        listed = "tests/house/folders.txt"
+        self.assertEqual(self.check("files.py", files=of(30))[0], 0)
+        self.fails("files.py", of(31), "transport/shm: 31 sources; divide it")
+        self.assertEqual(self.check("files.py", files={**of(33), listed: "# list\ntransport/shm 33 why\n"})[0], 0)
+        self.fails("files.py", {**of(34), listed: "transport/shm 33 why\n"}, "34 sources; divide it, at most 33")
+        self.fails("files.py", {**of(32), listed: "transport/shm 33 why\n"}, "has shrunk from 33 sources to 32")
+        self.fails("files.py", {**of(30), listed: "transport/shm 33 why\n"}, "needs no exception")
+        self.assertIn("a reason", self.check("files.py", files={listed: "transport/shm 33\n"})[1])
+
     def test_large_class(self):
         def of(functions, members, head="class Large"):
             return (f"#define CLASS class\nnamespace tutti::shm {{ /* class Old {{ */\n{head} {{\n public:\n" +

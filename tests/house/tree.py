@@ -32,6 +32,17 @@ def lines_of(root, path):
     return (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
 
 
+def exceptions_of(root, path, numbers):
+    """A list of exceptions, lines `name NUMBER... reason`: name -> tuple of so many numbers. A reason is needed."""
+    if not (root / path).is_file():
+        return {}
+    entries = [line.split(maxsplit=numbers + 1) for line in lines_of(root, path) if line and not line.startswith("#")]
+    unclear = [" ".join(entry) for entry in entries if len(entry) < numbers + 2]
+    if unclear:
+        sys.exit(f"{path}: '{unclear[0]}': expected a name, {numbers} number(s) and a reason")
+    return {entry[0]: tuple(map(int, entry[1:-1])) for entry in entries}
+
+
 def finish(what, checked, problems):
     """Prints the outcome and ends the program: 0 when there is no problem and something was checked."""
     for problem in problems:
