@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/launcher.h"
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/commands.h"
 #include "cli/topology_svg.h"
 #include "collectives/communicator.h"
 #include "collectives/create.h"
+#include "launch/launcher.h"
 #include "topology/discover.h"
 #include "topology/job.h"
 #include "topology/orders.h"

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/launch_local.h"
-#include "base/launcher.h"
 #include "base/options.h"
 #include "cli/commands.h"
 #include "collectives/create.h"
+#include "launch/launch_local.h"
+#include "launch/launcher.h"
 #include "topology/discover.h"
 #include "tuning/tune.h"
 #include "tutti/tutti.hpp"

@@ -12,7 +12,6 @@
 #include <string>
 #include <utility>
 
-#include "base/launch_local.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/standard_streams.h"
@@ -25,6 +24,7 @@
 #include "collectives/process_fabric.h"
 #include "collectives/settings.h"
 #include "collectives/validate.h"
+#include "launch/launch_local.h"
 #include "transport/bootstrap/environment.h"
 
 namespace tutti {
@@ -45,7 +45,7 @@ Status refuse_baseline(const Options& options, const char* what) {
   return unsupported(fmt::format("backend {} does not offer {}; expected from_environment", options.backend, what));
 }
 
-static_assert(kMostLocalRanks == transport::kMostRanks, "base cannot see transport");
+static_assert(kMostLocalRanks == transport::kMostRanks, "launch cannot see transport");
 
 Status check_place(int rank, int size) {
   if (size > transport::kMostRanks) {

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/launch_local.h"
-#include "base/launcher.h"
 #include "base/standard_streams.h"
+#include "launch/launch_local.h"
+#include "launch/launcher.h"
 #include "perf/driver/collective.h"
 #include "perf/driver/gpu.h"
 #include "perf/driver/measure.h"

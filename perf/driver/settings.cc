@@ -9,9 +9,9 @@
 #include <tuple>
 #include <utility>
 
-#include "base/launch_local.h"
 #include "base/option_checks.h"
 #include "base/parse.h"
+#include "launch/launch_local.h"
 
 namespace tutti::perf {
 namespace {

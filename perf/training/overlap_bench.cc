@@ -28,10 +28,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/launch_local.h"
-#include "base/launcher.h"
 #include "base/option_checks.h"
 #include "base/standard_streams.h"
+#include "launch/launch_local.h"
+#include "launch/launcher.h"
 #include "perf/training/overlap_strategies.h"
 #include "perf/training/throttled_communicator.h"
 #include "training/models/gpt.h"

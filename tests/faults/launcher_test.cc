@@ -1,5 +1,5 @@
 // --ranks: whose exit status it gives, how it ends the others, signals, odd dispositions and streams; L1 to L3, L17.
-#include "base/launcher.h"
+#include "launch/launcher.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/launch_local.h"
+#include "launch/launch_local.h"
 #include "tests/collectives/processes.h"
 #include "tests/faults/shell.h"
 #include "tests/support/emulated.h"

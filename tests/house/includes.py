@@ -13,16 +13,17 @@ COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planne
                "collectives/executor", "call"}
 TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/tcp",
               "transport/ucx", "transport/verbs"}
-LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "api", "interface"}
+LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "launch", "api", "interface"}
 ANYTHING = None
 ROOMS = {
     "include/tutti/types.hpp": WORDS,
     "include/tutti": WORDS,
     "base": WORDS,
+    "launch": WORDS | {"base"},
     "device": WORDS | {"base"},
     "topology": WORDS | {"base", "device"},
     "transport": WORDS | {"base"},
-    "transport/bootstrap": WORDS | {"base"},
+    "transport/bootstrap": WORDS | {"base", "launch"},
     "transport/inproc": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
     "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
@@ -41,6 +42,7 @@ ROOMS = {
     "nccl/abi.h": set(),
     "nccl": WORDS | {"base", "api", "nccl_abi", "collectives", "collectives/algorithms"},  # ids forgotten; algorithms' names
     "training": WORDS | {"base", "api"},
+    "training/trainers": WORDS | {"base", "launch", "api", "training"},
     "training/torch_backend": WORDS | {"api"},
     "tuning": LIBRARY | {"collectives"},
     "perf": LIBRARY | {"collectives/baseline"},
@@ -56,7 +58,7 @@ NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collective
 # Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and
 # the kernel's headers are free.
 THIRD_PARTIES = {
-    r"fmt/": ["base", "device", "topology", "transport", "collectives", "nccl", "training", "tuning", "perf", "cli"],
+    r"fmt/": ["base", "launch", "device", "topology", "transport", "collectives", "nccl", "training", "tuning", "perf", "cli"],
     r"nlohmann/": ["topology", "transport", "collectives", "training", "perf", "cli"],
     r"sodium": ["transport", "collectives", "training"],
     r"hwloc": ["topology"],

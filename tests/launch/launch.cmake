@@ -1,6 +1,8 @@
+tutti_tests(launch)
 # launch.CASE: launchers that exist, for real, on one host and between hosts that are network namespaces (launch.py).
 tutti_program(test_launch_meet launch/meet.cc)
 set_target_properties(test_launch_meet PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${tutti_BINARY_DIR}/tests)
+add_dependencies(tests_launch test_launch_meet)
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(NOT Python3_Interpreter_FOUND)
   tutti_feature("tests of launchers" off "no python3")

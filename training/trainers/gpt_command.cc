@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "base/launch_local.h"
 #include "base/option_checks.h"
+#include "launch/launch_local.h"
 #include "training/trainers/device.h"
 #include "training/trainers/recipe.h"
 #include "tutti/tutti.hpp"

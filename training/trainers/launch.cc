@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/launch_local.h"
-#include "base/launcher.h"
+#include "launch/launch_local.h"
+#include "launch/launcher.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {

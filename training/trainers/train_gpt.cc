@@ -26,8 +26,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/launcher.h"
 #include "base/standard_streams.h"
+#include "launch/launcher.h"
 #include "training/pipeline/timeline.h"
 #include "training/trainers/check.h"
 #include "training/trainers/device.h"

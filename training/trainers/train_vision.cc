@@ -17,9 +17,9 @@
 #include <string>
 #include <utility>
 
-#include "base/launch_local.h"
 #include "base/option_checks.h"
 #include "base/standard_streams.h"
+#include "launch/launch_local.h"
 #include "training/abort.h"
 #include "training/trainers/device.h"
 #include "training/trainers/launch.h"

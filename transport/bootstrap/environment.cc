@@ -11,8 +11,8 @@
 #include <optional>
 #include <string_view>
 
-#include "base/launcher.h"
 #include "base/parse.h"
+#include "launch/launcher.h"
 #include "transport/bootstrap/interfaces.h"
 
 namespace tutti::bootstrap {

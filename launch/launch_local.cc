@@ -1,4 +1,4 @@
-#include "base/launch_local.h"
+#include "launch/launch_local.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "base/cores.h"
-#include "base/launcher.h"
 #include "base/standard_streams.h"
+#include "launch/launcher.h"
 
 namespace tutti {
 namespace {

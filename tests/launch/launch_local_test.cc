@@ -1,5 +1,5 @@
 // Processes that --ranks starts: their environment, their cores, what becomes of their exit statuses.
-#include "base/launch_local.h"
+#include "launch/launch_local.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
