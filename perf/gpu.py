@@ -22,7 +22,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE / "compare")]
 
 import compare  # noqa: E402
 import compare_measure  # noqa: E402
@@ -165,7 +165,7 @@ def folder_name(machine):
 
 def planned(arguments, machine):
     """(key, program, options, environment) of all that is measured, and why NCCL is not (None when it is)."""
-    limits = [(("device", "limit", ranks, "loops"), "device_limit",
+    limits = [(("device", "limit", ranks, "loops"), "roofline_device",
                ["--ranks", str(ranks), "-b", "8", "-e", arguments.max or "1G", "-f", "2", "--time", str(arguments.time / 2)], None)
               for ranks in sorted({*arguments.threads, *arguments.processes}) if ranks > 1]
     # What the goals are about comes first, should the time be over.

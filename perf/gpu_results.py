@@ -67,7 +67,7 @@ class Results:
         self.keep()
 
     def read(self):
-        """(times, limits): times[key][size] is a row's half out of place, limits[ranks][size] one of device_limit."""
+        """(times, limits): times[key][size] is a row's half out of place, limits[ranks][size] one of roofline_device."""
         times, limits = {}, {}
         keys = [key_of(path.stem) for path in self.raw.glob("*.json")]
         for key in sorted(keys, key=lambda key: (key[0], KINDS.index(key[1]), key[2], key[3])):

@@ -1,7 +1,7 @@
-// The GPU's limit for the work of a collective, and what plain host loops take: see perf/driver/device_limit.h. For
+// The GPU's limit for the work of a collective, and what plain host loops take: see perf/driver/roofline_device.h. For
 // each size S: one copy of S bytes on the device, and all_reduce, all_gather and reduce_scatter of S bytes among
 // --ranks (2) by copies and an add kernel. Options: -b -e -f -i --ranks --time -J, as the benchmarks.
-#include "perf/driver/device_limit.h"
+#include "perf/driver/roofline_device.h"
 
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 
 namespace {
 
-using tutti::perf::DeviceLimit;
 using tutti::perf::Exit;
 using tutti::perf::HostLoop;
+using tutti::perf::RooflineDevice;
 using tutti::perf::Settings;
 
 constexpr double kSeconds = 0.02;  // for a figure, unless --time says more
@@ -23,7 +23,7 @@ constexpr double kSeconds = 0.02;  // for a figure, unless --time says more
 int measure(const Settings& settings) {
   const int ranks = std::max(settings.ranks, 2);
   const double seconds = settings.row_seconds > 0 ? settings.row_seconds : kSeconds;
-  DeviceLimit limit(settings.max_bytes, ranks);
+  RooflineDevice limit(settings.max_bytes, ranks);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   fmt::print("# {}, {} ranks; host loops in us\n# {:>12s} {:>10s} {:>10s} {:>14s} {:>14s} {:>14s}\n",
              limit.gpu().name(), ranks, "size", "copy us", "GB/s", "all_reduce", "all_gather", "reduce_scatter");
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   try {
     return measure(parsed.settings);
   } catch (const tutti::Error& error) {
-    fmt::print(stderr, "device_limit: {}\n", error.what());
+    fmt::print(stderr, "roofline_device: {}\n", error.what());
     return static_cast<int>(error.code() == tutti::Code::unsupported ? Exit::unsupported : Exit::system);
   }
 }

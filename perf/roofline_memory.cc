@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
   const std::size_t total = head + 2 * static_cast<std::size_t>(me.ranks) * slot;
   void* memory = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    fmt::print(stderr, "memory_limit: {} bytes of memory could not be had\n", total);
+    fmt::print(stderr, "roofline_memory: {} bytes of memory could not be had\n", total);
     return 2;
   }
   std::memset(memory, 0, total);
@@ -213,7 +213,7 @@ int main(int argc, char** argv) {
       _exit(0);
     }
     if (child < 0) {
-      std::perror("memory_limit: fork");
+      std::perror("roofline_memory: fork");
       _exit(2);  // the ranks that exist die with this process
     }
   }
@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
     std::ofstream file(settings.json_file);
     file << nlohmann::ordered_json{{"ranks", me.ranks}, {"results", results}}.dump(2) << '\n';
     if (!file.flush()) {
-      fmt::print(stderr, "memory_limit: -J {}: could not be written\n", settings.json_file);
+      fmt::print(stderr, "roofline_memory: -J {}: could not be written\n", settings.json_file);
       return 2;
     }
   }

@@ -26,7 +26,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "perf"), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT / "perf" / "compare"), str(ROOT / "perf"), str(ROOT / "scripts")]
 sys.dont_write_bytecode = True
 
 import compare  # noqa: E402
@@ -141,14 +141,14 @@ def bench_command(options: argparse.Namespace, *words: str) -> Command:
 
 
 def bench_stage(options: argparse.Namespace) -> Stage:
-    programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "device_limit", "tutti_baseline_nccl"]
+    programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "roofline_device", "tutti_baseline_nccl"]
     return Stage("bench", "how fast it is with 2 and 4 ranks, beside the GPU's own copy, host loops and NCCL",
                  built(options, *programs), [bench_command(options, "--threads", "2", "4", "--processes", "2", "4")],
                  needs=[has_gpu])
 
 
 def bench_ranks_stage(options: argparse.Namespace) -> Stage:
-    programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "device_limit"]
+    programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "roofline_device"]
     return Stage("bench-ranks", "how fast it is with other numbers of ranks, 1 to 8", built(options, *programs),
                  [bench_command(options, "--threads", "1", "3", "5", "6", "7", "8", "--processes", "3", "5", "6", "7", "8",
                                 "--no-nccl")], needs=[has_gpu])

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from compare import HERE, ROOT, describe_machine, folder_name
+from compare import PERF, ROOT, describe_machine, folder_name
 
 COMMANDS = ["demo", "build", "test"]
 STEP = re.compile(r"^\[\d+/\d+\] (.*) \((\d+):(\d\d)\)$")
@@ -77,7 +77,7 @@ def write(folder, machine, rows):
 def main():
     arguments = parse_arguments()
     machine = describe_machine(round(os.getloadavg()[0], 2))
-    folder = HERE / "results" / folder_name(machine) if arguments.save else HERE / "out"
+    folder = PERF / "results" / folder_name(machine) if arguments.save else PERF / "out"
     rows = []
     for command in arguments.commands:
         cache = ROOT / "build" / "build_times_cache"

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""Tutti beside Open MPI, MPICH and Gloo, and the machine's own limit, in one interleaved run.
+"""Compares Tutti with its baselines (Open MPI, MPICH, Gloo) and with the machine's limit, in one interleaved run.
 
-Every backend runs through the same program (build/bin/<collective>_perf). A round runs each of them once over all
-sizes, in turn, so that a slow minute of the machine hits all alike; the figure of a size is the median over rounds.
-Beside the collectives there are: `deterministic` (the price of the same bits everywhere), `plan_walk` (what walking a plan
-costs) and `training`, which stands for three: `training_steps` (step times of a small GPT beside PyTorch's own DDP and
-FSDP2), `training_overlap` (what hides behind backward over a slow link) and `training_memory` (bytes per rank). `torch` is
-the PyTorch backend: torch.distributed over Tutti and over Gloo. `hosts`: the same contenders between network namespaces.
-Writes results.md, results.json and the plots to perf/out/, and says which of the goals are met.
+Every variant, Tutti's and the baselines', runs through the same program (build/bin/<collective>_perf). A round runs each
+of them once over all sizes, in turn, so that a slow minute of the machine hits all alike. The figure of a size is the
+median over the rounds. Sections that are no collective:
+  deterministic      the price of the same bits everywhere
+  plan_walk          what walking a plan costs
+  training_steps     step times of a small GPT, compared with PyTorch's own DDP and FSDP2
+  training_overlap   what hides behind backward over a slow link
+  training_memory    bytes per rank
+  torch              the PyTorch backend: torch.distributed over Tutti and over Gloo
+  hosts              the same variants between network namespaces
+`training` stands for the three of its name. Writes results.md, results.json and the plots to perf/out/, and says which
+goals are met.
 """
 import argparse
 import os
@@ -19,20 +24,18 @@ import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
+import compare_goals
+import compare_hosts
+import compare_memory
+import compare_overlap
+import compare_plots
+import compare_tables
+import compare_torch
+import compare_training
+from compare_measure import COLLECTIVES, TUTTI_AND_BASELINES, VARIANTS, Collection, Section, measure_plan_walk
 
-import compare_goals  # noqa: E402
-import compare_hosts  # noqa: E402
-import compare_memory  # noqa: E402
-import compare_overlap  # noqa: E402
-import compare_plots  # noqa: E402
-import compare_tables  # noqa: E402
-import compare_torch  # noqa: E402
-import compare_training  # noqa: E402
-from compare_measure import COLLECTIVES, CONTENDERS, PEERS_AND_TUTTI, Collection, Section, measure_plan_walk  # noqa: E402
-
+PERF = pathlib.Path(__file__).resolve().parent.parent
+ROOT = PERF.parent
 TRAINING = {"training_steps": compare_training, "training_overlap": compare_overlap, "training_memory": compare_memory}
 PARTS = {**TRAINING, "torch": compare_torch, "hosts": compare_hosts}
 TABLES = COLLECTIVES + ["deterministic"]
@@ -55,17 +58,19 @@ def parse_arguments(words=None):
     parser.add_argument("--only", type=section_list, default=[], metavar="A,B", help="the same, as one word")
     parser.add_argument("--quick", action="store_true", help="2 ranks, all_reduce only: about a minute")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="where the programs are")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "out", help="where results go")
-    parser.add_argument("--save", nargs="?", type=pathlib.Path, const=HERE / "results", metavar="DIR",
+    parser.add_argument("--out", type=pathlib.Path, default=PERF / "out", help="where results go")
+    parser.add_argument("--save", nargs="?", type=pathlib.Path, const=PERF / "results", metavar="DIR",
                         help="instead: in DIR/<machine>/<date>-<commit>/ [perf/results]")
     parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks [2 4]")
-    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="[all but deterministic]")
-    parser.add_argument("--rounds", type=int, help="runs of each contender, of which the median counts [5; --quick 3]")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), metavar="NAME",
+                        help=f"Tutti's and the baselines', of {', '.join(VARIANTS)} [all but deterministic]")
+    parser.add_argument("--contenders", nargs="+", choices=list(VARIANTS), help=argparse.SUPPRESS)  # until 0.3
+    parser.add_argument("--rounds", type=int, help="runs of each variant, of which the median counts [5; --quick 3]")
     parser.add_argument("--min", default="8", help="smallest size")
     parser.add_argument("--max", default="64M", help="largest size")
     parser.add_argument("--factor", type=int, help="between sizes [all_reduce 2, deterministic 4, the others 8]")
     parser.add_argument("--time", type=float, default=0.02, help="seconds per size and run, at least")
-    parser.add_argument("--patience", type=float, default=45, help="seconds that one contender may take in a section: "
+    parser.add_argument("--patience", type=float, default=45, help="seconds that one variant may take in a section: "
                         "after that it gets no more rounds")
     parser.add_argument("--congestion", metavar="NAME", type=compare_hosts.on_hosts.congestion_control,
                         help="of section hosts: TCP's congestion control, such as reno [the kernel's own]")
@@ -73,11 +78,14 @@ def parse_arguments(words=None):
                         help="of section hosts: hosts and ranks on each [2x1,2x2,4x1]")
     parser.add_argument("--cold", action="store_true", help="move through memory, so that caches do not help")
     arguments = parser.parse_args(words)
+    if arguments.contenders:
+        print("compare: --contenders is now --variants, and goes with the next release", file=sys.stderr)
+        arguments.variants = arguments.variants or arguments.contenders
     quick = arguments.quick
     chosen = [name for names in [*arguments.sections, arguments.only] for name in names]
     arguments.sections = [name for name in SECTIONS if name in chosen] or (["all_reduce"] if quick else SECTIONS)
     arguments.ranks = arguments.ranks or ([2] if quick else [2, 4])
-    arguments.contenders = arguments.contenders or PEERS_AND_TUTTI
+    arguments.variants = arguments.variants or TUTTI_AND_BASELINES
     arguments.tables = [name for name in arguments.sections if name in TABLES]
     return arguments
 

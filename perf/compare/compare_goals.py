@@ -1,13 +1,13 @@
 """The goals, as functions of the measured medians.
 
-`medians` maps (ranks, collective, contender, size in bytes) to microseconds. A ratio is the best peer's time over
+`medians` maps (ranks, collective, variant, size in bytes) to microseconds. A ratio is the best baseline's time over
 Tutti's: above 1 means Tutti is faster. A goal whose figures were not measured is left out.
 """
 import math
 
-PEERS = ["openmpi", "mpich", "gloo"]
+BASELINES = ["openmpi", "mpich", "gloo"]
 KIB, MIB = 1024, 1024 * 1024
-# Which work of the machine's limit stands beside which collective.
+# The machine's limit for each collective: the work that roofline_memory measured.
 LIMIT_OF = {"all_reduce": "all_reduce", "deterministic": "all_reduce", "reduce_scatter": "reduce_scatter",
             "reduce": "reduce_scatter"}
 
@@ -16,25 +16,25 @@ def geometric_mean(values):
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def ratios(medians, ranks, collective, contender, low=0, high=math.inf):
-    """{size: best peer's time / contender's time}"""
+def ratios(medians, ranks, collective, variant, low=0, high=math.inf):
+    """{size: best baseline's time / variant's time}"""
     found = {}
     for (at_ranks, at_collective, name, size), mine in medians.items():
-        if (at_ranks, at_collective, name) != (ranks, collective, contender) or not low <= size <= high:
+        if (at_ranks, at_collective, name) != (ranks, collective, variant) or not low <= size <= high:
             continue
-        peers = [medians[key] for peer in PEERS if (key := (ranks, collective, peer, size)) in medians]
-        if peers and mine > 0:
-            found[size] = min(peers) / mine
+        baselines = [medians[key] for baseline in BASELINES if (key := (ranks, collective, baseline, size)) in medians]
+        if baselines and mine > 0:
+            found[size] = min(baselines) / mine
     return dict(sorted(found.items()))
 
 
-def limit_ratios(medians, ranks, collective, contender, low=0):
-    """{size: the machine's limit / contender's time}"""
+def limit_ratios(medians, ranks, collective, variant, low=0):
+    """{size: the machine's limit / variant's time}"""
     work = LIMIT_OF.get(collective, "copy")
     found = {}
     for (at_ranks, at_collective, name, size), mine in medians.items():
         limit = medians.get((ranks, work, "limit", size))
-        if (at_ranks, at_collective, name) == (ranks, collective, contender) and size >= low and limit and mine > 0:
+        if (at_ranks, at_collective, name) == (ranks, collective, variant) and size >= low and limit and mine > 0:
             found[size] = limit / mine
     return dict(sorted(found.items()))
 
@@ -95,7 +95,7 @@ CALL_NS = 100  # announcing, looking the plan up, gate, walk: what a call adds t
 
 
 def predictions(medians, plan_walk):
-    """What arithmetic says that a call takes, beside what it took (microseconds).
+    """The predicted and the measured time of a call (microseconds).
 
     2 ranks, registered, two-shot of S bytes: each rank reads its half of both inputs and writes it to both outputs, so
     2S bytes pass through its core (stores past the caches need no read for ownership): as many as when each rank copies

@@ -1,5 +1,5 @@
-"""Hosts that are network namespaces (scripts/hosts.py): Tutti beside Open MPI, MPICH and Gloo, all over TCP, by the same
-programs, with links as fast as the machine makes them and with links of 1 Gbit/s."""
+"""Hosts that are network namespaces (scripts/hosts.py): Tutti compared with Open MPI, MPICH and Gloo, all over TCP, by
+the same programs, with links as fast as the machine makes them and with links of 1 Gbit/s."""
 import json
 import math
 import os
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 import hosts as on_hosts  # noqa: E402
 import compare_plots  # noqa: E402
@@ -27,7 +27,7 @@ RATE = "1gbit"
 SIZES_OF_TWO = ("4", "64M", "8")
 SIZES_OF_MORE = ("64", "64M", "32")
 SLOW_SIZES = ("64K", "16M", "16")
-TUTTI, PEERS = "tutti registered", ["openmpi", "mpich", "gloo"]
+TUTTI, BASELINES = "tutti registered", ["openmpi", "mpich", "gloo"]
 MEMORY = {TUTTI: "registered"}
 # A run may find the kernel in a state in which all its messages are twice as dear, and the next one not: many short runs.
 ROUNDS, SLOW_ROUNDS = 5, 2
@@ -42,7 +42,7 @@ ROW_OF_MORE = 0.1  # of four ranks, whose tables are many
 # The median over parts leaves such times out; but of ranks that share cores it would leave out that they wait for them.
 PARTS_OF_TWO = 30
 BUDGET = 1500     # seconds: when they are over every table gets one round only
-PATIENCE = 8      # seconds that a contender may take in one round of a table: after that it gets no more
+PATIENCE = 8      # seconds that a variant may take in one round of a table: after that it gets no more
 # MPICH's largest where ranks are more than cores, without and with a limit: perf/README.md says why.
 CROWDED_BYTES = {None: "4K", RATE: "1M"}
 COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
@@ -87,12 +87,12 @@ def is_crowded(shape):
     return shape[0] * shape[1] > os.cpu_count()
 
 
-def contenders_of(arguments):
-    return [name for name in [TUTTI, *PEERS] if name in arguments.contenders]
+def variants_of(arguments):
+    return [name for name in [TUTTI, *BASELINES] if name in arguments.variants]
 
 
 def steps(arguments):
-    return sum((rounds + small) * (len(contenders_of(arguments)) + 1) for *_, rounds, small in plan(arguments))
+    return sum((rounds + small) * (len(variants_of(arguments)) + 1) for *_, rounds, small in plan(arguments))
 
 
 def sizes_of(shape, rate):
@@ -110,29 +110,29 @@ def row_of(arguments, shape, rate):
     return max(arguments.time, LONG_ROW if two or rate else ROW_OF_MORE), PARTS_OF_TWO if two else 1
 
 
-def command_of(arguments, contender, shape, collective, rate, json_file, number, is_small):
+def command_of(arguments, variant, shape, collective, rate, json_file, number, is_small):
     least, most, factor = sizes_of(shape, rate)
     if is_small:
         most = SMALL
-    elif contender == "mpich" and is_crowded(shape):
+    elif variant == "mpich" and is_crowded(shape):
         most = CROWDED_BYTES[rate]
     seconds, parts = row_of(arguments, shape, rate)
-    return [str(arguments.bin / f"{collective}_perf"), "--backend", contender.split()[0], "--memory",
-            MEMORY.get(contender, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
+    return [str(arguments.bin / f"{collective}_perf"), "--backend", variant.split()[0], "--memory",
+            MEMORY.get(variant, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
             str(seconds), "--parts", str(parts), "-w", "2", "-a", "3", "--halves", "out", "-c", "1" if number == 0 else "0", "-J",
             json_file]
 
 
-def start(machine, each, contender, command, output):
+def start(machine, each, variant, command, output):
     """The processes of one run; MPI's ranks are started by MPI's own launcher on the first host."""
-    variables = VARIABLES[contender]
+    variables = VARIABLES[variant]
     if is_crowded((len(machine.names), each)):
-        variables = {**variables, **CROWDED_VARIABLES.get(contender, {})}
-    if contender in ("gloo", TUTTI):
+        variables = {**variables, **CROWDED_VARIABLES.get(variant, {})}
+    if variant in ("gloo", TUTTI):
         return machine.start_ranks(each, command, variables, stdout=output, stderr=output)
     names = machine.names
     ranks = str(each * len(names))
-    if contender == "openmpi":
+    if variant == "openmpi":
         launcher = ["mpirun.openmpi", "--bind-to", "none", "-n", ranks, "--host",
                     ",".join(f"{name}:{each}" for name in names)]
     else:
@@ -142,12 +142,12 @@ def start(machine, each, contender, command, output):
                              start_new_session=True)]
 
 
-def run(machine, each, contender, command, json_file):
+def run(machine, each, variant, command, json_file):
     """The program's rows, or a sentence that says why there are none."""
     name = os.path.basename(command[0])
     with tempfile.TemporaryFile("w+") as output:
         try:
-            processes = start(machine, each, contender, command, output)
+            processes = start(machine, each, variant, command, output)
         except OSError as error:
             return f"{name}: {error.strerror}"
         status = on_hosts.wait_for(processes, TIMEOUT)
@@ -162,7 +162,7 @@ def run(machine, each, contender, command, json_file):
 
 def measure_tcp(machine, rate, seconds, parts, json_file):
     """Microseconds by size of TCP alone, between the first two hosts, both ways at once."""
-    program = str(HERE / "tcp_limit.py")
+    program = str(HERE / "roofline_tcp.py")
     least, most, factor = sizes_of(SHAPES[0], rate)
     with tempfile.TemporaryFile("w+") as output:
         server = subprocess.Popen(machine.enter(1, sys.executable, program), stdout=output, stderr=output)
@@ -174,55 +174,55 @@ def measure_tcp(machine, rate, seconds, parts, json_file):
         machine.clear()
         output.seek(0)
         return (json.loads(pathlib.Path(json_file).read_text())["results"] if status == 0 else
-                describe_failure(subprocess.CompletedProcess([], status, "", output.read()), "tcp_limit"))
+                describe_failure(subprocess.CompletedProcess([], status, "", output.read()), "roofline_tcp"))
 
 
 def measure_table(machine, arguments, table, collection, progress, json_file, found, until):
     hosts, each, rate, collective, rounds, small = table
     where = f"{collective}, {hosts} hosts x {each}, {rate or 'no limit'}"
     done_without = set()
-    turn = [*contenders_of(arguments), "tcp"]
+    turn = [*variants_of(arguments), "tcp"]
     for number in range(rounds + small):
         if number > 0 and time.monotonic() > until:
             note = f"hosts: one round of some tables, since the first {BUDGET} s were over"
             collection.notes += [note] if note not in collection.notes else []
             return
         first = number % len(turn)
-        for contender in turn[first:] + turn[:first]:
-            progress(f"{where}, round {number + 1}, {contender}")
+        for variant in turn[first:] + turn[:first]:
+            progress(f"{where}, round {number + 1}, {variant}")
             # TCP's own figures are the same for all collectives.
-            known = contender == "tcp" and (hosts, each, collective) != (*arguments.shapes[0], COLLECTIVES[0])
-            if known or contender in done_without:
+            known = variant == "tcp" and (hosts, each, collective) != (*arguments.shapes[0], COLLECTIVES[0])
+            if known or variant in done_without:
                 continue
             begun = time.monotonic()
-            if contender == "tcp":
+            if variant == "tcp":
                 rows = measure_tcp(machine, rate, *row_of(arguments, (hosts, each), rate), json_file)
             else:
-                command = command_of(arguments, contender, (hosts, each), collective, rate, json_file, number,
+                command = command_of(arguments, variant, (hosts, each), collective, rate, json_file, number,
                                      number >= rounds)
-                rows = run(machine, each, contender, command, json_file)
+                rows = run(machine, each, variant, command, json_file)
             if isinstance(rows, str):
-                done_without.add(contender)
-                collection.missing[f"hosts: {contender}, {where}"] = rows
+                done_without.add(variant)
+                collection.missing[f"hosts: {variant}, {where}"] = rows
                 continue
             if time.monotonic() - begun > PATIENCE:
-                done_without.add(contender)
-            add(found, table, contender, rows, control_of(arguments))
+                done_without.add(variant)
+            add(found, table, variant, rows, control_of(arguments))
 
 
-def add(found, table, contender, rows, control):
+def add(found, table, variant, rows, control):
     hosts, each, rate, collective, *_ = table
     for row in rows:
-        timed = row if contender == "tcp" else row["out_of_place"]
+        timed = row if variant == "tcp" else row["out_of_place"]
         if row["size"] == 0 or timed is None:
             continue
         for known in found:
-            if (known["hosts"], known["each"], known["rate"], known["collective"], known["contender"],
-                    known["size"]) == (hosts, each, rate, collective, contender, row["size"]):
+            if (known["hosts"], known["each"], known["rate"], known["collective"], known["variant"],
+                    known["size"]) == (hosts, each, rate, collective, variant, row["size"]):
                 known["times"].append(timed["time"])
                 break
         else:
-            found.append({"hosts": hosts, "each": each, "rate": rate, "collective": collective, "contender": contender,
+            found.append({"hosts": hosts, "each": each, "rate": rate, "collective": collective, "variant": variant,
                           "size": row["size"], "times": [timed["time"]], "algorithm": row.get("algorithm", ""),
                           "congestion": control})
 
@@ -252,26 +252,26 @@ def measure(arguments, collection, progress):
 
 
 def medians_of(found, hosts, each, rate, collective):
-    """{contender: {size: microseconds}}"""
+    """{variant: {size: microseconds}}"""
     medians = {}
     for row in found:
         if (row["hosts"], row["each"], row["rate"], row["collective"]) == (hosts, each, rate, collective):
-            medians.setdefault(row["contender"], {})[row["size"]] = statistics.median(row["times"])
+            medians.setdefault(row["variant"], {})[row["size"]] = statistics.median(row["times"])
     return medians
 
 
 def peer_ratios(medians, low=0, high=1 << 62):
-    """{size: the best peer's time over Tutti's}"""
-    return {size: min(medians[peer][size] for peer in PEERS if size in medians.get(peer, {})) / mine
+    """{size: the best baseline's time over Tutti's}"""
+    return {size: min(medians[baseline][size] for baseline in BASELINES if size in medians.get(baseline, {})) / mine
             for size, mine in medians.get(TUTTI, {}).items()
-            if low <= size <= high and any(size in medians.get(peer, {}) for peer in PEERS)}
+            if low <= size <= high and any(size in medians.get(baseline, {}) for baseline in BASELINES)}
 
 
 def lost_to_best(found, hosts, each, rate, collective, size):
-    """In how many rounds Tutti was slower than the peer that is the best by its median, and of how many."""
-    times = {row["contender"]: row["times"] for row in found
+    """In how many rounds Tutti was slower than the baseline that is the best by its median, and of how many."""
+    times = {row["variant"]: row["times"] for row in found
              if (row["hosts"], row["each"], row["rate"], row["collective"], row["size"]) == (hosts, each, rate, collective, size)}
-    best = min((name for name in PEERS if name in times), key=lambda name: statistics.median(times[name]))
+    best = min((name for name in BASELINES if name in times), key=lambda name: statistics.median(times[name]))
     pairs = list(zip(times[TUTTI], times[best]))
     return sum(mine > theirs for mine, theirs in pairs), len(pairs)
 
@@ -282,7 +282,7 @@ def by_chance(lost, rounds):
 
 
 def tie(found, hosts, each, rate, collective, size, ratio, of_limit):
-    """Words, where a time that is longer than the best peer's says nothing; else empty."""
+    """Words, where a time that is longer than the best baseline's says nothing; else empty."""
     if min(ratio, of_limit) >= AT_THE_LIMIT:
         return "at the limit"
     lost, rounds = lost_to_best(found, hosts, each, rate, collective, size)
@@ -297,7 +297,7 @@ def shapes_of(found):
 def tcp_times(found, rate):
     """{size: microseconds} of TCP alone."""
     return {row["size"]: statistics.median(row["times"]) for row in found
-            if row["contender"] == "tcp" and row["rate"] == rate}
+            if row["variant"] == "tcp" and row["rate"] == rate}
 
 
 def link_speed(found, rate):
@@ -354,11 +354,11 @@ def goals(found):
 
         rows += [
             goal_over(f"{shape}, {RATE}, from 1 MiB: at least 0.95 of the link's limit", of_limit, 0.95, mean=False),
-            goal_over(f"{shape}, {RATE}, from 1 MiB: never behind any peer",
+            goal_over(f"{shape}, {RATE}, from 1 MiB: never behind any baseline",
                       {name: peer_ratios(medians, MIB) for name, medians in slow.items()}, 1.0, False, slow_tie),
             goal_over(f"{shape}, from 64 KiB: mean at least 1.3",
                       {name: peer_ratios(medians, 64 * KIB) for name, medians in full.items()}, 1.3, mean=True),
-            goal_over(f"{shape}, to 4 KiB: no slower than the best peer",
+            goal_over(f"{shape}, to 4 KiB: no slower than the best baseline",
                       {name: peer_ratios(medians, 0, 4 * KIB) for name, medians in full.items()}, 1.0, False, small_tie),
         ]
     return [row for row in rows if row is not None]
@@ -366,14 +366,14 @@ def goals(found):
 
 def one_table(found, hosts, each, rate, collective):
     medians = medians_of(found, hosts, each, rate, collective)
-    names = [name for name in [TUTTI, *PEERS] if name in medians]
+    names = [name for name in [TUTTI, *BASELINES] if name in medians]
     if not names:
         return []
-    algorithms = {row["size"]: row["algorithm"] for row in found if row["contender"] == TUTTI and
+    algorithms = {row["size"]: row["algorithm"] for row in found if row["variant"] == TUTTI and
                   (row["hosts"], row["each"], row["rate"], row["collective"]) == (hosts, each, rate, collective)}
     ratios = peer_ratios(medians)
     lines = [f"### {collective}, {hosts} hosts x {each}, {rate or 'no limit'} (microseconds)", "",
-             "| size | " + " | ".join(names) + " | TCP's limit | best peer / tutti | algorithm |",
+             "| size | " + " | ".join(names) + " | TCP's limit | best baseline / tutti | algorithm |",
              "|" + "---:|" * (len(names) + 3) + "---|"]
     for size in sorted({size for name in names for size in medians[name]}):
         cells = [format(medians[name][size], ".1f") if size in medians[name] else "-" for name in names]
@@ -398,7 +398,7 @@ def table(found):
     lines = ["## Hosts: network namespaces on this machine", "",
              f"Tutti over {VARIABLES[TUTTI]['TUTTI_NETWORK']}; Open MPI, MPICH and Gloo over TCP. TCP's limit: the bytes "
              "that a host must send by the textbook, at the best rate of TCP alone (the table below). Medians of "
-             "interleaved rounds. A time that is longer than the best peer's is a tie where it is so in no more rounds "
+             "interleaved rounds. A time that is longer than the best baseline's is a tie where it is so in no more rounds "
              f"than chance has it (sign test, 5 %), or within {100 * (1 - AT_THE_LIMIT):.0f} % of TCP's limit. TCP's "
              f"congestion control is {', '.join(sorted({row['congestion'] for row in found}))}; Tutti's, where that is "
              "bbr: reno.", ""]

@@ -1,4 +1,4 @@
-"""Runs the programs, in turn, and keeps their times. Every contender runs through the same program."""
+"""Runs the programs, in turn, and keeps their times. Every variant runs through the same program."""
 import json
 import os
 import pathlib
@@ -11,9 +11,9 @@ from compare_goals import print_size
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
                "sendrecv"]
-PEERS_AND_TUTTI = ["tutti registered", "tutti plain", "openmpi", "mpich", "gloo"]
+TUTTI_AND_BASELINES = ["tutti registered", "tutti plain", "openmpi", "mpich", "gloo"]
 # What is compared: the column's name and the program's options.
-CONTENDERS = {
+VARIANTS = {
     "tutti registered": ["--backend", "tutti", "--memory", "registered"],
     "tutti plain": ["--backend", "tutti", "--memory", "plain"],
     "tutti deterministic": ["--backend", "tutti", "--memory", "registered", "--deterministic"],
@@ -65,7 +65,7 @@ def measure_training(arguments, collection, section, program, *options):
 
 
 class Collection:
-    """Times by (ranks, collective, contender, size); each a list over rounds. What "deterministic" holds is all_reduce
+    """Times by (ranks, collective, variant, size); each a list over rounds. What "deterministic" holds is all_reduce
     again, Tutti's two ways side by side."""
 
     def __init__(self):
@@ -77,12 +77,12 @@ class Collection:
         self.plan_walk = None
         self.parts = {}       # section that is no table: what its measure() found
 
-    def add(self, ranks, collective, contender, report):
+    def add(self, ranks, collective, variant, report):
         for row in report["results"]:
             half = row["out_of_place"]
             if row["size"] == 0 or half is None:
                 continue
-            key = (ranks, collective, contender, row["size"])
+            key = (ranks, collective, variant, row["size"])
             self.times.setdefault(key, []).append(half["time"])
             self.factors[(ranks, collective, row["size"])] = half["bus_bw"] * half["time"]
             self.algorithms[key] = row["algorithm"]
@@ -96,35 +96,35 @@ class Collection:
 
 
 class Section:
-    """One table: a collective with a number of ranks, several rounds of its contenders in turn."""
+    """One table: a collective with a number of ranks, several rounds of its variants in turn."""
 
     def __init__(self, arguments, name, ranks):
         main = name == "all_reduce"
         self.name, self.ranks = name, ranks
         self.collective = "all_reduce" if name == "deterministic" else name
-        self.contenders = (["tutti registered", "tutti deterministic"] if name == "deterministic"
-                           else arguments.contenders)
+        self.variants = (["tutti registered", "tutti deterministic"] if name == "deterministic"
+                           else arguments.variants)
         self.rounds = arguments.rounds or (3 if arguments.quick else 5)
         self.factor = arguments.factor or (2 if main else 4 if name == "deterministic" else 8)
         self.arguments = arguments
 
     def steps(self):
-        return self.rounds * (len(self.contenders) + 1)
+        return self.rounds * (len(self.variants) + 1)
 
-    def sizes(self, contender):
+    def sizes(self, variant):
         arguments = self.arguments
         largest = arguments.max
-        if contender == "mpich" and self.ranks > os.cpu_count():
+        if variant == "mpich" and self.ranks > os.cpu_count():
             largest = str(min(parse_size(largest), CROWDED_MPICH_BYTES))
         return ["-b", arguments.min, "-e", largest, "-f", str(self.factor), "-n", "3", "--time", str(arguments.time)]
 
     def measure(self, collection, progress):
         arguments = self.arguments
         where = f"{self.name}, {self.ranks} ranks"
-        done_without = set()  # contenders that have failed, or have had their time
-        turn = [*self.contenders, "limit"]
+        done_without = set()  # variants that have failed, or have had their time
+        turn = [*self.variants, "limit"]
         spent = dict.fromkeys(turn, 0.0)
-        if "mpich" in self.contenders and self.sizes("mpich") != self.sizes("gloo"):
+        if "mpich" in self.variants and self.sizes("mpich") != self.sizes("gloo"):
             note = (f"mpich with {self.ranks} ranks on {os.cpu_count()} cores: only to {print_size(CROWDED_MPICH_BYTES)} "
                     "(its ranks spin, so each message waits for the scheduler)")
             if note not in collection.notes:
@@ -134,33 +134,33 @@ class Section:
             for round_number in range(self.rounds):
                 # Another one begins in each round: it bears what is left of whatever ran before it.
                 first = round_number % len(turn)
-                for contender in turn[first:] + turn[:first]:
-                    progress(f"{where}, round {round_number + 1}, {contender}")
-                    if contender in done_without:
+                for variant in turn[first:] + turn[:first]:
+                    progress(f"{where}, round {round_number + 1}, {variant}")
+                    if variant in done_without:
                         continue
-                    if contender == "limit":
-                        command = [str(arguments.bin / "memory_limit"), "--ranks", str(self.ranks),
-                                   *self.sizes(contender), "-J", json_file]
+                    if variant == "limit":
+                        command = [str(arguments.bin / "roofline_memory"), "--ranks", str(self.ranks),
+                                   *self.sizes(variant), "-J", json_file]
                     else:
                         command = [str(arguments.bin / f"{self.collective}_perf"), "--ranks", str(self.ranks),
-                                   *self.sizes(contender), *CONTENDERS[contender], "--halves", "out", "-w", "2", "-J",
+                                   *self.sizes(variant), *VARIANTS[variant], "--halves", "out", "-w", "2", "-J",
                                    json_file, "-c", "1" if round_number == 0 else "0"]
                         if arguments.cold:
                             command.append("--cold")
                     begun = time.monotonic()
                     report = run_program(command, json_file)
-                    spent[contender] += time.monotonic() - begun
+                    spent[variant] += time.monotonic() - begun
                     if isinstance(report, str):
-                        done_without.add(contender)
-                        collection.missing[f"{contender}, {where}"] = report
-                    elif contender == "limit":
+                        done_without.add(variant)
+                        collection.missing[f"{variant}, {where}"] = report
+                    elif variant == "limit":
                         collection.add_limit(self.ranks, report)
                     else:
-                        collection.add(self.ranks, self.name, contender, report)
-                    if spent[contender] > arguments.patience and round_number + 1 < self.rounds:
-                        done_without.add(contender)
-                        collection.notes.append(f"{contender}, {where}: {round_number + 1} of {self.rounds} rounds, which "
-                                                f"took {spent[contender]:.0f} s")
+                        collection.add(self.ranks, self.name, variant, report)
+                    if spent[variant] > arguments.patience and round_number + 1 < self.rounds:
+                        done_without.add(variant)
+                        collection.notes.append(f"{variant}, {where}: {round_number + 1} of {self.rounds} rounds, which "
+                                                f"took {spent[variant]:.0f} s")
 
 
 def measure_plan_walk(arguments, collection, progress):

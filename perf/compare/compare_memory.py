@@ -1,4 +1,4 @@
-"""Memory per rank by strategy and number of ranks, beside the formulas: build/bin/memory_bench, its table and plot."""
+"""Memory per rank by strategy and number of ranks, compared with the formulas: build/bin/memory_bench, its table and plot."""
 from compare_measure import measure_training
 
 # Bytes of a parameter: f32 parameters, gradients and Adam's two moments (Rajbhandari et al., "ZeRO", SC 2020).
@@ -34,7 +34,7 @@ def table(report):
     lines = [f"## Memory per rank: {report['parameters']} parameters of f32, AdamW", "",
              "Bytes after a step, of the rank that needs the most. Beyond: bytes of all ranks together that the formula does not have; "
              "padding: of all ranks' parameters, and as much again may be in gradients. Peak gathered: whole parameters "
-             "beside the shards, during a pass.", "",
+             "in addition to the shards, during a pass.", "",
              "| strategy | bytes of a parameter | n | parameters | gradients | optimiser | measured | formula | "
              "measured / formula | beyond | padding | peak gathered |",
              "|---|---|" + "---:|" * 10]

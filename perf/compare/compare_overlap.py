@@ -48,7 +48,7 @@ def table(report):
 
 
 def draw(report, pyplot, folder):
-    """Step times over sizes, with overlap and without, beside computation alone."""
+    """Step times over sizes, with overlap, without it, and for the computation alone."""
     figure, axis = pyplot.subplots(figsize=(8.4, 4.4))
     for strategy, colour in COLOURS.items():
         rows = [row for row in report["results"] if row["strategy"] == strategy]

@@ -7,9 +7,9 @@ COLOURS = {"tutti registered": "#c0392b", "tutti plain": "#e67e22", "tutti deter
            "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "limit": "black"}
 
 
-def series(medians, ranks, collective, contender):
+def series(medians, ranks, collective, variant):
     points = sorted((size, time) for (at_ranks, at, name, size), time in medians.items()
-                    if (at_ranks, at, name) == (ranks, collective, contender))
+                    if (at_ranks, at, name) == (ranks, collective, variant))
     return [size for size, _ in points], [time for _, time in points]
 
 
@@ -27,16 +27,16 @@ def over_sizes(axis, title, what):
 def draw_panel(axis, arguments, collection, medians, ranks, collective, bandwidth):
     work = compare_goals.LIMIT_OF.get(collective, "copy")
     both = ["tutti registered", "tutti deterministic"]
-    for contender in [*(both if collective == "deterministic" else arguments.contenders), "limit"]:
-        sizes, times = series(medians, ranks, work if contender == "limit" else collective, contender)
+    for variant in [*(both if collective == "deterministic" else arguments.variants), "limit"]:
+        sizes, times = series(medians, ranks, work if variant == "limit" else collective, variant)
         if bandwidth:
             known = [(size, collection.factors[(ranks, collective, size)] / time) for size, time in zip(sizes, times)
                      if (ranks, collective, size) in collection.factors]
             sizes, times = [size for size, _ in known], [value for _, value in known]
         if sizes:
-            label = "machine's limit" if contender == "limit" else contender
-            style = "--" if contender == "limit" else "-"
-            axis.plot(sizes, times, style, color=COLOURS[contender], label=label, marker="o", markersize=2.5, linewidth=1.3)
+            label = "machine's limit" if variant == "limit" else variant
+            style = "--" if variant == "limit" else "-"
+            axis.plot(sizes, times, style, color=COLOURS[variant], label=label, marker="o", markersize=2.5, linewidth=1.3)
     over_sizes(axis, f"{collective}, {ranks} ranks", "bus bandwidth (GB/s)" if bandwidth else "time (us)")
 
 
@@ -45,7 +45,7 @@ def draw(arguments, collection, medians, drawings=()):
     try:
         import matplotlib
     except ImportError:
-        yield "no plots: this Python has no matplotlib (python3-matplotlib, or .venv/bin/python perf/compare.py)"
+        yield "no plots: this Python has no matplotlib (python3-matplotlib, or .venv/bin/python perf/compare/compare.py)"
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -14,33 +14,33 @@ def print_time(microseconds):
 
 
 def goals_table(goals):
-    lines = ["## Goals", "", "Ratios are the best peer's time over Tutti's; means are geometric, over sizes.", "",
+    lines = ["## Goals", "", "Ratios are the best baseline's time over Tutti's; means are geometric, over sizes.", "",
              "| goal | measured | met |", "|---|---|---|"]
     lines += [f"| {row['goal']} | {row['measured']} | {'yes' if row['met'] else '**no**'} |" for row in goals]
     return lines
 
 
-def one_table(ranks, collective, contenders, collection, medians):
-    """Microseconds by size and contender, and the ratio to the best peer for Tutti's columns."""
+def one_table(ranks, collective, variants, collection, medians):
+    """Microseconds by size and variant, and the ratio to the best baseline for Tutti's columns."""
     sizes = sorted({size for (at_ranks, at, name, size) in medians
                     if (at_ranks, at) == (ranks, collective) and name != "limit"})
-    contenders = [name for name in contenders if any(key[:3] == (ranks, collective, name) for key in medians)]
-    tuttis = [name for name in contenders if name.startswith("tutti")]
-    head = ["size", *contenders, "machine's limit", *[f"best peer / {name}" for name in tuttis], "algorithm"]
+    variants = [name for name in variants if any(key[:3] == (ranks, collective, name) for key in medians)]
+    tuttis = [name for name in variants if name.startswith("tutti")]
+    head = ["size", *variants, "machine's limit", *[f"best baseline / {name}" for name in tuttis], "algorithm"]
     lines = [f"### {collective}, {ranks} ranks (microseconds)", "", "| " + " | ".join(head) + " |",
              "|" + "---:|" * (len(head) - 1) + "---|"]
     work = compare_goals.LIMIT_OF.get(collective, "copy")
     by_tutti = {name: compare_goals.ratios(medians, ranks, collective, name) for name in tuttis}
     for size in sizes:
         cells = [print_size(size)]
-        cells += [print_time(medians.get((ranks, collective, name, size))) for name in contenders]
+        cells += [print_time(medians.get((ranks, collective, name, size))) for name in variants]
         cells.append(print_time(medians.get((ranks, work, "limit", size))))
         cells += [f"{by_tutti[name][size]:.2f}" if size in by_tutti[name] else "-" for name in tuttis]
         cells.append(collection.algorithms.get((ranks, collective, "tutti registered", size), "-"))
         lines.append("| " + " | ".join(cells) + " |")
     means = [f"{name} {geometric_mean(values.values()):.2f}" for name, values in by_tutti.items() if values]
     if means:
-        lines += ["", f"Best peer's time over Tutti's, geometric mean over all sizes: {', '.join(means)}."]
+        lines += ["", f"Best baseline's time over Tutti's, geometric mean over all sizes: {', '.join(means)}."]
     return lines + [""]
 
 
@@ -86,7 +86,7 @@ def predictions_table(rows):
 
 def write_table(machine, arguments, collection, medians, goals, parts=()):
     """`parts`: tables that are lines already."""
-    lines = ["# Tutti and its peers", "",
+    lines = ["# Tutti compared with its baselines", "",
              f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {machine['date']}, commit "
              f"{machine['commit']}. f32, sum, out of place; medians of interleaved rounds; "
              f"{'cold caches (each call moves on through memory)' if arguments.cold else 'the same buffers in each call'}.",
@@ -108,7 +108,7 @@ def write_table(machine, arguments, collection, medians, goals, parts=()):
             if not any(key[:2] == (ranks, name) for key in medians):
                 continue
             lines += (deterministic_table(ranks, collection, medians) if name == "deterministic"
-                      else one_table(ranks, name, arguments.contenders, collection, medians))
+                      else one_table(ranks, name, arguments.variants, collection, medians))
     if collection.notes:
         lines += ["## Measured less", ""] + [f"- {note}" for note in collection.notes] + [""]
     if collection.missing:
@@ -118,13 +118,13 @@ def write_table(machine, arguments, collection, medians, goals, parts=()):
 
 def write_json(machine, arguments, collection, medians, goals):
     results = []
-    for (ranks, collective, contender, size), median in sorted(medians.items()):
-        times = collection.times[(ranks, collective, contender, size)]
+    for (ranks, collective, variant, size), median in sorted(medians.items()):
+        times = collection.times[(ranks, collective, variant, size)]
         factor = collection.factors.get((ranks, collective, size))
-        results.append({"ranks": ranks, "collective": collective, "contender": contender, "size": size,
+        results.append({"ranks": ranks, "collective": collective, "variant": variant, "size": size,
                         "time_us": median, "min_us": min(times), "max_us": max(times), "rounds": len(times),
-                        "bus_bandwidth": factor / median if factor and contender != "limit" else None,
-                        "algorithm": collection.algorithms.get((ranks, collective, contender, size))})
+                        "bus_bandwidth": factor / median if factor and variant != "limit" else None,
+                        "algorithm": collection.algorithms.get((ranks, collective, variant, size))})
     return json.dumps({"machine": machine, "cold": arguments.cold, "goals": goals,
                        "predictions": compare_goals.predictions(medians, collection.plan_walk),
                        "plan_walk": collection.plan_walk, "parts": collection.parts, "notes": collection.notes,

@@ -1,5 +1,5 @@
-"""The PyTorch backend beside PyTorch's own: calls through the Python API (torch_compare.py), what a call costs beside
-the same call in C++, and training steps of PyTorch's DDP and FSDP2 over Tutti and over Gloo (torch_reference.py)."""
+"""The PyTorch backend compared with PyTorch's own: calls through the Python API (torch_compare.py), what a call costs more
+than the same call in C++, and training steps of PyTorch's DDP and FSDP2 over Tutti and over Gloo (torch_reference.py)."""
 import json
 import os
 import pathlib
@@ -223,7 +223,7 @@ def steps_table(rows):
 
 
 def table(found):
-    lines = ["## PyTorch: the backend \"tutti\" beside PyTorch's own", "",
+    lines = ["## PyTorch: the backend \"tutti\" compared with PyTorch's own", "",
              "Through the Python API, f32 (bytes where nothing is added), plain tensors, one thread per rank; medians "
              "of interleaved rounds.", ""]
     lines += cost_table(found)

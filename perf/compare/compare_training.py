@@ -1,4 +1,4 @@
-"""Step times of the same training, by build/bin/train_gpt over Tutti and its peers and by PyTorch's own DDP and FSDP2.
+"""Step times of the same training, by build/bin/train_gpt over Tutti and its baselines and by PyTorch's own DDP and FSDP2.
 
 PyTorch's ranks run torch_reference.py, which trains the same model from the same parameters on the same rows. All get
 the same number of torch threads and the same settings of the allocator (train_gpt keeps freed memory, and so shall they).
@@ -24,7 +24,7 @@ LOSSES_MAY_DIFFER = 1e-3  # the same arithmetic in another order, over STEPS ste
 
 # The columns: name, and the program with its options.
 TRAIN_GPT, REFERENCE = "train_gpt", "torch_reference.py"
-CONTENDERS = {
+VARIANTS = {
     "Tutti DDP": (TRAIN_GPT, ["--parallel", "ddp", "--backend", "tutti"]),
     "Open MPI DDP": (TRAIN_GPT, ["--parallel", "ddp", "--backend", "openmpi"]),
     "Gloo DDP": (TRAIN_GPT, ["--parallel", "ddp", "--backend", "gloo"]),
@@ -51,14 +51,14 @@ def rounds_of(arguments, ranks):
 
 
 def steps(arguments):
-    return len(SIZES) * len(CONTENDERS) * sum(rounds_of(arguments, ranks) for ranks in rank_counts(arguments))
+    return len(SIZES) * len(VARIANTS) * sum(rounds_of(arguments, ranks) for ranks in rank_counts(arguments))
 
 
 def python_with_torch():
     """An interpreter that can import torch, or None."""
     if importlib.util.find_spec("torch"):
         return sys.executable
-    own = HERE.parent / ".venv" / "bin" / "python"
+    own = HERE.parent.parent / ".venv" / "bin" / "python"
     return str(own) if own.exists() else None
 
 
@@ -82,9 +82,9 @@ def read_reference(path):
     return {"loss": loss, **{key: summary[key] for key in ("step_ms", "communication_share", "sent_bytes")}}
 
 
-def run_one(arguments, contender, ranks, options, folder):
+def run_one(arguments, variant, ranks, options, folder):
     """What read_steps() or read_reference() says, or a sentence that says why there is nothing."""
-    kind, own_options = CONTENDERS[contender]
+    kind, own_options = VARIANTS[variant]
     path = os.path.join(folder, "steps")
     common = ["--ranks", str(ranks), "--steps", str(STEPS), *own_options, *options]
     environment = dict(os.environ)
@@ -115,36 +115,36 @@ def measure(arguments, collection, progress):
     with tempfile.TemporaryDirectory(prefix="tutti_compare_") as folder:
         for ranks in rank_counts(arguments):
             for size, options in SIZES.items():
-                rounds = {contender: [] for contender in CONTENDERS}
+                rounds = {variant: [] for variant in VARIANTS}
                 for number in range(rounds_of(arguments, ranks)):
-                    for contender in CONTENDERS:
-                        progress(f"training, {size}, {ranks} ranks, round {number + 1}, {contender}")
-                        if rounds[contender] is None:
+                    for variant in VARIANTS:
+                        progress(f"training, {size}, {ranks} ranks, round {number + 1}, {variant}")
+                        if rounds[variant] is None:
                             continue
-                        result = run_one(arguments, contender, ranks, options, folder)
+                        result = run_one(arguments, variant, ranks, options, folder)
                         if isinstance(result, str):
-                            collection.missing[f"training, {size}, {ranks} ranks, {contender}"] = result
-                            rounds[contender] = None
+                            collection.missing[f"training, {size}, {ranks} ranks, {variant}"] = result
+                            rounds[variant] = None
                         else:
-                            rounds[contender].append(result)
-                rows += [summary(size, options, contender, ranks, results)
-                         for contender, results in rounds.items() if results]
+                            rounds[variant].append(result)
+                rows += [summary(size, options, variant, ranks, results)
+                         for variant, results in rounds.items() if results]
     if rows:
         collection.parts["training_steps"] = rows
 
 
-def summary(size, options, contender, ranks, results):
+def summary(size, options, variant, ranks, results):
     def median(key):
         values = [result[key] for result in results if result.get(key) is not None]
         return statistics.median(values) if values else None
-    return {"size": size, "options": " ".join(options), "contender": contender, "ranks": ranks,
+    return {"size": size, "options": " ".join(options), "variant": variant, "ranks": ranks,
             "step_ms": median("step_ms"), "communication_share": median("communication_share"),
             "loss": results[-1]["loss"], "sent_bytes": results[-1]["sent_bytes"], "rounds": [result["step_ms"] for result in results]}
 
 
 def ratio(rows, size, ranks, ours, theirs):
     """Their step over ours, the median over rounds (the two of a round ran close to each other), or None."""
-    times = {row["contender"]: row["rounds"] for row in rows if (row["size"], row["ranks"]) == (size, ranks)}
+    times = {row["variant"]: row["rounds"] for row in rows if (row["size"], row["ranks"]) == (size, ranks)}
     if ours not in times or theirs not in times:
         return None
     return statistics.median(b / a for a, b in zip(times[ours], times[theirs]))
@@ -164,7 +164,7 @@ def goals(rows):
 
 
 def table(rows):
-    """One line for each size and contender."""
+    """One line for each size and variant."""
     lines = ["## Training: a small GPT", "",
              "Median step after warm-up, median over interleaved rounds. Communication: for train_gpt the share of a step "
              "that waits for it and nothing else, not what backward hid; for PyTorch what a step takes beyond one without "
@@ -172,16 +172,16 @@ def table(rows):
              "step, counted by Tutti, for PyTorch by formula.", ""]
     for ranks in sorted({row["ranks"] for row in rows}):
         lines += [f"### Steps, {ranks} ranks", "",
-                  "| model | contender | ms per step | least to most | communication | sent, MB | step / Tutti's |",
+                  "| model | variant | ms per step | least to most | communication | sent, MB | step / Tutti's |",
                   "|---|---|---:|---:|---:|---:|---:|"]
         here = [row for row in rows if row["ranks"] == ranks]
         for row in here:
-            ours = "Tutti FSDP" if "FSDP" in row["contender"] else "Tutti DDP"
-            value = ratio(rows, row["size"], ranks, ours, row["contender"])
+            ours = "Tutti FSDP" if "FSDP" in row["variant"] else "Tutti DDP"
+            value = ratio(rows, row["size"], ranks, ours, row["variant"])
             share = row["communication_share"]
             name = row["size"] + (f" (`{row['options']}`)" if row["options"] else "")
             lines.append(
-                f"| {name} | {row['contender']} | {row['step_ms']:.2f} | {min(row['rounds']):.1f} to "
+                f"| {name} | {row['variant']} | {row['step_ms']:.2f} | {min(row['rounds']):.1f} to "
                 f"{max(row['rounds']):.1f} | {'-' if share is None else f'{100 * share:.1f} %'} | "
                 f"{format(row['sent_bytes'] / 1e6, '.2f') if row['sent_bytes'] else '-'} | {'-' if value is None else f'{value:.2f}'} |")
         lines += [""] + [losses(size, [row for row in here if row["size"] == size]) for size in SIZES
@@ -198,7 +198,7 @@ def losses(size, rows):
 
 
 def draw(rows, pyplot, folder):
-    """Milliseconds per step: a panel for each size, a bar for each contender, 2 ranks."""
+    """Milliseconds per step: a panel for each size, a bar for each variant, 2 ranks."""
     colours = {"Tutti": "#c0392b", "Open MPI": "#2471a3", "Gloo": "#7d8b8c", "PyTorch": "#e67e22"}
     here = [row for row in rows if row["ranks"] == 2]
     sizes = [size for size in SIZES if any(row["size"] == size for row in here)]
@@ -207,8 +207,8 @@ def draw(rows, pyplot, folder):
     figure, axes = pyplot.subplots(1, len(sizes), figsize=(4.4 * len(sizes), 3.6), squeeze=False)
     for axis, size in zip(axes.flat, sizes):
         bars = [row for row in here if row["size"] == size][::-1]
-        axis.barh([row["contender"] for row in bars], [row["step_ms"] for row in bars],
-                  color=[colours[row["contender"].rsplit(" ", 1)[0]] for row in bars])
+        axis.barh([row["variant"] for row in bars], [row["step_ms"] for row in bars],
+                  color=[colours[row["variant"].rsplit(" ", 1)[0]] for row in bars])
         axis.set_title(size, fontsize=10)
         axis.set_xlabel("ms per step", fontsize=8)
         axis.tick_params(labelsize=8)

@@ -2,8 +2,8 @@
 """What TCP itself gives between two hosts: each sends `size` bytes to the other at the same time, as the ranks of an
 all-reduce of two hosts do, over one connection, with no protocol around it. Both sides poll.
 
-    tcp_limit.py                      # on one host: prints nothing, serves one measurement
-    tcp_limit.py --to ADDRESS -J FILE # on the other: JSON with microseconds per exchange, for each of the sizes
+    roofline_tcp.py                      # on one host: prints nothing, serves one measurement
+    roofline_tcp.py --to ADDRESS -J FILE # on the other: JSON with microseconds per exchange, for each of the sizes
 """
 import argparse
 import json

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """torch.distributed over Tutti and over its own backends, call by call, through the Python API.
 
-  perf/torch_compare.py --ranks 2 --json calls.json
-  perf/torch_compare.py --ranks 4 --max 1M --rounds 3 --only all_reduce,broadcast
+  perf/compare/torch_compare.py --ranks 2 --json calls.json
+  perf/compare/torch_compare.py --ranks 4 --max 1M --rounds 3 --only all_reduce,broadcast
 
 The ranks hold a group of each backend at once, and a round goes through all collectives and sizes, the backends in turn
 for each: a slow minute of the machine hits all alike. A sample is the mean over enough calls to fill --time seconds, of the slowest rank; what
 is reported is the median over the rounds. f32, one thread per rank; sizes are those of nccl-tests: the whole message,
 of which a rank holds a part in all_gather_into_tensor (input), reduce_scatter_tensor (output).
 
-Beside the collectives stands what one call costs, all_reduce of 8 B in place:
+It also measures what one call costs, all_reduce of 8 B in place:
   "dist.all_reduce": as users call it; "backend": the backend's method, without what torch.distributed does around it
   (asked of Tutti only); "no backend": dist.all_reduce over torch's fake backend, which does nothing, so what torch
   itself takes.

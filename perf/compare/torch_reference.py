@@ -2,8 +2,8 @@
 """The training of build/bin/train_gpt by PyTorch itself: DistributedDataParallel or FSDP2 (fully_shard), over Gloo, or over
 Tutti with --backend tutti.
 
-  perf/torch_reference.py --ranks 2 --parallel ddp --steps 40 --json steps.jsonl
-  torchrun --nproc-per-node 2 perf/torch_reference.py --parallel fsdp2
+  perf/compare/torch_reference.py --ranks 2 --parallel ddp --steps 40 --json steps.jsonl
+  torchrun --nproc-per-node 2 perf/compare/torch_reference.py --parallel fsdp2
 
 Same model, same first parameters (the same draws from the same seed), same rows of the same text, same optimiser, same
 clipping and learning rates: the losses are those of train_gpt, up to rounding. What the two do differently is PyTorch's

@@ -1,4 +1,4 @@
-#include "perf/driver/device_limit.h"
+#include "perf/driver/roofline_device.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +35,7 @@ std::size_t share_of(std::size_t bytes, int ranks) {
 
 }  // namespace
 
-struct DeviceLimit::Kernel {
+struct RooflineDevice::Kernel {
   const device::Driver* cuda = nullptr;
   CUlibrary library = nullptr;
   CUfunction function = nullptr;
@@ -45,7 +45,7 @@ struct DeviceLimit::Kernel {
   }
 };
 
-DeviceLimit::DeviceLimit(std::size_t most, int ranks) : gpu_(0, false), kernel_(std::make_unique<Kernel>()) {
+RooflineDevice::RooflineDevice(std::size_t most, int ranks) : gpu_(0, false), kernel_(std::make_unique<Kernel>()) {
   for (int r = 0; r < ranks; ++r) buffers_.emplace_back(most, MemoryKind::device);
   other_ = Memory(most, MemoryKind::device);
   Kernel& k = *kernel_;
@@ -59,16 +59,16 @@ DeviceLimit::DeviceLimit(std::size_t most, int ranks) : gpu_(0, false), kernel_(
   k.blocks = static_cast<unsigned>(multiprocessors.value()) * kBlocksPerMultiprocessor;
 }
 
-DeviceLimit::~DeviceLimit() = default;
+RooflineDevice::~RooflineDevice() = default;
 
-void DeviceLimit::copy(char* to, const char* from, std::size_t bytes) {
+void RooflineDevice::copy(char* to, const char* from, std::size_t bytes) {
   check(kernel_->cuda->MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from), bytes,
                                    static_cast<CUstream>(gpu_.stream())),
         "cuMemcpyAsync");
 }
 
 template <class Call>
-double DeviceLimit::time(double seconds, const Call& call) {
+double RooflineDevice::time(double seconds, const Call& call) {
   constexpr std::size_t kMostCalls = 100'000;
   for (std::size_t calls = 4;; calls *= 4) {
     gpu_.synchronize();
@@ -80,11 +80,11 @@ double DeviceLimit::time(double seconds, const Call& call) {
   }
 }
 
-double DeviceLimit::copy_us(std::size_t bytes, double seconds) {
+double RooflineDevice::copy_us(std::size_t bytes, double seconds) {
   return time(seconds, [&] { copy(other_.data(), buffer(0), bytes); });
 }
 
-void DeviceLimit::add(char* to, char* from, std::size_t bytes) {
+void RooflineDevice::add(char* to, char* from, std::size_t bytes) {
   unsigned long long count = bytes / kVector;
   const auto wanted =
       static_cast<unsigned>(std::min<unsigned long long>((count + kThreads - 1) / kThreads, kernel_->blocks));
@@ -94,7 +94,7 @@ void DeviceLimit::add(char* to, char* from, std::size_t bytes) {
         "cuLaunchKernel");
 }
 
-void DeviceLimit::run(HostLoop loop, std::size_t bytes) {
+void RooflineDevice::run(HostLoop loop, std::size_t bytes) {
   const int ranks = static_cast<int>(buffers_.size());
   if (loop == HostLoop::all_reduce) {
     for (int r = 1; r < ranks; ++r) {
@@ -119,18 +119,18 @@ void DeviceLimit::run(HostLoop loop, std::size_t bytes) {
   }
 }
 
-double DeviceLimit::loop_us(HostLoop loop, std::size_t bytes, double seconds) {
+double RooflineDevice::loop_us(HostLoop loop, std::size_t bytes, double seconds) {
   if (loop != HostLoop::all_reduce && share_of(bytes, static_cast<int>(buffers_.size())) == 0) return 0;
   return time(seconds, [&] { run(loop, bytes); });
 }
 
 #else
 
-struct DeviceLimit::Kernel {};
-DeviceLimit::DeviceLimit(std::size_t /*most*/, int /*ranks*/) : gpu_(0, false) {}
-DeviceLimit::~DeviceLimit() = default;
-double DeviceLimit::copy_us(std::size_t /*bytes*/, double /*seconds*/) { return 0; }
-double DeviceLimit::loop_us(HostLoop /*loop*/, std::size_t /*bytes*/, double /*seconds*/) { return 0; }
+struct RooflineDevice::Kernel {};
+RooflineDevice::RooflineDevice(std::size_t /*most*/, int /*ranks*/) : gpu_(0, false) {}
+RooflineDevice::~RooflineDevice() = default;
+double RooflineDevice::copy_us(std::size_t /*bytes*/, double /*seconds*/) { return 0; }
+double RooflineDevice::loop_us(HostLoop /*loop*/, std::size_t /*bytes*/, double /*seconds*/) { return 0; }
 
 #endif
 

@@ -17,11 +17,11 @@ namespace tutti::perf {
 enum class HostLoop { all_reduce, all_gather, reduce_scatter };
 const char* name_of(HostLoop loop);
 
-class DeviceLimit {
+class RooflineDevice {
  public:
   /// Buffers of `most` bytes for so many ranks, all on one GPU, which is made current.
-  DeviceLimit(std::size_t most, int ranks);
-  ~DeviceLimit();
+  RooflineDevice(std::size_t most, int ranks);
+  ~RooflineDevice();
 
   /// One copy of `bytes` on the device: as many bytes are read, and as many written.
   double copy_us(std::size_t bytes, double seconds);

@@ -1,5 +1,5 @@
-"""perf/compare.py without running any benchmark: what is asked for, what is predicted, what the tables say.
-Usage: compare_test.py PERF_FOLDER"""
+"""perf/compare/compare.py without running any benchmark: what is asked for, what is predicted, what the tables say.
+Usage: compare_test.py FOLDER (perf/compare)"""
 import contextlib
 import io
 import json
@@ -63,7 +63,7 @@ class Hosts(unittest.TestCase):
         row = {"hosts": 2, "each": 1, "rate": rate, "collective": "all_reduce", "size": size, "algorithm": "ring",
                "congestion": "cubic"}
         times = {compare_hosts.TUTTI: tutti, "openmpi": 1000.0, "gloo": 400.0, "tcp": 100.0}
-        return [{**row, "contender": name, "times": [time]} for name, time in times.items()]
+        return [{**row, "variant": name, "times": [time]} for name, time in times.items()]
 
     def test_bytes_of_a_host(self):
         self.assertEqual(compare_hosts.host_bytes("all_reduce", 2, 2), 1)
@@ -87,7 +87,7 @@ class Hosts(unittest.TestCase):
     def small(self, mine, theirs):
         rows = self.found(0, rate=None, size=8)
         for row in rows:
-            row["times"] = {compare_hosts.TUTTI: mine, "openmpi": theirs}.get(row["contender"], [1e6] * len(mine))
+            row["times"] = {compare_hosts.TUTTI: mine, "openmpi": theirs}.get(row["variant"], [1e6] * len(mine))
         goal, = compare_hosts.goals(rows)
         return goal
 
@@ -146,8 +146,8 @@ class Tables(unittest.TestCase):
         self.assertIn("- training_memory: memory_bench was not built", text)
 
 
-def training_row(contender, rounds, size="compute-bound", loss=2.0, **more):
-    return {"size": size, "options": "", "contender": contender, "ranks": 2, "communication_share": 0.25, "loss": loss,
+def training_row(variant, rounds, size="compute-bound", loss=2.0, **more):
+    return {"size": size, "options": "", "variant": variant, "ranks": 2, "communication_share": 0.25, "loss": loss,
             "step_ms": sorted(rounds)[len(rounds) // 2], "rounds": rounds, "sent_bytes": 0, **more}
 
 
@@ -296,7 +296,7 @@ class Failures(unittest.TestCase):
 
 class Patience(unittest.TestCase):
     def test_a_slow_contender_gets_no_more_rounds(self):
-        arguments = compare.parse_arguments(["--patience", "-1", "--contenders", "gloo", "--rounds", "3"])
+        arguments = compare.parse_arguments(["--patience", "-1", "--variants", "gloo", "--rounds", "3"])
         collection = compare_measure.Collection()
         ran = []
         real = compare_measure.run_program

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "device/memory_kind.h"
-#include "perf/driver/device_limit.h"
 #include "perf/driver/measure.h"
+#include "perf/driver/roofline_device.h"
 #include "tests/perf/add_on_host.h"
 #include "tests/perf/one_rank.h"
 #include "tests/support/fake_driver.h"
@@ -158,21 +158,21 @@ class Loops {
  public:
   Loops() {
     add_adder(cuda_);
-    limit_ = std::make_unique<DeviceLimit>(kLoopBytes, 3);
+    limit_ = std::make_unique<RooflineDevice>(kLoopBytes, 3);
     for (int r = 0; r < 3; ++r) {
       for (std::size_t i = 0; i < kLoopBytes / sizeof(float); ++i) word(r, i) = static_cast<float>(r + 1);
     }
   }
   float& word(int rank, std::size_t i) { return reinterpret_cast<float*>(limit_->buffer(rank))[i]; }
-  DeviceLimit& limit() { return *limit_; }
+  RooflineDevice& limit() { return *limit_; }
 
  private:
   FakeDriver cuda_;
-  std::unique_ptr<DeviceLimit> limit_;
+  std::unique_ptr<RooflineDevice> limit_;
 };
 
 // Four calls, of which a loop makes at least so many.
-TEST(DeviceLimit, TheHostLoopIsAnAllReduce) {
+TEST(RooflineDevice, TheHostLoopIsAnAllReduce) {
   Loops loops;
   EXPECT_GT(loops.limit().loop_us(HostLoop::all_reduce, kLoopBytes, 0), 0);
   // 1 + 2 + 3 are 6, and from then on everybody has the sum, which triples each time.
@@ -182,7 +182,7 @@ TEST(DeviceLimit, TheHostLoopIsAnAllReduce) {
   EXPECT_GT(loops.limit().copy_us(kLoopBytes, 0), 0);
 }
 
-TEST(DeviceLimit, TheHostLoopIsAnAllGather) {
+TEST(RooflineDevice, TheHostLoopIsAnAllGather) {
   Loops loops;
   EXPECT_GT(loops.limit().loop_us(HostLoop::all_gather, kLoopBytes, 0), 0);
   constexpr std::size_t kShare = 340;  // words
@@ -193,7 +193,7 @@ TEST(DeviceLimit, TheHostLoopIsAnAllGather) {
   EXPECT_EQ(loops.limit().loop_us(HostLoop::all_gather, 32, 0), 0) << "no share of whole 16 bytes";
 }
 
-TEST(DeviceLimit, TheHostLoopIsAReduceScatter) {
+TEST(RooflineDevice, TheHostLoopIsAReduceScatter) {
   Loops loops;
   EXPECT_GT(loops.limit().loop_us(HostLoop::reduce_scatter, kLoopBytes, 0), 0);
   constexpr std::size_t kShare = 340;

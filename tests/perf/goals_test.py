@@ -1,4 +1,4 @@
-"""perf/compare_goals.py on figures made up so that the verdicts are known. Usage: goals_test.py PERF_FOLDER"""
+"""perf/compare/compare_goals.py on figures made up so that the verdicts are known. Usage: goals_test.py FOLDER (perf/compare)"""
 import sys
 import unittest
 
@@ -6,12 +6,12 @@ sys.path.insert(0, sys.argv.pop(1))
 import compare_goals  # noqa: E402
 
 
-def figures(tutti, peer, sizes=(4096, 65536, 1 << 20), ranks=2, collective="all_reduce"):
+def figures(tutti, baseline, sizes=(4096, 65536, 1 << 20), ranks=2, collective="all_reduce"):
     medians = {}
     for size in sizes:
         medians[(ranks, collective, "tutti registered", size)] = tutti
-        medians[(ranks, collective, "openmpi", size)] = peer
-        medians[(ranks, collective, "gloo", size)] = 100 * peer
+        medians[(ranks, collective, "openmpi", size)] = baseline
+        medians[(ranks, collective, "gloo", size)] = 100 * baseline
     return medians
 
 
@@ -21,8 +21,8 @@ class Goals(unittest.TestCase):
                          {4096: 3, 65536: 3, 1 << 20: 3})
 
     def test_met_and_not_met(self):
-        for peer, met in ((8, True), (6, False)):
-            goals = compare_goals.evaluate(figures(2, peer), [2])
+        for baseline, met in ((8, True), (6, False)):
+            goals = compare_goals.evaluate(figures(2, baseline), [2])
             self.assertEqual([row["met"] for row in goals], [met], goals)
 
     def test_one_bad_size_fails_a_good_mean(self):

@@ -28,7 +28,7 @@ if "FAIL" in name:
 if "-J" in words:
     ranks = int(words[words.index("--ranks") + 1]) if "--ranks" in words else int(words[words.index("-t") + 1])
     row = {"size": 16 << 20}
-    if name == "device_limit":
+    if name == "roofline_device":
         loops = {"all_reduce": 99.0, "all_gather": 77.0}
         rows = [{"size": size, "copy_us": size / 1e6, "gb_per_s": 2000.0, "loop_us": loops} for size in (16 << 20, 32 << 20, 64 << 20)]
     else:
@@ -38,7 +38,7 @@ if "-J" in words:
 
 
 def programs(folder, *broken):
-    for name in ["tutti", "device_limit", *[f"{program}_perf" for program in gpu.PROGRAMS]]:
+    for name in ["tutti", "roofline_device", *[f"{program}_perf" for program in gpu.PROGRAMS]]:
         path = pathlib.Path(folder, name)
         path.write_text(PROGRAM.replace('"FAIL" in name', f"name in {broken!r}"))
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -133,7 +133,7 @@ class Runs(unittest.TestCase):
             words = ["bench", "--bin", folder, "--out", str(out), "--threads", "2", "--processes", "--nccl", folder, "--resume"]
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 1)
-            programs(folder, "all_reduce_perf", "reduce_scatter_perf", "device_limit")
+            programs(folder, "all_reduce_perf", "reduce_scatter_perf", "roofline_device")
             (out / "raw" / "reduce_scatter_threads_2_graph.json").write_text("{")  # cut off
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(gpu.bench(gpu.parse_arguments(words)), 1)
