@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import classes
+import words
 
 HERE = pathlib.Path(__file__).resolve().parent
 RIGHT = {
@@ -142,6 +143,21 @@ class Planted(unittest.TestCase):
 
     def test_unfinished_word(self):
         self.fails("words.py", {"base/log.cc": "// TO" + "DO: later\n"}, "base/log.cc:1")
+
+    def test_retired_word(self):
+        table = {"tests/house/words.txt": "# list\nhubs? - BootstrapServer\nHub tests,docs/a.md BootstrapServer\n"}
+        for text in ["int hub_ = 1;", "// two hubs", "class TestHub;", "int my_hub();"]:
+            self.fails("words.py", {**table, "base/log.cc": text + "\n"}, "base/log.cc:1", "is called BootstrapServer now")
+        right = {"base/log.cc": "int hubbub, github;\n", "tests/a_test.cc": "class Hub;\n", "docs/notes/old.md": "hub\n",
+                 "docs/a.md": "GitHub, Hub\n"}
+        self.assertEqual(self.check("words.py", files={**table, **right})[0], 0)
+
+    def test_vague_words(self):
+        self.assertEqual(self.check("words.py", files={"base/log.cc": "// Nobody\n" * words.MOST_VAGUE})[0], 0)
+        self.fails("words.py", {"base/log.cc": "// Nobody\n" * (words.MOST_VAGUE + 1)}, f"{words.MOST_VAGUE + 1} vague words")
+        fragment = "/// Of the rank.\n/// That goes on.\nint f();\n"
+        self.assertEqual(self.check("words.py", files={"base/log.h": fragment * words.MOST_FRAGMENTS})[0], 0)
+        self.fails("words.py", {"base/log.h": fragment * (words.MOST_FRAGMENTS + 1)}, "comments without a subject")
 
 
 unittest.main()
