@@ -264,11 +264,11 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
       PreparedRange r;
       r.range = range;
       r.base = static_cast<std::uint32_t>(base_index(range.space, p.ranks, range.rank));
-      r.remote = range.rank != rank;
+      r.in_peer_memory = range.rank != rank;
       r.raw_input = range.space == Space::input;
       if (is_user(range.space)) {
         r.offset = p.piece_begin(p.placement_of(range.space), range.first) * p.element;
-      } else if (p.express && range.space == Space::scratch && !r.remote) {
+      } else if (p.express && range.space == Space::scratch && !r.in_peer_memory) {
         const int sender = (*senders)[static_cast<std::size_t>(rank)][static_cast<std::size_t>(range.first)];
         r.base =
             static_cast<std::uint32_t>(base_index(kInbox, p.ranks, sender));  // offset 0, as all are in express cells

@@ -42,7 +42,7 @@ struct PreparedRange {
   plan::Range range;
   std::uint32_t base = 0;  // index in that table
   std::size_t offset = 0;  // from that base, in round 0
-  bool remote = false;     // in a peer's memory
+  bool in_peer_memory = false;
   bool raw_input = false;  // the caller's own numbers: premul_sum multiplies them
 };
 

@@ -50,9 +50,9 @@ struct Range {
 enum class StepKind : std::uint8_t {
   open,    // wait until `peer` has entered this call; from then on its input and output may be touched
   put,     // write `sources[0]` (own) to `destinations[0]` (the peer's); any link can
-  copy,    // sources[0] -> every destination; remote ranges need load/store (or cross-memory) links;
+  copy,    // sources[0] -> every destination; ranges in peer memory need load/store (or cross-memory) links;
            // onto itself (in place) it does nothing
-  reduce,  // every destination = sources combined in the order listed; remote ranges as in copy
+  reduce,  // every destination = sources combined in the order listed; ranges in peer memory as in copy
   signal,  // tell `peer` that all earlier steps of this lane have happened
   wait,    // until the next unconsumed signal of `peer` has come
 };

@@ -432,7 +432,7 @@ Status HostExecutor::wait_express(int peer) {
 
 double HostExecutor::factor_of(const PreparedRange& range, const Buffers& buffers) const {
   if (!range.raw_input) return 1.0;
-  return range.remote ? peers_[static_cast<std::size_t>(range.range.rank)].factor : buffers.factor;
+  return range.in_peer_memory ? peers_[static_cast<std::size_t>(range.range.rank)].factor : buffers.factor;
 }
 
 Handle HostExecutor::handle_of(const plan::Range& range) const {
@@ -469,26 +469,26 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
   const std::size_t sources = s.source_count;
   Scratchpad<const void*> from(sources);
   Scratchpad<void*> to(s.destination_count);
-  std::size_t remote = 0;
+  std::size_t in_peers = 0;
   bool out_of_reach = false;
   bool to_user = false;
   bool to_slots = false;
   for (std::size_t i = 0; i < sources; ++i) {
     std::byte* base = bases[all[i].base];
-    remote += all[i].remote ? 1 : 0;
+    in_peers += all[i].in_peer_memory ? 1 : 0;
     out_of_reach |= base == nullptr;
     from[i] = base == nullptr ? nullptr : base + offsets[i];
   }
   for (std::size_t i = 0; i < s.destination_count; ++i) {
     const PreparedRange& range = all[sources + i];
     std::byte* base = bases[range.base];
-    remote += range.remote ? 1 : 0;
+    in_peers += range.in_peer_memory ? 1 : 0;
     out_of_reach |= base == nullptr;
     to_user |= range.range.space == Space::output;
     to_slots |= !is_user(range.range.space);
     to[i] = base == nullptr ? nullptr : base + offsets[sources + i];
   }
-  counters_.bytes += remote * elements * prepared.element;
+  counters_.bytes += in_peers * elements * prepared.element;
   if (far_ != nullptr) {
     if (s.lands_from != PreparedStep::kNever && has_landed(from[0])) return {};
     if (out_of_reach) return put_far(prepared, s, buffers, offsets, elements, lane);
@@ -496,7 +496,7 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
       TUTTI_TRY(far_puts_->before_write(to[i], elements * prepared.element));
     }
   }
-  if (out_of_reach) return pass_remote(prepared, s, buffers, offsets, elements);
+  if (out_of_reach) return pass_cma(prepared, s, buffers, offsets, elements);
 
   const std::size_t bytes = elements * prepared.element;
   bool streaming = to_user && (buffers.uneven != nullptr ? buffers.uneven->streaming : prepared.streaming);

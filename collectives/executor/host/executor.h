@@ -193,7 +193,7 @@ class HostExecutor {
   static std::size_t elements_of(const Prepared& prepared, const PreparedStep& step, int i, const Buffers& buffers);
   Status pass(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
               std::span<const std::size_t> offsets, std::size_t elements, int lane);
-  Status pass_remote(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
+  Status pass_cma(const Prepared& prepared, const PreparedStep& step, const Buffers& buffers,
                      std::span<const std::size_t> offsets, std::size_t elements);
   void signal(int peer, int lane, int channel);
   Status signal_far(int peer, int lane, int channel);

@@ -21,7 +21,7 @@ constexpr std::size_t kMostPerChunk = std::size_t{128} << 10;
 
 }  // namespace
 
-Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
+Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
                                  std::span<const std::size_t> offsets, std::size_t elements) {
   if (!transport_.capabilities().cross_memory) {
     return health_.fail(Code::unsupported, waiter_.name()(rank_) +
@@ -36,19 +36,19 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
   const std::size_t sources = s.source_count;
   const std::size_t ranges = sources + s.destination_count;
   const std::size_t whole = elements * prepared.element;
-  std::size_t far = 0;
-  for (std::size_t i = 0; i < ranges; ++i) far += bases[all[i].base] == nullptr ? 1 : 0;
+  std::size_t unreachable = 0;  // ranges
+  for (std::size_t i = 0; i < ranges; ++i) unreachable += bases[all[i].base] == nullptr ? 1 : 0;
 
   // The commonest step of all: a whole piece from a peer to here, or the other way round. No bounce is needed.
   const bool premultiply = prepared.shape.op == ReduceOp::premul_sum;
   if (s.kind != StepKind::reduce && !premultiply && s.destination_count == 1) {
     const PreparedRange& from = all[0];
     const PreparedRange& to = all[1];
-    if (far == 1 && bases[from.base] == nullptr) {
+    if (unreachable == 1 && bases[from.base] == nullptr) {
       return reached(from.range.rank, transport_.read(from.range.rank, handle_of(from.range), offsets[0],
                                                       bases[to.base] + offsets[1], whole));
     }
-    if (far == 1) {
+    if (unreachable == 1) {
       return reached(to.range.rank, transport_.write(to.range.rank, bases[from.base] + offsets[0], handle_of(to.range),
                                                      offsets[1], whole));
     }
@@ -57,7 +57,7 @@ Status HostExecutor::pass_remote(const Prepared& prepared, const PreparedStep& s
   if (bounce_.empty()) bounce_.resize(kBounceBytes);
   std::byte* bounce = bounce_.data();
   bounce += transport::kCacheLine - reinterpret_cast<std::uintptr_t>(bounce) % transport::kCacheLine;
-  const std::size_t per_range = std::min(kMostPerChunk, (kBounceBytes - transport::kCacheLine) / (far + 1)) /
+  const std::size_t per_range = std::min(kMostPerChunk, (kBounceBytes - transport::kCacheLine) / (unreachable + 1)) /
                                 transport::kCacheLine * transport::kCacheLine / prepared.element * prepared.element;
   TUTTI_CHECK_LT(std::size_t{0}, per_range);
 
