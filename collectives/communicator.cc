@@ -51,8 +51,8 @@ executor::WaitOptions wait_options(const Options& options, Fabric& fabric, std::
   wait.interrupted = options.interrupted;
   wait.ask = [&fabric, scope] { fabric.ask(scope); };
   wait.spin = options::duration(Option::spin);
-  wait.crowded = fabric.local_members() > fabric.local_cpus();
-  wait.crowded_background = 2 * fabric.local_members() > fabric.local_cpus();
+  wait.oversubscribed = fabric.local_members() > fabric.local_cpus();
+  wait.oversubscribed_background = 2 * fabric.local_members() > fabric.local_cpus();
   return wait;
 }
 
@@ -258,9 +258,9 @@ Status TuttiCommunicator::failed(Status status) {
   return status;
 }
 
-Status TuttiCommunicator::keep_in_sight() {
-  if (!executor_.time_to_look()) return {};
-  const Status status = executor_.keep_in_sight();
+Status TuttiCommunicator::bound_run_ahead() {
+  if (!executor_.must_bound_run_ahead()) return {};
+  const Status status = executor_.bound_run_ahead();
   return status.ok() ? status : failed(status);
 }
 
@@ -271,7 +271,7 @@ Status TuttiCommunicator::execute(const Call& call) {
   if (device::any_on_device(call.send, call.recv)) [[unlikely]] {
     TUTTI_ASSIGN(device, device_of(call));
   }
-  TUTTI_TRY(keep_in_sight());
+  TUTTI_TRY(bound_run_ahead());
   if (call.collective == Collective::all_to_allv) return execute_all_to_allv(call, device);
   if (call.count == 0 && call.collective != Collective::barrier) return execute_empty(call);
   if (device >= 0) return execute_on_device({&call, 1}, device);
@@ -300,7 +300,7 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
   // Whoever has failed may use its buffers for something else by now: what was read from them is no result.
   if (status.ok() && health_.failed()) status = health_.status();
   if (!status.ok() && ready.handles) executor_.withdraw();
-  if (!status.ok()) executor_.drop_far();
+  if (!status.ok()) executor_.drop_net_puts();
   executor_.leave(status.ok());
   if (last_ != *prepared) last_ = *prepared;
   last_on_device_ = false;
@@ -315,7 +315,7 @@ Status TuttiCommunicator::carry_out(const Ready& ready, const Call& call, execut
 Status TuttiCommunicator::execute_empty(const Call& call) {
   const executor::CallIdentity identity = identity_of(call, call.deterministic || options_.deterministic);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, 0}, {}, false);
-  const Status met = transport_->far_links() == nullptr ? Status() : executor_.meet_far();
+  const Status met = transport_->far_links() == nullptr ? Status() : executor_.meet_remote_ranks();
   executor_.leave(met.ok());
   if (!met.ok()) return failed(met);
   last_ = nullptr;
@@ -330,18 +330,20 @@ Status TuttiCommunicator::execute_empty(const Call& call) {
 Status TuttiCommunicator::execute_all_to_allv(const Call& call, int device) {
   const auto n = static_cast<std::size_t>(size());
   const bool has_buffers = call.send != nullptr || call.recv != nullptr;
-  const std::uint64_t memory = device >= 0 ? executor::Parcel::kOnDevice : has_buffers ? executor::Parcel::kOnHost : 0;
+  const std::uint64_t memory = device >= 0   ? executor::PeerCounts::kOnDevice
+                               : has_buffers ? executor::PeerCounts::kOnHost
+                                             : 0;
   TUTTI_TRY(exchange_counts(call, memory));
   Call data = call;
   std::uint64_t memories = 0;
-  for (const executor::Parcel& parcel : told_) {
-    data.count = std::max<std::size_t>(data.count, parcel.largest_piece());
-    memories |= parcel.largest & (executor::Parcel::kOnDevice | executor::Parcel::kOnHost);
+  for (const executor::PeerCounts& counts : peer_counts_) {
+    data.count = std::max<std::size_t>(data.count, counts.largest_piece());
+    memories |= counts.largest & (executor::PeerCounts::kOnDevice | executor::PeerCounts::kOnHost);
   }
   if (data.count == 0) return {};
   data.count = executor::rounded_piece(data.count);
-  if ((memories & executor::Parcel::kOnDevice) != 0) return execute_all_to_allv_on_device(data, memories, device);
-  TUTTI_TRY(keep_in_sight());
+  if ((memories & executor::PeerCounts::kOnDevice) != 0) return execute_all_to_allv_on_device(data, memories, device);
+  TUTTI_TRY(bound_run_ahead());
   TUTTI_ASSIGN(const Ready* moving, ready(data));
   executor::Announcement announcement = moving->announcement;
   announcement.bytes = std::accumulate(call.send_counts, call.send_counts + n, std::size_t{0}) * size_of(call.type);
@@ -355,14 +357,14 @@ Status TuttiCommunicator::exchange_counts(const Call& call, std::uint64_t memory
   const auto n = static_cast<std::size_t>(size());
   const std::size_t largest = std::max(*std::max_element(call.send_counts, call.send_counts + n),
                                        *std::max_element(call.recv_counts, call.recv_counts + n));
-  telling_.resize(n);
-  told_.resize(n);
-  for (std::size_t r = 0; r < n; ++r) telling_[r] = {call.send_counts[r], call.send_offsets[r], largest | memory};
+  own_counts_.resize(n);
+  peer_counts_.resize(n);
+  for (std::size_t r = 0; r < n; ++r) own_counts_[r] = {call.send_counts[r], call.send_offsets[r], largest | memory};
   Call counts;
   counts.collective = Collective::all_to_all;
-  counts.send = telling_.data();
-  counts.recv = told_.data();
-  counts.count = sizeof(executor::Parcel) / sizeof(std::uint64_t);
+  counts.send = own_counts_.data();
+  counts.recv = peer_counts_.data();
+  counts.count = sizeof(executor::PeerCounts) / sizeof(std::uint64_t);
   counts.type = DataType::u64;
   TUTTI_ASSIGN(const Ready* telling, ready(counts));
   executor::Announcement announcement = telling->announcement;
@@ -379,12 +381,12 @@ executor::UnevenPieces TuttiCommunicator::pieces_of(const Call& call) const {
           .send_offsets = {call.send_offsets, n},
           .recv_counts = {call.recv_counts, n},
           .recv_offsets = {call.recv_offsets, n},
-          .told = told_};
+          .peer_counts = peer_counts_};
 }
 
 Status TuttiCommunicator::compare_counts(const Call& call) {
   for (int peer = 0; peer < size(); ++peer) {
-    const std::uint64_t count = told_[static_cast<std::size_t>(peer)].count;
+    const std::uint64_t count = peer_counts_[static_cast<std::size_t>(peer)].count;
     if (count == call.recv_counts[peer]) continue;
     return failed(health_.fail(
         Code::mismatch,
@@ -470,11 +472,11 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready(
   return ready;
 }
 
-executor::Room TuttiCommunicator::room_for(const planner::Choice& choice) const {
-  executor::Room room = executor::room_of(transport_->sizes());
-  if (transport_->far_links() != nullptr) room.slice_bytes = kFarSlice;
-  if (choice.slice > 0) room.slice_bytes = choice.slice;
-  return room;
+executor::PlanLimits TuttiCommunicator::limits_for(const planner::Choice& choice) const {
+  executor::PlanLimits limits = executor::limits_of(transport_->sizes());
+  if (transport_->far_links() != nullptr) limits.slice_bytes = kFarSlice;
+  if (choice.slice > 0) limits.slice_bytes = choice.slice;
+  return limits;
 }
 
 Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Demand demand, const Ready& ready) {
@@ -489,7 +491,7 @@ Result<std::shared_ptr<const Prepared>> TuttiCommunicator::plan_for(planner::Dem
   }
   TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand, ready.shape.root));
   TUTTI_ASSIGN(const std::shared_ptr<Prepared> prepared,
-               executor::prepare(choice.plan, rank_, ready.shape, room_for(choice), streaming_above_));
+               executor::prepare(choice.plan, rank_, ready.shape, limits_for(choice), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = instead + choice.reason;
   return std::shared_ptr<const Prepared>(prepared);

@@ -113,7 +113,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Status carry_out(const Ready& ready, const Call& call, executor::Announcement announcement,
                    const executor::UnevenPieces* uneven = nullptr);
   Status execute_all_to_allv(const Call& call, int device);
-  /// The ranks tell each other what they have; `memory`: flags of a Parcel.
+  /// The ranks tell each other what they have; `memory`: flags of a PeerCounts.
   Status exchange_counts(const Call& call, std::uint64_t memory);
   /// After the ranks have told each other what they have. `memories`: which any of them has its buffers in.
   Status execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device);
@@ -209,13 +209,13 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Result<Ready*> ready(const Call& call, bool across = false);
   Result<std::unique_ptr<Ready>> make_ready(const Call& call);
   Result<std::unique_ptr<Ready>> make_ready_across(const Call& call);
-  executor::Room room_for(const planner::Choice& choice) const;
+  executor::PlanLimits limits_for(const planner::Choice& choice) const;
   Result<std::shared_ptr<const executor::Prepared>> plan_for(planner::Demand demand, const Ready& ready);
   executor::CallIdentity identity_of(const Call& call, bool deterministic) const;
   /// That what the peers have told is what this rank expects.
   Status compare_counts(const Call& call);
-  /// Before each call: see HostExecutor::keep_in_sight().
-  Status keep_in_sight();
+  /// Before each call: see HostExecutor::bound_run_ahead().
+  Status bound_run_ahead();
   Status failed(Status status);
   /// Errors: peer_died (meanwhile; may be tried again), timeout.
   Result<std::shared_ptr<CommunicatorInterface>> shrink_once(int attempt, std::int64_t deadline_ns);
@@ -274,8 +274,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   const std::unique_ptr<planner::Planner> planner_;
   std::array<ReadySet, 1 << kReadySetBits> cache_;
   std::shared_ptr<const executor::Prepared> last_;  // of the last call
-  std::vector<executor::Parcel> telling_;           // of an all_to_allv, by peer
-  std::vector<executor::Parcel> told_;              // likewise
+  std::vector<executor::PeerCounts> own_counts_;    // of an all_to_allv, by peer
+  std::vector<executor::PeerCounts> peer_counts_;   // likewise
   std::uint64_t groups_ = 0;                        // of sends and receives
   std::uint64_t splits_ = 0;
   std::uint64_t shrinks_ = 0;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/executor/kinds.h"
+#include "collectives/executor/memory_kind_check.h"
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
 
@@ -168,7 +168,7 @@ Status TuttiCommunicator::run_together(std::span<const Call> calls) {
     if (count == 1) {
       TUTTI_TRY(execute(first));
     } else {
-      TUTTI_TRY(keep_in_sight());
+      TUTTI_TRY(bound_run_ahead());
       TUTTI_TRY(execute_on_device(calls.first(count), device));
     }
     calls = calls.subspan(count);
@@ -215,17 +215,17 @@ Status TuttiCommunicator::execute_on_device(std::span<const Call> calls, int dev
 
 Status TuttiCommunicator::mixed_memories() {
   const auto first_with = [this](std::uint64_t flag) {
-    const auto has = [flag](const executor::Parcel& parcel) { return (parcel.largest & flag) != 0; };
-    return static_cast<int>(std::find_if(told_.begin(), told_.end(), has) - told_.begin());
+    const auto has = [flag](const executor::PeerCounts& counts) { return (counts.largest & flag) != 0; };
+    return static_cast<int>(std::find_if(peer_counts_.begin(), peer_counts_.end(), has) - peer_counts_.begin());
   };
   const executor::CallSnapshot call = last_call();
   return failed(health_.fail(Code::mismatch, executor::mixed_text([this](int rank) { return who(rank); },
-                                                                  first_with(executor::Parcel::kOnHost), call,
-                                                                  first_with(executor::Parcel::kOnDevice), call)));
+                                                                  first_with(executor::PeerCounts::kOnHost), call,
+                                                                  first_with(executor::PeerCounts::kOnDevice), call)));
 }
 
 Status TuttiCommunicator::execute_all_to_allv_on_device(const Call& data, std::uint64_t memories, int device) {
-  if ((memories & executor::Parcel::kOnHost) != 0) return mixed_memories();
+  if ((memories & executor::PeerCounts::kOnHost) != 0) return mixed_memories();
   if (far_) {  // this rank has no buffers: it takes part in the others' turns
     TUTTI_ASSIGN(const std::size_t bytes, slot_bytes());
     return carry_out_uneven_turns(StagedCall(data, rank_, size(), bytes), 0);

@@ -138,7 +138,7 @@ Status TuttiCommunicator::run_direct(const Call& call) {
 
 Status TuttiCommunicator::carry_out_direct(const Call& whole, const Call& turn, std::span<const int> ranks,
                                            std::uint64_t number, std::size_t cut) {
-  TUTTI_TRY(keep_in_sight());
+  TUTTI_TRY(bound_run_ahead());
   std::vector<int> peers;
   int me = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -148,7 +148,7 @@ Status TuttiCommunicator::carry_out_direct(const Call& whole, const Call& turn, 
       peers.push_back(ranks[i]);
     }
   }
-  std::vector<executor::HostExecutor::FarMove> moves;
+  std::vector<executor::HostExecutor::RemoteMove> moves;
   std::size_t bytes = 0;
   for (const DirectMove& move : direct_moves(turn, me, static_cast<int>(ranks.size()))) {
     if (move.rank == me) continue;
@@ -159,10 +159,10 @@ Status TuttiCommunicator::carry_out_direct(const Call& whole, const Call& turn, 
   }
   const executor::CallIdentity identity = identity_on_device(whole, cut);
   executor_.enter({identity, identity.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
-  Status status = executor_.move_far(peers, moves);
+  Status status = executor_.move_remote(peers, moves);
   if (status.ok() && health_.failed()) status = health_.status();
   if (status.ok()) status = staging_->settle_direct();
-  if (!status.ok()) executor_.drop_far();
+  if (!status.ok()) executor_.drop_net_puts();
   executor_.leave(status.ok());
   last_ = nullptr;
   last_on_device_ = false;

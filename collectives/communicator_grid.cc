@@ -174,7 +174,7 @@ Result<std::unique_ptr<TuttiCommunicator::Ready>> TuttiCommunicator::make_ready_
   TUTTI_ASSIGN(const planner::Choice choice, column_planner_->choose(demand, call.root));
   const auto plan = std::make_shared<const plan::Plan>(plan::embedded(*choice.plan, column, size()));
   TUTTI_ASSIGN(const std::shared_ptr<executor::Prepared> prepared,
-               executor::prepare(plan, rank_, ready->shape, room_for(choice), streaming_above_));
+               executor::prepare(plan, rank_, ready->shape, limits_for(choice), streaming_above_));
   prepared->algorithm = static_cast<std::uint32_t>(choice.algorithm - algorithms::table().data());
   prepared->reason = choice.reason;
   ready->first = prepared;

@@ -137,7 +137,7 @@ Status TuttiCommunicator::carry_out_turns(const StagedCall& call, std::uint64_t 
     });
   }
   Status status = await_stream(first);
-  if (status.ok()) status = exchange_counts(call.whole(), executor::Parcel::kOnDevice);
+  if (status.ok()) status = exchange_counts(call.whole(), executor::PeerCounts::kOnDevice);
   if (status.ok()) status = carry_out_uneven_turns(call, first);
   return turns_ended(first, call.turns(), status);
 }
@@ -162,7 +162,7 @@ Status TuttiCommunicator::turns_ended(std::uint64_t first, std::size_t turns, co
 }
 
 Status TuttiCommunicator::carry_out_turn(const Call& whole, const Call& turn, bool across, std::size_t cut) {
-  TUTTI_TRY(keep_in_sight());
+  TUTTI_TRY(bound_run_ahead());
   TUTTI_ASSIGN(const Ready* ready, this->ready(turn, across));
   executor::Announcement announcement = ready->announcement;
   announcement.identity = identity_on_device(whole, cut);
@@ -180,17 +180,17 @@ executor::CallIdentity TuttiCommunicator::identity_on_device(const Call& call, s
 Status TuttiCommunicator::carry_out_uneven_turns(const StagedCall& staged, std::uint64_t first) {
   std::uint64_t memories = 0;
   std::size_t largest = 0;
-  for (const executor::Parcel& parcel : told_) {
-    memories |= parcel.largest & (executor::Parcel::kOnDevice | executor::Parcel::kOnHost);
-    largest = std::max<std::size_t>(largest, parcel.largest_piece());
+  for (const executor::PeerCounts& counts : peer_counts_) {
+    memories |= counts.largest & (executor::PeerCounts::kOnDevice | executor::PeerCounts::kOnHost);
+    largest = std::max<std::size_t>(largest, counts.largest_piece());
   }
-  if ((memories & executor::Parcel::kOnHost) != 0) return mixed_memories();
+  if ((memories & executor::PeerCounts::kOnHost) != 0) return mixed_memories();
   const auto own = first == 0 ? 0 : staged.turns();
   for (std::size_t turn = 0; largest > 0 && turn < staged.turns_for(largest); ++turn) {
     const std::uint64_t number = first + turn;
     if (turn < own) TUTTI_TRY(await_stream(number));
-    TUTTI_TRY(keep_in_sight());
-    const StagedCall::Pieces pieces = staged.pieces(turn, told_);
+    TUTTI_TRY(bound_run_ahead());
+    const StagedCall::Pieces pieces = staged.pieces(turn, peer_counts_);
     Call data = staged.whole();
     data.send = turn < own ? staging_->input(number) : nullptr;
     data.recv = turn < own ? staging_->output(number) : nullptr;
@@ -201,7 +201,7 @@ Status TuttiCommunicator::carry_out_uneven_turns(const StagedCall& staged, std::
                                         .send_offsets = pieces.offsets,
                                         .recv_counts = pieces.recv_counts,
                                         .recv_offsets = pieces.offsets,
-                                        .told = pieces.told};
+                                        .peer_counts = pieces.told};
     TUTTI_TRY(carry_out(*moving, data, moving->announcement, &uneven));
     if (turn < own) staging_->end(number);
   }

@@ -69,7 +69,7 @@ Result<std::shared_ptr<PendingWork>> TuttiCommunicator::start_group(std::span<co
   group->transfers.assign(transfers.begin(), transfers.end());
   std::shared_ptr<PendingWork> work = group->work;
   if (started_ != nullptr && started_->offer(group)) {
-    executor::wake_from_doze(board_.doze);
+    executor::wake_any(board_.doze);
     return work;
   }
   if (queue_.idle() && bytes_of(transfers) <= kAtOnceBytes) {

@@ -180,8 +180,8 @@ Result<DevicePrograms::Program> DevicePrograms::program_for(const DeviceHalf::Re
   const int strips = strips_for(*plan, demand.bytes);
   TUTTI_ASSIGN(const auto prepared, executor::cuda::prepare_for_device(
                                         plan, meeting_.config().rank, shape,
-                                        executor::cuda::room_of(meeting_.sizes(), strips,
-                                                                kSliceOfBlock * static_cast<std::size_t>(strips))));
+                                        executor::cuda::limits_of(meeting_.sizes(), strips,
+                                                                  kSliceOfBlock * static_cast<std::size_t>(strips))));
   *opens = prepared->opens;
   TUTTI_ASSIGN(auto program, upload(executor::cuda::flatten(*prepared, request.uneven)));
   if (explanation != nullptr) {

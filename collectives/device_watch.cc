@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/start_thread.h"
-#include "collectives/executor/kinds.h"
+#include "collectives/executor/memory_kind_check.h"
 
 namespace tutti {
 

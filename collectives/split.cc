@@ -30,7 +30,7 @@ Result<Words> TuttiCommunicator::gather_as(const executor::CallIdentity& identit
   if (health_.failed()) return failed(health_.status());
   Words all;
   const Call call = gathering(mine, all);
-  TUTTI_TRY(keep_in_sight());
+  TUTTI_TRY(bound_run_ahead());
   TUTTI_ASSIGN(const Ready* ready, this->ready(call));
   executor::Announcement announcement = ready->announcement;
   announcement.identity = identity;

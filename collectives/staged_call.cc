@@ -73,17 +73,17 @@ Call StagedCall::call(std::size_t turn, const std::byte* input, std::byte* outpu
   return call;
 }
 
-StagedCall::Pieces StagedCall::pieces(std::size_t turn, std::span<const executor::Parcel> told) const {
+StagedCall::Pieces StagedCall::pieces(std::size_t turn, std::span<const executor::PeerCounts> told) const {
   const Call call = whole();
   Pieces pieces;
   for (std::size_t r = 0; r < ranks_; ++r) {
     pieces.send_counts.push_back(size_in(turn, call.send_counts[r]));
     pieces.recv_counts.push_back(size_in(turn, call.recv_counts[r]));
     pieces.offsets.push_back(r * part_);
-    executor::Parcel parcel = told[r];
-    parcel.count = size_in(turn, parcel.count);
-    parcel.offset = static_cast<std::size_t>(rank_) * part_;
-    pieces.told.push_back(parcel);
+    executor::PeerCounts counts = told[r];
+    counts.count = size_in(turn, counts.count);
+    counts.offset = static_cast<std::size_t>(rank_) * part_;
+    pieces.told.push_back(counts);
   }
   return pieces;
 }

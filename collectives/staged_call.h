@@ -45,10 +45,10 @@ class StagedCall {
     std::vector<std::size_t> send_counts;
     std::vector<std::size_t> recv_counts;
     std::vector<std::size_t> offsets;  // of both
-    std::vector<executor::Parcel> told;
+    std::vector<executor::PeerCounts> told;
   };
   /// `told`: of the whole call, by peer.
-  Pieces pieces(std::size_t turn, std::span<const executor::Parcel> told) const;
+  Pieces pieces(std::size_t turn, std::span<const executor::PeerCounts> told) const;
 
  private:
   /// What turn `turn` has of a block of `count` elements.

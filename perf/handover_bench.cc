@@ -1,5 +1,5 @@
 // What it costs to hand a block from one core to another through shared slots, and how that depends on when a slot is
-// used again. This is why large messages take turns through all of scratch ("Turns" in
+// used again. This is why the slots of large messages rotate through all of scratch ("Slot rotation" in
 // collectives/executor/host/executor.h), why they are stored past the caches at times (slot_stores.h there), and why
 // the kernel's cross-memory attach is tried at start-up before it is used.
 //

@@ -39,7 +39,7 @@ enum class CallState : std::uint32_t { entered, done, failed };
 
 /// One call of one rank: its announcement to the peers and its entry in the flight recorder. `sequence` is written last
 /// (release), after it was zeroed (but what a far rank has written into a mirror says by its seal whether it is whole:
-/// executor/host/far_record.h); a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
+/// executor/host/net_record.h); a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
 /// call runs; the second is for the flight recorder alone. All fields are atomic, since a dump may read a record that
 /// its owner is just writing again: a reader that finds another sequence afterwards drops what it read (a seqlock; the
 /// orders are in executor/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
@@ -51,14 +51,15 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> count{0};
   std::atomic<double> factor{1.0};     // premul_sum: this rank's factor
   std::atomic<std::uint64_t> what{0};  // CallWords, packed
-  std::atomic<std::uint64_t> seal{0};  // of what goes to a far rank: executor/host/far_record.h
+  std::atomic<std::uint64_t> seal{0};  // of what goes to a far rank: executor/host/net_record.h
   // Second line.
   alignas(kCacheLine) std::atomic<std::uint64_t> entered{0};  // base/clock.h ticks
   std::atomic<std::uint64_t> ended{0};                        // likewise; 0 while it runs
   std::atomic<CallState> state{CallState::entered};
   std::atomic<std::uint32_t> algorithm{0};  // row of the algorithm table; kNoAlgorithm for none
   std::atomic<std::uint64_t> bytes{0};
-  std::atomic<std::uint64_t> others{0};  // see CallsMade: the number of the next one of the other kind; 0: not counted
+  std::atomic<std::uint64_t> next_of_other_kind{0};  // number of the next call on the other kind of memory (CallsMade);
+                                                     // 0: not counted
 };
 static_assert(sizeof(CallRecord) == 2 * kCacheLine);
 
@@ -104,7 +105,7 @@ struct alignas(kCacheLine) Regroup {
 
 /// How many collectives a rank has made of either kind, so that its records tell how the two follow each other: ranks
 /// that pass host memory and device memory in one call wait for each other in different places, and find it out by this
-/// (executor/kinds.h). Written by the owner only.
+/// (executor/memory_kind_check.h). Written by the owner only.
 struct alignas(kCacheLine) CallsMade {
   static constexpr std::uint64_t kUncounted = ~std::uint64_t{0};
   std::atomic<std::uint64_t> on_host{0};
@@ -151,7 +152,7 @@ struct alignas(kCacheLine) SignalCell {
 /// other. Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the
 /// others, and ranks that share a core change places once in that many calls.
 ///
-/// Where the sender is far, what lies there is another thing (executor/host/far_record.h): the first line of its record
+/// Where the sender is far, what lies there is another thing (executor/host/net_record.h): the first line of its record
 /// of the call, and the data behind it, so that one message does for both.
 struct alignas(kCacheLine) ExpressCell {
   static constexpr std::size_t kHeader = 16;

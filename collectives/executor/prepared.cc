@@ -81,19 +81,19 @@ class PieceFinder {
 
 // `many`: other slots need more than one round, so these have several sets too. Sets `rounds` to what the largest piece
 // takes to be pushed through.
-Result<Slots> plan_slots(std::size_t half, const Room& room, int count, std::size_t piece_bytes, std::size_t element,
-                         bool many, std::size_t& rounds) {
+Result<Slots> plan_slots(std::size_t half, const PlanLimits& limits, int count, std::size_t piece_bytes,
+                         std::size_t element, bool many, std::size_t& rounds) {
   rounds = 1;
   if (count == 0 || piece_bytes == 0) return Slots{};
   const auto slots = static_cast<std::size_t>(count);
-  const auto strips = static_cast<std::size_t>(room.strips);
-  const auto slot_bytes = [&](std::size_t bytes) { return strips * strip_bytes(bytes, room.strips); };
-  if (!many && piece_bytes <= room.slice_bytes && slot_bytes(piece_bytes) <= half / slots) {
+  const auto strips = static_cast<std::size_t>(limits.strips);
+  const auto slot_bytes = [&](std::size_t bytes) { return strips * strip_bytes(bytes, limits.strips); };
+  if (!many && piece_bytes <= limits.slice_bytes && slot_bytes(piece_bytes) <= half / slots) {
     return Slots{count, slot_bytes(piece_bytes), 1};
   }
   const std::size_t line = transport::kCacheLine;
   const std::size_t most = half / (2 * slots) / strips / line * line * strips;
-  const std::size_t elements = std::min(most, room.slice_bytes) / element;
+  const std::size_t elements = std::min(most, limits.slice_bytes) / element;
   if (elements == 0) {
     return Status(Code::memory_limit,
                   fmt::format("{} bytes of scratch are too few for {} slots of at least one element", half, slots));
@@ -192,7 +192,7 @@ Placement Prepared::placement_of(Space space) const {
   return space == Space::input ? placements.input : placements.output;
 }
 
-Room room_of(const transport::WindowSizes& sizes) {
+PlanLimits limits_of(const transport::WindowSizes& sizes) {
   return {.scratch_half = sizes.scratch_half,
           .published_half = sizes.published_half,
           .express_bytes = sizes.express_bytes()};
@@ -206,7 +206,7 @@ std::size_t Prepared::memory() const {
 }
 
 Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& plan, int rank, const Shape& shape,
-                                          const Room& room, std::size_t streaming_above) {
+                                          const PlanLimits& limits, std::size_t streaming_above) {
   static std::atomic<std::uint64_t> next_id{1};
   auto prepared = std::make_shared<Prepared>();
   Prepared& p = *prepared;
@@ -214,7 +214,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   p.shape = shape;
   p.rank = rank;
   p.ranks = plan->ranks;
-  p.strips = room.strips;
+  p.strips = limits.strips;
   p.element = size_of(shape.type);
   p.peers = plan::peers_of(*plan, rank);
   p.opens = plan::opens_peers(*plan);
@@ -229,8 +229,8 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   std::size_t published_rounds = 1;
   for (const bool many : {false, true}) {
     TUTTI_ASSIGN(p.scratch,
-                 plan_slots(room.scratch_half, room, plan->slots, piece_bytes, p.element, many, scratch_rounds));
-    TUTTI_ASSIGN(p.published, plan_slots(room.published_half, room, plan->published, piece_bytes, p.element, many,
+                 plan_slots(limits.scratch_half, limits, plan->slots, piece_bytes, p.element, many, scratch_rounds));
+    TUTTI_ASSIGN(p.published, plan_slots(limits.published_half, limits, plan->published, piece_bytes, p.element, many,
                                          published_rounds));
     if (scratch_rounds == 1 && published_rounds == 1) break;
   }
@@ -243,7 +243,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
           : 1;
   p.streaming = shape.count * p.element * blocks > streaming_above;
 
-  const std::optional<plan::SlotSenders> senders = express_senders(p, piece_bytes, room.express_bytes);
+  const std::optional<plan::SlotSenders> senders = express_senders(p, piece_bytes, limits.express_bytes);
   p.express = senders.has_value();
   if (p.express) {
     p.express_bytes = plan->published != 0 ? piece_bytes : 0;

@@ -67,7 +67,7 @@ struct PreparedStep {
 };
 
 /// What a rank's window has room for, and how the plan's lanes are carried out.
-struct Room {
+struct PlanLimits {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
   std::size_t express_bytes = 0;                     // of one express cell; 0: there are none
@@ -77,7 +77,7 @@ struct Room {
   int strips = 1;                                    // so many walkers share the work of a lane, each with its own
                                                      // part of every slot and of every cell (executor/cuda)
 };
-Room room_of(const transport::WindowSizes& sizes);
+PlanLimits limits_of(const transport::WindowSizes& sizes);
 
 /// How many bytes of a slot one strip needs, where all together need `bytes`. Strips begin at multiples of kStripUnit.
 inline constexpr std::size_t kStripUnit = 16;
@@ -138,11 +138,11 @@ struct Prepared {
 /// `streaming_above`: bytes of the larger buffer. REQUIRES: the plan is for `rank`'s communicator size. Errors:
 /// memory_limit when scratch cannot hold a single element per slot.
 Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const plan::Plan>& plan, int rank, const Shape& shape,
-                                          const Room& room, std::size_t streaming_above);
+                                          const PlanLimits& limits, std::size_t streaming_above);
 inline Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const plan::Plan>& plan, int rank,
                                                  const Shape& shape, const transport::WindowSizes& sizes,
                                                  std::size_t streaming_above) {
-  return prepare(plan, rank, shape, room_of(sizes), streaming_above);
+  return prepare(plan, rank, shape, limits_of(sizes), streaming_above);
 }
 
 }  // namespace tutti::executor

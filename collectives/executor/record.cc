@@ -24,7 +24,7 @@ std::uint64_t mix(std::uint64_t x) {
 }
 
 void write(CallRecord& record, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
-           transport::Handle input, transport::Handle output, double factor, std::uint64_t others) {
+           transport::Handle input, transport::Handle output, double factor, std::uint64_t next_of_other_kind) {
   // A seqlock without fences: each field is stored with release, behind the zero, and readers load each with acquire,
   // so whoever has seen a field of this call finds the zero, or what came after it, when it looks at the sequence
   // again. On x86 these are plain moves, and ThreadSanitizer, which knows no fences, understands them.
@@ -41,7 +41,7 @@ void write(CallRecord& record, std::uint64_t sequence, const Announcement& annou
   record.state.store(transport::CallState::entered, release);
   record.algorithm.store(announcement.algorithm, release);
   record.bytes.store(announcement.bytes, release);
-  record.others.store(others, release);
+  record.next_of_other_kind.store(next_of_other_kind, release);
   record.sequence.store(sequence, release);
 }
 
@@ -56,8 +56,10 @@ std::uint64_t CallIdentity::fingerprint() const {
 
 void announce(transport::Board& board, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
               transport::Handle input, transport::Handle output, double factor) {
-  const std::uint64_t others = board.made.on_device.load(std::memory_order_relaxed) + 1;  // 0 where they do not count
-  write(board.calls[sequence % transport::kCallRing], sequence, announcement, history, input, output, factor, others);
+  const std::uint64_t next_of_other_kind =
+      board.made.on_device.load(std::memory_order_relaxed) + 1;  // 0 where they do not count
+  write(board.calls[sequence % transport::kCallRing], sequence, announcement, history, input, output, factor,
+        next_of_other_kind);
   board.made.on_host.store(sequence, std::memory_order_relaxed);
 }
 
@@ -87,7 +89,7 @@ void count_launch(transport::Board& board, std::uint64_t number) {
   if (board.made.on_device.load(std::memory_order_relaxed) == transport::CallsMade::kUncounted) return;
   board.made.on_device.store(number, std::memory_order_relaxed);
   CallRecord& record = board.launches[number % transport::kCallRing];
-  record.others.store(board.made.on_host.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  record.next_of_other_kind.store(board.made.on_host.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 void stop_counting(transport::Board& board) {
@@ -125,7 +127,7 @@ CallSnapshot snapshot(const CallRecord& record) {
   if (call.collective == Collective::send_recv) call.tag = static_cast<int>(record.input.load(acquire));
   call.count = record.count.load(acquire);
   call.bytes = record.bytes.load(acquire);
-  call.others = record.others.load(acquire);
+  call.next_of_other_kind = record.next_of_other_kind.load(acquire);
   call.algorithm = record.algorithm.load(acquire);
   call.state = record.state.load(acquire);
   call.entered = record.entered.load(acquire);

@@ -12,8 +12,8 @@
 
 namespace tutti::executor {
 
-/// How often a rank looks whether all others are in sight (HostExecutor::keep_in_sight); how far back a call may lie in
-/// which they still are, or in which they were the first to differ. The few calls more are for check_peer().
+/// How often a rank looks whether all others are in sight (HostExecutor::bound_run_ahead); how far back a call may lie
+/// in which they still are, or in which they were the first to differ. The few calls more are for check_peer().
 inline constexpr std::uint64_t kLookEvery = 64;
 inline constexpr std::uint64_t kLookBack = 2 * kLookEvery + 8;
 static_assert(kLookBack < transport::kCallRing);
@@ -35,7 +35,8 @@ struct CallSnapshot {
   int tag = 0;              // of a single message
   std::uint64_t count = 0;  // of such a group: how many messages; of an all_to_allv: 0 where its counts are told
   std::uint64_t bytes = 0;
-  std::uint64_t others = 0;  // the number of the rank's next call on the other kind of memory; 0: not counted
+  std::uint64_t next_of_other_kind =
+      0;  // the number of the rank's next call on the other kind of memory; 0: not counted
   std::uint32_t algorithm = transport::kNoAlgorithm;
   transport::CallState state = transport::CallState::entered;
   std::uint64_t entered = 0;  // ticks

@@ -14,7 +14,7 @@
 namespace tutti::executor {
 
 /// What a rank tells a peer of what it has for it, before it moves. In elements.
-struct Parcel {
+struct PeerCounts {
   /// In `largest`: which memory the sender's buffers are in. Neither when it has none.
   static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kOnHost = std::uint64_t{1} << 62;
@@ -38,7 +38,7 @@ struct UnevenPieces {
   std::span<const std::size_t> send_offsets;
   std::span<const std::size_t> recv_counts;
   std::span<const std::size_t> recv_offsets;
-  std::span<const Parcel> told;
+  std::span<const PeerCounts> peer_counts;
   bool streaming = false;  // as Prepared::streaming, for these sizes
 
   /// The i-th piece of a range. REQUIRES: it lies in the own input or output, or is what a peer's input has for `rank`.
@@ -46,8 +46,8 @@ struct UnevenPieces {
     const auto piece = static_cast<std::size_t>(range.first + i);
     if (range.space == plan::Space::output) return {recv_offsets[piece], recv_counts[piece]};
     if (range.rank == rank) return {send_offsets[piece], send_counts[piece]};
-    const Parcel& parcel = told[static_cast<std::size_t>(range.rank)];
-    return {parcel.offset, parcel.count};
+    const PeerCounts& counts = peer_counts[static_cast<std::size_t>(range.rank)];
+    return {counts.offset, counts.count};
   }
 };
 

@@ -23,7 +23,8 @@ namespace {
 constexpr int kMostRounds = 6;
 constexpr std::size_t kManySteps = 500000;  // of hundreds of ranks: a round takes a tenth of a second
 constexpr int kMostRoundsOfMany = 4;
-constexpr double kTurnBytes = 8192;  // larger slots lie elsewhere in each call (executor/host/executor.h, "Turns")
+constexpr double kRotateFromBytes =
+    8192;  // larger slots lie elsewhere in each call (executor/host/executor.h, "Slot rotation")
 constexpr std::uint64_t kShareOfOutputs = 4;  // of a rank's cache: larger ones go past it (communicator.cc)
 constexpr double kNotYet = -1;
 constexpr double kLateOfSwitch = 0.25;  // by which each rank begins later than the one before
@@ -428,7 +429,7 @@ class Simulation {
   }
 
   double passing_us(double bytes) const {
-    const bool is_small = bytes > 0 && bytes < kTurnBytes && constants_.passing_gb_per_s > 0;
+    const bool is_small = bytes > 0 && bytes < kRotateFromBytes && constants_.passing_gb_per_s > 0;
     return is_small ? bytes * kUsPerByteAtOneGb / constants_.passing_gb_per_s : 0;
   }
 

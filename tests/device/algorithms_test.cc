@@ -19,9 +19,9 @@ namespace {
 
 using executor::Shape;
 using executor::cuda::flatten;
+using executor::cuda::limits_of;
 using executor::cuda::prepare_for_device;
 using executor::cuda::Program;
-using executor::cuda::room_of;
 
 constexpr std::size_t kGuard = 64;  // bytes around buffers that must stay as they are
 constexpr int kLanes = 8;
@@ -74,7 +74,7 @@ void check_case(const Case& c, DeviceJob& job) {
   std::vector<Buffers> inputs;
   std::vector<Buffers> outputs;
   for (int r = 0; r < c.ranks; ++r) {
-    const auto prepared = prepare_for_device(plan, r, c.shape, room_of(job.sizes(), c.strips, 4096));
+    const auto prepared = prepare_for_device(plan, r, c.shape, limits_of(job.sizes(), c.strips, 4096));
     ASSERT_TRUE(prepared.ok()) << prepared.status().message();
     programs.push_back(flatten(*prepared.value()));
     // Some ranks have buffers that are aligned as their elements only.

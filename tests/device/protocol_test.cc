@@ -22,8 +22,8 @@ namespace {
 
 using executor::cuda::Failure;
 using executor::cuda::flatten;
+using executor::cuda::limits_of;
 using executor::cuda::prepare_for_device;
-using executor::cuda::room_of;
 using Number = std::uint32_t;
 
 transport::DeviceWindowSizes window(int ranks) {
@@ -36,7 +36,7 @@ std::vector<std::byte> program(const DeviceJob& job, int rank, const char* algor
   const auto plan = std::make_shared<const plan::Plan>(
       row->build({.collective = collective, .ranks = job.sizes().ranks, .host_of_rank = {}}));
   auto prepared = prepare_for_device(plan, rank, {collective, DataType::u32, ReduceOp::sum, 0, count},
-                                     room_of(job.sizes(), strips, 1024));
+                                     limits_of(job.sizes(), strips, 1024));
   EXPECT_TRUE(prepared.ok()) << prepared.status().message();
   return flatten(*prepared.value());
 }

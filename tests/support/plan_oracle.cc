@@ -23,7 +23,7 @@ class Oracle {
  public:
   Oracle(const std::shared_ptr<const plan::Plan>& plan, const executor::Shape& shape, std::span<const OracleRank> ranks)
       : ranks_(ranks) {
-    executor::Room room;
+    executor::PlanLimits room;
     room.slice_bytes = room.scratch_half = room.published_half = std::size_t{1} << 40;
     for (int r = 0; r < plan->ranks; ++r) {
       auto prepared = executor::prepare(plan, r, shape, room, ~std::size_t{0});

@@ -46,7 +46,7 @@ TEST(TcpConnect, WhoDoesNotAnswerStallsNoOtherLink) {
   const auto& cell = *reinterpret_cast<SignalCell*>(memory);
   for (std::uint64_t count = 1; count <= 1000; ++count) {
     ASSERT_TRUE(wires[0]->signal(2, 0, there, 0, count, 0, Push::now).ok());
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout;
     while (cell.count.load(std::memory_order_acquire) < count) {
       for (const auto& wire : wires) (void)wire->progress();
       ASSERT_LT(std::chrono::steady_clock::now(), end) << "signal " << count;
@@ -92,7 +92,7 @@ TEST(TcpConnect, AConnectionEndsADoze) {
   full.make_room();
   scene.until("the wire's connection", [&] {
     if (scene.wire().obstacle(1).empty()) return true;
-    scene.wire().doze(kPatience);  // to miss it would take all the time there is
+    scene.wire().doze(kTestTimeout);  // to miss it would take all the time there is
     return false;
   });
 }

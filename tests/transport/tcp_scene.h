@@ -123,7 +123,7 @@ class Scene {
     return read(fd, &byte, 1) ? byte : '-';
   }
   void until(const std::string& what, const std::function<bool()>& come) {
-    const auto end = std::chrono::steady_clock::now() + kPatience / 2;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout / 2;
     while (!come()) {
       (void)wire_->progress();
       if (std::chrono::steady_clock::now() > end) FAIL() << "waits in vain for " << what;

@@ -106,7 +106,7 @@ std::string outcome_of(const Spoilt& spoilt) {
     parcel.seal(1, 0, good ? 0 : spoilt.number, ucx::pass_between(peer.address(), wire->address()));
     peer.send(parcel.bytes().substr(0, parcel.bytes().size() - (good ? 0 : spoilt.cut)), good ? "" : spoilt.large);
   }
-  const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+  const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
   while (wire->broken(1).ok()) {
     peer.progress();
     (void)wire->progress();
@@ -152,7 +152,7 @@ TEST(UcxSpoilt, StrangersAreIgnored) {
       parcel.seal(1, 0, 0, member ? pass : pass ^ 1);
       peer.send(parcel.bytes(), "");
     }
-    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
     while (count_at(16) == 0 && wire->broken(1).ok() && std::chrono::steady_clock::now() < end) {
       peer.progress();
       (void)wire->progress();
@@ -176,7 +176,7 @@ TEST(UcxSpoilt, WhoDoesNotAnswerIsToldOfUntilItDoes) {
     if (const Status sent = wire->signal(1, 0, there, 0, 1, 0, Push::now); !sent.ok()) return sent.message();
     for (int i = 0; i < 1000; ++i) (void)wire->progress();
     std::string said = wire->obstacle(1);
-    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
     while (!wire->obstacle(1).empty() && wire->broken(1).ok() && std::chrono::steady_clock::now() < end) {
       (void)peer->ucp().worker_progress(peer->worker());
       (void)wire->progress();
@@ -198,7 +198,7 @@ TEST(UcxSpoilt, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
     if (const Status met = wire->meet({"", address}); !met.ok()) return met.message();
     const Region there = wire->attach(1, "0 4096", 4096).take();
     (void)wire->signal(1, 0, there, 0, 1, 0, Push::now);
-    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
     while (wire->broken(1).ok() && std::chrono::steady_clock::now() < end) (void)wire->progress();
     return wire->broken(1).message() + "; " + wire->obstacle(1);
   };
@@ -274,7 +274,7 @@ TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
     };
     ::testing::internal::CaptureStderr();
     signal(0);
-    const auto end = std::chrono::steady_clock::now() + kPatience / 4;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
     while (count() == 0 && std::chrono::steady_clock::now() < end) {
       peer.progress();
       (void)wire->progress();

@@ -47,7 +47,7 @@ struct WireMaker {
 inline void PrintTo(const WireMaker& maker, std::ostream* out) { *out << maker.name; }
 
 /// Nothing that is waited for here takes so long, however busy the machine is.
-inline constexpr auto kPatience = 60s;
+inline constexpr auto kTestTimeout = 60s;
 
 /// A failure prints it; TUTTI_TEST_SEED repeats it.
 inline unsigned wire_seed() {
@@ -194,7 +194,7 @@ class Party {
   /// Moves the wire until `come`, as one who waits for `awaited` alone where that is a member. False (and a failure):
   /// it did not, or the job has been stopped.
   bool until(const std::string& what, const std::function<bool()>& come, int awaited = -1) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTestTimeout;
     while (!come()) {
       const bool moved = wire_ != nullptr && (awaited < 0 ? wire_->progress() : wire_->progress_for(awaited));
       if (!moved) std::this_thread::yield();

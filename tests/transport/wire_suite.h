@@ -254,7 +254,7 @@ TEST_P(WireSuite, WhoHasPostedMayGoAway) {
         for (std::uint64_t i = 0; i < 300; ++i) party.signal(peer, lane, round * 1000 + i);
         party.post();
         if (!party.until_settled(ticket) || !party.until_idle()) return;
-        const auto end = std::chrono::steady_clock::now() + kPatience / 2;
+        const auto end = std::chrono::steady_clock::now() + kTestTimeout / 2;
         while (party.board().note(0).load() < round && std::chrono::steady_clock::now() < end) {
           std::this_thread::yield();  // computing
         }
@@ -516,7 +516,7 @@ TEST_P(WireSuite, WhatIsLetGoIsTheOwnersAgain) {
       party.board().note(lies_there).store(1);
     } else {
       // It takes nothing before.
-      const auto end = std::chrono::steady_clock::now() + kPatience;
+      const auto end = std::chrono::steady_clock::now() + kTestTimeout;
       while (party.board().note(lies_there).load() == 0 && !party.board().stopped()) {
         std::this_thread::yield();
         ASSERT_LT(std::chrono::steady_clock::now(), end);
@@ -539,7 +539,7 @@ TEST_P(WireSuite, DozeEndsWhenSomethingComes) {
         if (!party.until_signal(1, 0, round)) return;
       } else {
         party.board().note(0).store(round);
-        // A doze of an hour would end the test: kPatience is less.
+        // A doze of an hour would end the test: kTestTimeout is less.
         const auto come = [&] {
           if (party.cell(0, 0).count.load(std::memory_order_acquire) >= round) return true;
           party.wire().doze(1h);

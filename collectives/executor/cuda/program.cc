@@ -263,7 +263,7 @@ const char* name_of(Place place) {
 
 }  // namespace
 
-Room room_of(const transport::DeviceWindowSizes& sizes, int strips, std::size_t slice_bytes) {
+PlanLimits limits_of(const transport::DeviceWindowSizes& sizes, int strips, std::size_t slice_bytes) {
   return {.scratch_half = sizes.scratch_half,
           .published_half = sizes.published_half,
           .express_bytes = sizes.express_bytes,
@@ -272,8 +272,8 @@ Room room_of(const transport::DeviceWindowSizes& sizes, int strips, std::size_t 
 }
 
 Result<std::shared_ptr<Prepared>> prepare_for_device(const std::shared_ptr<const Plan>& plan, int rank,
-                                                     const Shape& shape, const Room& room) {
-  Room without = room;
+                                                     const Shape& shape, const PlanLimits& limits) {
+  PlanLimits without = limits;
   if (!serves_express(*plan)) without.express_bytes = 0;
   TUTTI_ASSIGN(std::shared_ptr<Prepared> prepared,
                prepare(plan, rank, shape, without, /*streaming_above=*/~std::size_t{0}));

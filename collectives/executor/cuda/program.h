@@ -1,6 +1,6 @@
 // A plan made ready for a GPU: executor::Prepared as one block of plain words, which a kernel reads from device memory.
 //
-//   TUTTI_ASSIGN(const auto prepared, prepare_for_device(plan, rank, shape, room_of(sizes, strips)));
+//   TUTTI_ASSIGN(const auto prepared, prepare_for_device(plan, rank, shape, limits_of(sizes, strips)));
 //   const std::vector<std::byte> program = flatten(*prepared);   // upload as it is: it holds no pointers
 //
 // Lanes and strips. A walker (a thread block) carries out one strip of one lane: all steps of the lane, each on the own
@@ -135,12 +135,12 @@ constexpr Part part_of(std::uint64_t elements, std::uint32_t element, int rounds
 #if !defined(__CUDA_ARCH__) && !defined(__CUDACC__)
 
 /// What a device window has room for when `strips` walkers share each lane.
-Room room_of(const transport::DeviceWindowSizes& sizes, int strips, std::size_t slice_bytes);
+PlanLimits limits_of(const transport::DeviceWindowSizes& sizes, int strips, std::size_t slice_bytes);
 
 /// prepare(), without express cells where the walker could not carry it out with them. Errors: as prepare();
 /// unsupported (a step touches more ranges than a walker holds).
 Result<std::shared_ptr<Prepared>> prepare_for_device(const std::shared_ptr<const plan::Plan>& plan, int rank,
-                                                     const Shape& shape, const Room& room);
+                                                     const Shape& shape, const PlanLimits& limits);
 
 /// `uneven`: of an all_to_allv, whose program serves these pieces only.
 std::vector<std::byte> flatten(const Prepared& prepared, const UnevenPieces* uneven = nullptr);

@@ -22,7 +22,7 @@ constexpr std::size_t kMostPerChunk = std::size_t{128} << 10;
 }  // namespace
 
 Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
-                                 std::span<const std::size_t> offsets, std::size_t elements) {
+                              std::span<const std::size_t> offsets, std::size_t elements) {
   if (!transport_.capabilities().cross_memory) {
     return health_.fail(Code::unsupported, waiter_.name()(rank_) +
                                                " was given a plan that touches plain memory of a peer, "

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "collectives/executor/host/far_record.h"
+#include "collectives/executor/host/net_record.h"
 #include "collectives/executor/host/passes-inl.h"
 #include "collectives/executor/host/trace.h"
 #include "collectives/reduce/reduce.h"
@@ -24,7 +24,7 @@ using transport::Handle;
 namespace {
 
 // What fits into a core's store buffer is better written where it was written before.
-constexpr std::size_t kTurnBytes = 8192;
+constexpr std::size_t kRotateFromBytes = 8192;
 
 bool passes(Guard guard, int round, int rounds) {
   switch (guard) {
@@ -39,7 +39,7 @@ bool passes(Guard guard, int round, int rounds) {
 
 HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Health& health, int rank)
     : transport_(transport),
-      far_(transport.far_links()),
+      net_(transport.far_links()),
       waiter_(waiter),
       health_(health),
       rank_(rank),
@@ -48,7 +48,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       board_(transport.window(rank).board),
       links_(transport.sizes().signal_cells()),
       peers_(static_cast<std::size_t>(ranks_)) {
-  if (far_ != nullptr) far_puts_.emplace(*far_, waiter_);
+  if (net_ != nullptr) net_puts_.emplace(*net_, waiter_);
   for (int peer = 0; peer < ranks_; ++peer) {
     express_cells_.push_back(transport.window(peer).express);
     for (int lane = 0; lane < sizes_.lanes; ++lane) {
@@ -57,7 +57,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
         l.in = &transport.window(rank).signals[sizes_.signal_index(peer, lane, channel)];
         l.out = &transport.window(peer).signals[sizes_.signal_index(rank, lane, channel)];
         l.doze = &transport.window(peer).board->doze;
-        l.far = far_ != nullptr && far_->far(peer);
+        l.remote = net_ != nullptr && net_->far(peer);
       }
     }
   }
@@ -66,7 +66,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
     std::vector<std::byte*>& bases = bases_[half];
     bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
-      if (link(r, 0, 0).far) continue;  // put_far() finds its scratch; else it is out of reach
+      if (link(r, 0, 0).remote) continue;  // put_remote() finds its scratch; else it is out of reach
       bases[base_index(Space::scratch, ranks_, r)] = transport.window(r).scratch + half * sizes_.scratch_half;
       bases[base_index(Space::published, ranks_, r)] = transport.window(r).published + half * sizes_.published_half;
     }
@@ -76,8 +76,10 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
     std::vector<std::byte*>& bases = express_bases_[call];
     bases.resize(static_cast<std::size_t>(kBaseRows * ranks_));
     for (int r = 0; r < ranks_; ++r) {
-      const bool far = link(r, 0, 0).far;
-      const auto payload = [far](transport::ExpressCell& cell) { return far ? far_payload(cell) : cell.payload(); };
+      const bool remote = link(r, 0, 0).remote;
+      const auto payload = [remote](transport::ExpressCell& cell) {
+        return remote ? net_payload(cell) : cell.payload();
+      };
       std::byte* come = payload(express_cell(rank, r, call));
       bases[base_index(Space::scratch, ranks_, r)] = payload(express_cell(r, rank, call));
       bases[base_index(Space::published, ranks_, r)] = r == rank ? express_.data() : come;
@@ -107,13 +109,13 @@ std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffer
   return sequence_;
 }
 
-Status HostExecutor::keep_in_sight() {
+Status HostExecutor::bound_run_ahead() {
   if (sequence_ < kLookEvery) return {};
   const std::uint64_t needed = sequence_ - kLookEvery;
   waiter_.begin_call(needed);
   Status status;
   for (int peer = 0; peer < ranks_ && status.ok(); ++peer) {
-    if (link(peer, 0, 0).far) continue;
+    if (link(peer, 0, 0).remote) continue;
     if (peers_[static_cast<std::size_t>(peer)].entered < needed) status = see_entered(peer, needed);
   }
   waiter_.begin_call(0);
@@ -132,7 +134,7 @@ void HostExecutor::withdraw() {
   waiter_.part(sequence_);
 }
 
-// One acquire, of the sequence, makes the whole record visible, and no second look is needed: keep_in_sight() sees to
+// One acquire, of the sequence, makes the whole record visible, and no second look is needed: bound_run_ahead() sees to
 // it that the peer does not write it again while this rank is in the call.
 Status HostExecutor::open(int peer) {
   Peer& p = peers_[static_cast<std::size_t>(peer)];
@@ -194,11 +196,11 @@ Status HostExecutor::see_entered(int peer, std::uint64_t call) {
 
 // A slot is put into by the rank that the plan says; a rank in another call may go by another plan. But it has told of
 // its call before it put anything.
-Status HostExecutor::look_for_intruders() {
+Status HostExecutor::check_scratch_writers() {
   for (int peer = 0; peer < ranks_; ++peer) {
     const Peer& p = peers_[static_cast<std::size_t>(peer)];
-    if (link(peer, 0, 0).far) {  // its records have gaps
-      if (p.entered >= sequence_ || !waiter_.has_told(peer, sequence_)) continue;
+    if (link(peer, 0, 0).remote) {  // its records have gaps
+      if (p.entered >= sequence_ || !waiter_.has_announced(peer, sequence_)) continue;
       const auto& record = board_of(peer).calls[sequence_ % transport::kCallRing];
       if (record.sequence.load(std::memory_order_acquire) == sequence_) TUTTI_TRY(compare(peer, sequence_));
       continue;
@@ -212,10 +214,10 @@ Status HostExecutor::look_for_intruders() {
 
 Status HostExecutor::gate(const Prepared& prepared) {
   const auto pass = [&](const std::vector<int>& peers, std::uint64_t needed, std::uint64_t better,
-                        std::uint64_t needed_of_far) -> Status {
+                        std::uint64_t needed_of_remote) -> Status {
     for (const int peer : peers) {
-      if (link(peer, 0, 0).far) {
-        TUTTI_TRY(see_entered_far(peer, needed_of_far));
+      if (link(peer, 0, 0).remote) {
+        TUTTI_TRY(see_entered_remote(peer, needed_of_remote));
       } else if (peers_[static_cast<std::size_t>(peer)].entered < needed) {
         TUTTI_TRY(see_entered(peer, better));
       }
@@ -243,12 +245,12 @@ Status HostExecutor::gate(const Prepared& prepared) {
 
 void HostExecutor::place(const Prepared& prepared) {
   const auto turn = [](std::size_t& next, std::size_t bytes, std::size_t half) -> std::size_t {
-    if (bytes < kTurnBytes) return 0;
+    if (bytes < kRotateFromBytes) return 0;
     if (next + bytes > half) next = 0;
     next += bytes;
     return next - bytes;
   };
-  if (!warm_ && std::max(prepared.scratch.total(), prepared.published.total()) >= kTurnBytes) {
+  if (!warm_ && std::max(prepared.scratch.total(), prepared.published.total()) >= kRotateFromBytes) {
     transport_.warm();
     warm_ = true;
   }
@@ -269,27 +271,27 @@ Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
 }
 
 Status HostExecutor::run_steps(const Prepared& prepared, const Buffers& buffers) {
-  if (far_ != nullptr) TUTTI_TRY(announce_far(prepared.peers, prepared.signalled));
+  if (net_ != nullptr) TUTTI_TRY(announce_remote(prepared.peers, prepared.signalled));
   const bool again = std::exchange(last_prepared_, prepared.id) == prepared.id;
   TUTTI_TRY(gate(prepared));
   place(prepared);
   std::vector<std::byte*>& bases = bases_of(prepared);
   bases[base_index(Space::input, ranks_, rank_)] = static_cast<std::byte*>(const_cast<void*>(buffers.input));
   bases[base_index(Space::output, ranks_, rank_)] = static_cast<std::byte*>(buffers.output);
-  if (far_ == nullptr) {
+  if (net_ == nullptr) {
     TUTTI_TRY(walk_lanes(prepared, buffers));
   } else {
     // That this rank is in an express call a peer need not hear in a message of its own: it goes with the next signal,
     // or with the word of some later call, before the peer has used up the cells. In another call it goes with what is
     // sent to that peer, where the call is like the last one: then nobody waits at the gate for it.
-    owed_ = prepared.express ? owed_ + 1 : 0;
-    const bool owes = prepared.express && owed_ % (express_bases_.size() / 2) != 0;
-    waiter_.hold_back(owes || (again && !prepared.express));
+    unannounced_ = prepared.express ? unannounced_ + 1 : 0;
+    const bool stays_unannounced = prepared.express && unannounced_ % (express_bases_.size() / 2) != 0;
+    waiter_.hold_back(stays_unannounced || (again && !prepared.express));
     TUTTI_TRY(walk_lanes(prepared, buffers));
     waiter_.hold_back(false);
-    TUTTI_TRY(far_puts_->finish(!owes));
+    TUTTI_TRY(net_puts_->finish(!stays_unannounced));
   }
-  return prepared.scratch.count > 0 && ranks_ > 2 ? look_for_intruders() : Status();
+  return prepared.scratch.count > 0 && ranks_ > 2 ? check_scratch_writers() : Status();
 }
 
 Status HostExecutor::walk_lanes(const Prepared& prepared, const Buffers& buffers) {
@@ -346,10 +348,11 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
       const std::uint64_t began = trace_ == nullptr ? 0 : ticks();
       switch (s.kind) {
         case StepKind::signal:
-          if (far_ != nullptr) {
-            TUTTI_TRY(far_puts_->before_signal(s.peer));
-            if (far_->far(s.peer)) {
-              TUTTI_TRY(prepared.express ? signal_express_far(prepared, s.peer) : signal_far(s.peer, lane, s.channel));
+          if (net_ != nullptr) {
+            TUTTI_TRY(net_puts_->before_signal(s.peer));
+            if (net_->far(s.peer)) {
+              TUTTI_TRY(prepared.express ? signal_express_remote(prepared, s.peer)
+                                         : signal_remote(s.peer, lane, s.channel));
               break;
             }
           }
@@ -361,10 +364,10 @@ Result<HostExecutor::Progress> HostExecutor::walk(const Prepared& prepared, cons
           break;
         case StepKind::wait: {
           if (prepared.express) {
-            TUTTI_TRY(link(s.peer, 0, 0).far ? wait_express_far(s.peer) : wait_express(s.peer));
+            TUTTI_TRY(link(s.peer, 0, 0).remote ? wait_express_remote(s.peer) : wait_express(s.peer));
             break;
           }
-          if (far_ != nullptr) TUTTI_TRY(land_ahead(prepared, buffers, lane, cursor));
+          if (net_ != nullptr) TUTTI_TRY(land_ahead(prepared, buffers, lane, cursor));
           TUTTI_ASSIGN(const bool came, wait(s.peer, lane, s.channel, may_block));
           if (!came) return Progress::blocked;
           break;
@@ -425,7 +428,7 @@ void HostExecutor::signal_express(const Prepared& prepared, int peer) {
 Status HostExecutor::wait_express(int peer) {
   transport::ExpressCell& cell = express_cell(rank_, peer, sequence_);
   const auto came = [&] { return cell.tag.load(std::memory_order_acquire) == tag_; };
-  if (!came()) TUTTI_TRY(waiter_.until(speaking_up(came), peer, &cell.tag));
+  if (!came()) TUTTI_TRY(waiter_.until(announcing_pending(came), peer, &cell.tag));
   peers_[static_cast<std::size_t>(peer)].entered = sequence_;
   return {};
 }
@@ -489,11 +492,11 @@ Status HostExecutor::pass(const Prepared& prepared, const PreparedStep& s, const
     to[i] = base == nullptr ? nullptr : base + offsets[sources + i];
   }
   counters_.bytes += in_peers * elements * prepared.element;
-  if (far_ != nullptr) {
+  if (net_ != nullptr) {
     if (s.lands_from != PreparedStep::kNever && has_landed(from[0])) return {};
-    if (out_of_reach) return put_far(prepared, s, buffers, offsets, elements, lane);
+    if (out_of_reach) return put_remote(prepared, s, buffers, offsets, elements, lane);
     for (std::size_t i = 0; i < s.destination_count; ++i) {
-      TUTTI_TRY(far_puts_->before_write(to[i], elements * prepared.element));
+      TUTTI_TRY(net_puts_->before_write(to[i], elements * prepared.element));
     }
   }
   if (out_of_reach) return pass_cma(prepared, s, buffers, offsets, elements);

@@ -27,7 +27,7 @@ class Health {
   bool failed() const { return board_->failure_code.load(std::memory_order_acquire) != 0; }
   /// The sentence, or ok.
   Status status() const;
-  /// What a far rank has told by the network into the mirror of its board; or ok.
+  /// What a remote rank has told by the network into the mirror of its board; or ok.
   static Status told_on(const transport::Board& mirror);
   /// Claims the failure unless somebody did already; returns the one that holds. The first claim of this rank also goes
   /// to `tell`, so that ranks which do not share memory hear of it.

@@ -1,4 +1,4 @@
-// What comes from far ranks only to be copied to the output may be written there at once (Wire::land()): a pass over
+// What comes from remote ranks only to be copied to the output may be written there at once (Wire::land()): a pass over
 // memory less.
 //
 // A message that lands comes earlier than its copy would: while this rank still waits, perhaps for another one. That is
@@ -45,7 +45,7 @@ Status HostExecutor::land_ahead(const Prepared& prepared, const Buffers& buffers
     // The slots of the round after the next may be those of this one.
     if (cursor.ahead_round >= prepared.rounds || cursor.ahead_round > cursor.round + 1) return {};
     const PreparedStep& s = steps[cursor.ahead_step];
-    if (s.lands_from == PreparedStep::kNever || !far_->far(s.sender)) continue;
+    if (s.lands_from == PreparedStep::kNever || !net_->far(s.sender)) continue;
     const std::uint32_t from = may_be_in_place(prepared, buffers) ? s.lands_from_in_place : s.lands_from;
     if (from > (cursor.ahead_round == cursor.round ? cursor.step : 0)) return {};  // not yet
     TUTTI_TRY(each_pass(prepared, s, buffers, cursor.ahead_round,
@@ -54,8 +54,8 @@ Status HostExecutor::land_ahead(const Prepared& prepared, const Buffers& buffers
                           const std::byte* slot = bases[ranges[0].base] + offsets[0];
                           std::byte* to = bases[ranges[1].base] + offsets[1];
                           const std::size_t bytes = elements * prepared.element;
-                          if (bytes <= far_->info().copied || far_puts_->reads(to, bytes)) return {};
-                          far_->wire().land(slot, bytes, to);
+                          if (bytes <= net_->info().copied || net_puts_->reads(to, bytes)) return {};
+                          net_->wire().land(slot, bytes, to);
                           landings_.push_back(slot);
                           return {};
                         }));
@@ -67,11 +67,11 @@ bool HostExecutor::has_landed(const void* slot) {
   if (found == landings_.end()) return false;
   *found = landings_.back();
   landings_.pop_back();
-  return far_->wire().landed(slot);
+  return net_->wire().landed(slot);
 }
 
 void HostExecutor::end_landings() {
-  for (const void* slot : landings_) (void)far_->wire().landed(slot);
+  for (const void* slot : landings_) (void)net_->wire().landed(slot);
   landings_.clear();
 }
 

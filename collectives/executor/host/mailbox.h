@@ -46,11 +46,12 @@ class MailboxEnd {
  public:
   /// `bytes`: a multiple of a cache line, at least 16 of them.
   MailboxEnd(std::byte* memory, std::size_t bytes);
-  /// The sender's end of a mailbox in a far window. What the receiver has emptied it signals into this rank's window,
-  /// into the cell `emptied` of the mailbox for the other direction (whose own emptied count goes to the far rank).
-  static MailboxEnd far_outgoing(std::byte* draft, std::byte* other_direction, std::size_t bytes);
-  /// The receiver's end of a mailbox that a far rank fills. `draft`: of the other direction's.
-  static MailboxEnd far_incoming(std::byte* memory, std::byte* draft, std::size_t bytes);
+  /// The sender's end of a mailbox in a remote window. What the receiver has emptied it signals into this rank's
+  /// window, into the cell `emptied` of the mailbox for the other direction (whose own emptied count goes to the remote
+  /// rank).
+  static MailboxEnd remote_outgoing(std::byte* draft, std::byte* other_direction, std::size_t bytes);
+  /// The receiver's end of a mailbox that a remote rank fills. `draft`: of the other direction's.
+  static MailboxEnd remote_incoming(std::byte* memory, std::byte* draft, std::size_t bytes);
 
   std::uint64_t slots() const { return slots_; }
   std::size_t payload() const { return stride_ - sizeof(SlotHeader); }  // bytes in a slot

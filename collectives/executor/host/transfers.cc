@@ -21,7 +21,7 @@ constexpr std::size_t kByPlaceBytes = 8192;   // from here on one copy by place 
 Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& health, int rank,
                      std::size_t streaming_above, std::size_t room)
     : transport_(transport),
-      far_(transport.far_links()),
+      net_(transport.far_links()),
       waiter_(waiter),
       health_(health),
       rank_(rank),
@@ -35,14 +35,23 @@ Transfers::Transfers(transport::Transport& transport, Waiter& waiter, Health& he
   outgoing_.reserve(static_cast<std::size_t>(ranks_));
   incoming_.reserve(static_cast<std::size_t>(ranks_));
   for (int peer = 0; peer < ranks_; ++peer) {
-    const bool far = far_ != nullptr && far_->far(peer);
+    const bool remote = net_ != nullptr && net_->far(peer);
     std::byte* there = mailbox(peer, rank);
     std::byte* here = mailbox(rank, peer);
     transport::Board* board = transport_.window(peer).board;
-    outgoing_.push_back(
-        {far ? MailboxEnd::far_outgoing(there, here, bytes) : MailboxEnd(there, bytes), board, {}, {}, false, far});
-    incoming_.push_back(
-        {far ? MailboxEnd::far_incoming(here, there, bytes) : MailboxEnd(here, bytes), board, {}, {}, {}, false, far});
+    outgoing_.push_back({remote ? MailboxEnd::remote_outgoing(there, here, bytes) : MailboxEnd(there, bytes),
+                         board,
+                         {},
+                         {},
+                         false,
+                         remote});
+    incoming_.push_back({remote ? MailboxEnd::remote_incoming(here, there, bytes) : MailboxEnd(here, bytes),
+                         board,
+                         {},
+                         {},
+                         {},
+                         false,
+                         remote});
   }
 }
 
@@ -101,35 +110,35 @@ void Transfers::finish(int index) {
 // ---- Sending
 
 bool Transfers::reachable_by_peer(const Outgoing& out, Handle handle) const {
-  if (out.far) return false;
+  if (out.remote) return false;
   const transport::Capabilities& can = transport_.capabilities();
   return can.any_pointer || can.cross_memory || transport::is_registered(handle);
 }
 
-// A far link that has broken is found out by the next wait.
+// A remote link that has broken is found out by the next wait.
 void Transfers::pass_filled(int peer) {
   Outgoing& out = to(peer);
   out.box.pass(out.box.filled(), *out.board);
-  if (!out.far) return;
+  if (!out.remote) return;
   // The slot is not filled again before the receiver has emptied it, so nobody need ask whether it has been read.
   transport::Ticket ticket = 0;
   const std::byte* slot = out.box.last();
   const std::size_t bytes = sizeof(SlotHeader) + reinterpret_cast<const SlotHeader*>(slot)->payload_bytes;
-  (void)far_->put(peer, 0, slot, slot, bytes, ticket);
-  std::erase_if(unsettled_, [this](transport::Ticket t) { return far_->settled(t); });
+  (void)net_->put(peer, 0, slot, slot, bytes, ticket);
+  std::erase_if(unsettled_, [this](transport::Ticket t) { return net_->settled(t); });
   if (ticket != 0) unsettled_.push_back(ticket);
-  (void)far_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Push::now);
+  (void)net_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Push::now);
 }
 
 bool Transfers::settled() {
-  while (!unsettled_.empty() && far_->settled(unsettled_.back())) unsettled_.pop_back();
-  return unsettled_.empty() && (far_ == nullptr || far_->idle());
+  while (!unsettled_.empty() && net_->settled(unsettled_.back())) unsettled_.pop_back();
+  return unsettled_.empty() && (net_ == nullptr || net_->idle());
 }
 
 void Transfers::pass_emptied(int peer) {
   Incoming& in = from(peer);
   in.box.pass(in.box.emptied(), *in.board);
-  if (in.far) (void)far_->signal(peer, 0, &in.box.emptied(), in.box.passed(), 0, transport::Push::now);
+  if (in.remote) (void)net_->signal(peer, 0, &in.box.emptied(), in.box.passed(), 0, transport::Push::now);
 }
 
 bool Transfers::send_at_once(const Transfer& t) {

@@ -57,11 +57,11 @@ class Transfers final : public PendingTransfers {
   Status start(std::span<const Transfer> transfers, Batch& batch);
   /// Moves what can be moved now.
   Status poll();
-  /// Whether all that went to far ranks has left this one. A message is done before that: its buffer is free. But who
-  /// goes away computing then keeps it from its receiver.
+  /// Whether all that went to remote ranks has left this one. A message is done before that: its buffer is free. But
+  /// who goes away computing then keeps it from its receiver.
   bool settled();
   /// Moves until a batch is done, or `news` is true (null: nobody has news), or nothing is in progress and all is
-  /// settled. Whoever sets `news` then calls wake_from_doze() on this rank's doze.
+  /// settled. Whoever sets `news` then calls wake_any() on this rank's doze.
   Status progress(const std::atomic<bool>* news = nullptr);
   /// After a failure: takes messages back whose place was sent, since their buffers may be freed when this returns, and
   /// forgets all batches. When a receiver is just reading one, waits for that (half a second at most: it may be
@@ -100,7 +100,7 @@ class Transfers final : public PendingTransfers {
     List waiting;                       // to be put into slots: only the first one moves
     List handed_over;                   // by place, until they are read
     bool open = false;                  // in sending_
-    bool far = false;
+    bool remote = false;
 
     bool busy() const { return waiting.first != kNone || handed_over.first != kNone; }
   };
@@ -128,7 +128,7 @@ class Transfers final : public PendingTransfers {
     Arrival arrival;
     std::list<Unexpected> unexpected;  // in the order in which they came
     bool open = false;                 // in receiving_
-    bool far = false;
+    bool remote = false;
 
     bool busy() const { return posted.first != kNone || arrival.message != kNone; }
   };
@@ -195,7 +195,7 @@ class Transfers final : public PendingTransfers {
   std::string describe(const Message& message) const;
 
   transport::Transport& transport_;
-  transport::FarLinks* const far_;  // null: all ranks are on this host
+  transport::FarLinks* const net_;  // null: all ranks are on this host
   Waiter& waiter_;
   Health& health_;
   const int rank_;
@@ -215,7 +215,7 @@ class Transfers final : public PendingTransfers {
   std::uint64_t finished_batches_ = 0;
   std::uint64_t turns_ = 0;
   std::uint64_t bytes_ = 0;
-  std::vector<transport::Ticket> unsettled_;  // of what went to far ranks
+  std::vector<transport::Ticket> unsettled_;  // of what went to remote ranks
   Status failure_;                            // final
 };
 

@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "collectives/executor/host/far_record.h"
-#include "collectives/executor/kinds.h"
+#include "collectives/executor/host/net_record.h"
+#include "collectives/executor/memory_kind_check.h"
 #include "collectives/executor/record.h"
 
 namespace tutti::executor {
@@ -35,7 +35,7 @@ constexpr std::int64_t kLostNs = 2'000'000'000;      // a link breaks a moment b
 constexpr std::int64_t kAnswerNs = 300'000'000;      // more, for the answer of a rank whose pulse is not seen here
 constexpr std::int64_t kHoldBackNs = 100'000;        // what may go with a later message
 constexpr std::int64_t kTurnNs = 700;                // more than a mere call of the kernel: another had the core
-constexpr std::chrono::microseconds kFarDoze{500};   // nothing but the network ends it
+constexpr std::chrono::microseconds kNetSleep{500};  // nothing but the network ends it
 
 // Where a rank stands, as a word: the number of its latest call times kCall, and these.
 constexpr std::uint64_t kPolls = 1;   // it has done so lately
@@ -66,7 +66,7 @@ void breathe() {
 
 void wake(Word& word) { syscall(SYS_futex, futex_word(word), FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 
-void wake_from_doze(transport::Doze& doze) {
+void wake_any(transport::Doze& doze) {
   // Whoever is just about to sleep finds another word there, and does not.
   std::uint32_t asleep = transport::kOnDoze;
   if (doze.sleeping.load(std::memory_order_relaxed) != asleep) return;
@@ -76,7 +76,7 @@ void wake_from_doze(transport::Doze& doze) {
 
 Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options)
     : transport_(transport),
-      far_(transport.far_links()),
+      net_(transport.far_links()),
       health_(health),
       rank_(rank),
       ranks_(transport.sizes().ranks),
@@ -88,56 +88,56 @@ Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankNa
   set_background(false);
 }
 
-Status Waiter::pause(Patience& patience, int peer, Word* word) {
+Status Waiter::pause(WaitState& state, int peer, Word* word) {
   if (health_.failed()) return health_.status();
   const std::int64_t now = now_ns();
-  if (patience.since == 0) patience.since = patience.last_look = now;
+  if (state.since == 0) state.since = state.last_look = now;
   transport_.window(rank_).board->pulse.beats.fetch_add(1, std::memory_order_relaxed);
-  const std::int64_t waited = now - patience.since;
-  if (now - patience.last_look > kLookEveryNs) {
-    patience.last_look = now;
-    TUTTI_TRY(look_around(patience, peer));
+  const std::int64_t waited = now - state.since;
+  if (now - state.last_look > kLookEveryNs) {
+    state.last_look = now;
+    TUTTI_TRY(look_around(state, peer));
     if (transfers_ != nullptr) {
       if (const auto late = transfers_->overdue(now, timeout_ns())) return overdue(*late);
     } else if (waited > timeout_ns()) {
       return deadline_passed(peer);
     }
-    if (options_.interrupted && !background_) TUTTI_TRY(ask(patience, now, peer));
+    if (options_.interrupted && !background_) TUTTI_TRY(ask(state, now, peer));
   }
-  const std::int64_t spin = crowded_ ? 0 : options_.spin.count();
-  if (far_ != nullptr) {
-    if (holds_back_ && !patience.has_posted && waited > kHoldBackNs) {
-      patience.has_posted = true;
-      (void)far_->post();
+  const std::int64_t spin = oversubscribed_ ? 0 : options_.spin.count();
+  if (net_ != nullptr) {
+    if (holds_back_ && !state.has_posted && waited > kHoldBackNs) {
+      state.has_posted = true;
+      (void)net_->post();
     }
     // What a rank of this host does ends no doze on the network: then that comes later.
-    const bool is_near = transfers_ == nullptr && peer != rank_ && !far(peer);
-    serve_far(now, peer, waited < spin + (is_near ? kYieldForNs : 0) ? std::chrono::nanoseconds(0) : kFarDoze);
+    const bool is_local = transfers_ == nullptr && peer != rank_ && !is_remote(peer);
+    serve_network(now, peer, waited < spin + (is_local ? kYieldForNs : 0) ? std::chrono::nanoseconds(0) : kNetSleep);
   } else if (waited < spin) {
     for (int i = 0; i < 50; ++i) cpu_relax();
   } else if (waited < spin + kYieldForNs) {
     sched_yield();
   } else {
-    sleep(patience, word);
+    sleep(state, word);
   }
-  if (word != nullptr) patience.seen = low_half(*word);
+  if (word != nullptr) state.seen = low_half(*word);
   return {};
 }
 
-void Waiter::serve_far(std::int64_t now, int peer, std::chrono::nanoseconds most) {
+void Waiter::serve_network(std::int64_t now, int peer, std::chrono::nanoseconds most) {
   if (now - last_beat_ns_.load(std::memory_order_relaxed) > kBeatEveryNs) {
     last_beat_ns_.store(now, std::memory_order_relaxed);
     const std::uint64_t beats = transport_.window(rank_).board->pulse.beats.load(std::memory_order_relaxed);
     for (int rank = 0; rank < ranks_; ++rank) {
       // Where no meeting place tells of deaths, a link that breaks does.
-      if (far_->far(rank) && (far_->has_written_to(rank) || !far_->hears_of_deaths())) {
-        (void)far_->signal(rank, 0, &far_->mirror_at(rank).pulse, beats, 0, transport::Push::now);
+      if (net_->far(rank) && (net_->has_written_to(rank) || !net_->hears_of_deaths())) {
+        (void)net_->signal(rank, 0, &net_->mirror_at(rank).pulse, beats, 0, transport::Push::now);
       }
     }
   }
-  if (move_far(peer)) return;
+  if (move_remote(peer)) return;
   if (most.count() > 0) {
-    far_->doze(most);
+    net_->doze(most);
   } else {
     give_way();  // hosts may share cores, as containers do
   }
@@ -151,10 +151,10 @@ void Waiter::give_way() {
   shares_core_ = turn > least_turn_ns_ + kTurnNs;
 }
 
-Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {
-  if (patience.last_ask == 0) patience.last_ask = patience.since;
-  if (now - patience.last_ask < kAskEveryNs) return {};
-  patience.last_ask = now;
+Status Waiter::ask(WaitState& state, std::int64_t now, int peer) {
+  if (state.last_ask == 0) state.last_ask = state.since;
+  if (now - state.last_ask < kAskEveryNs) return {};
+  state.last_ask = now;
   if (!options_.interrupted()) return {};
   return health_.fail(Code::aborted, fmt::format("{} was interrupted in {}", name_(rank_), activity(peer)));
 }
@@ -165,21 +165,21 @@ Status Waiter::ask(Patience& patience, std::int64_t now, int peer) {
 // wake-up: the sender's look at `sleeping` is not ordered behind its store of the counter. The kernel compares the word
 // again, so that both must fall into the few nanoseconds that a store takes to be seen; then the sleep lasts its whole
 // millisecond.
-void Waiter::sleep(Patience& patience, Word* word) {
+void Waiter::sleep(WaitState& state, Word* word) {
   transport::Doze& doze = transport_.window(rank_).board->doze;
   if (word != nullptr) {
     doze.sleeping.store(transport::kOnCounter, std::memory_order_relaxed);
-    futex_wait(futex_word(*word), patience.seen);
+    futex_wait(futex_word(*word), state.seen);
     doze.sleeping.store(transport::kAwake, std::memory_order_relaxed);
     return;
   }
-  if (!patience.armed) {
+  if (!state.armed) {
     doze.sleeping.store(transport::kOnDoze, std::memory_order_seq_cst);
   } else if (doze.sleeping.load(std::memory_order_relaxed) == transport::kOnDoze) {
     futex_wait(reinterpret_cast<std::uint32_t*>(&doze.sleeping), transport::kOnDoze);
   }
-  patience.armed = !patience.armed;
-  if (!patience.armed) disarm();
+  state.armed = !state.armed;
+  if (!state.armed) disarm();
 }
 
 void Waiter::disarm() {
@@ -207,11 +207,11 @@ CallRecord* Waiter::record_of(int rank, std::uint64_t call) const {
   Board* board = transport_.window(rank).board;
   if (board == nullptr) return nullptr;
   CallRecord& record = board->calls[call % kCallRing];
-  if (far(rank)) take_in(cell_from(rank, call), call, record);
+  if (is_remote(rank)) copy_to_mirror(cell_from(rank, call), call, record);
   return &record;
 }
 
-bool Waiter::has_told(int rank, std::uint64_t call) const {
+bool Waiter::has_announced(int rank, std::uint64_t call) const {
   const CallRecord& record = *record_of(rank, call);
   return record.sequence.load(std::memory_order_acquire) >= call && is_whole(record);
 }
@@ -233,10 +233,10 @@ bool Waiter::is_inside(int rank, std::uint64_t sequence) const {
 
 // A rank that has closed its communicator did its part in every call that it entered, and may end when it likes: that
 // is no death. Whether it is alive must be read first: it closes, then ends.
-Status Waiter::look_around(Patience& patience, int peer) {
+Status Waiter::look_around(WaitState& state, int peer) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
   if (sequence_ != 0) TUTTI_TRY(mixed_kinds());
-  TUTTI_TRY(hear_far());
+  TUTTI_TRY(remote_failure());
   int gone = -1;  // whom this rank waits for all the same
   int open = 0;   // others that have not closed theirs
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -245,24 +245,24 @@ Status Waiter::look_around(Patience& patience, int peer) {
     if (!has_closed(rank)) {
       ++open;
       if (!alive) return health_.fail(Code::peer_died, death_text(rank));
-      if (!far(rank)) continue;
-      const Status broken = far_->broken(rank);
+      if (!is_remote(rank)) continue;
+      const Status broken = net_->broken(rank);
       if (broken.ok()) continue;
       if (broken.code() == Code::system) return unreachable(rank, broken);  // of this process, and no death
-      if (patience.lost == 0) patience.lost = now_ns();
-      if (now_ns() - patience.lost > kLostNs) return unreachable(rank, broken);
+      if (state.lost == 0) state.lost = now_ns();
+      if (now_ns() - state.lost > kLostNs) return unreachable(rank, broken);
       continue;
     }
-    // A far rank tells of a call to its neighbours only, so of another one nobody knows whether it did its part.
-    if (transfers_ == nullptr && far(rank) && rank != peer) continue;
+    // A remote rank tells of a call to its neighbours only, so of another one nobody knows whether it did its part.
+    if (transfers_ == nullptr && is_remote(rank) && rank != peer) continue;
     const bool needed = transfers_ == nullptr ? !has_entered(rank, sequence_) : transfers_->needs(rank);
     if (needed && gone < 0) gone = rank;
   }
   if (gone < 0 && transfers_ != nullptr && open == 0 && transfers_->needs_anyone()) gone = ranks_;
   if (gone < 0) return {};
   // Its last message may have come after holds() looked for it: let that look once more.
-  if (transfers_ != nullptr && patience.departed_peer != gone) {
-    patience.departed_peer = gone;
+  if (transfers_ != nullptr && state.departed_peer != gone) {
+    state.departed_peer = gone;
     return {};
   }
   if (gone == ranks_) {
@@ -273,9 +273,9 @@ Status Waiter::look_around(Patience& patience, int peer) {
                                                   name_(rank_), activity(gone)));
 }
 
-Status Waiter::hear_far() {
+Status Waiter::remote_failure() {
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (!far(rank)) continue;
+    if (!is_remote(rank)) continue;
     const Status told = Health::told_on(*transport_.window(rank).board);
     if (told.ok()) continue;
     health_.fail_quietly(told.code(), told.message());
@@ -288,11 +288,11 @@ Status Waiter::unreachable(int peer, const Status& why) { return unreachable(pee
 
 Status Waiter::unreachable(int peer, const Status& why, const std::string& activity) {
   const bool is_silent = why.code() == Code::peer_died;
-  if (is_silent && !far(peer)) return health_.fail(Code::peer_died, death_text(peer));
-  if (is_silent && !far_->hears_of_deaths()) {
+  if (is_silent && !is_remote(peer)) return health_.fail(Code::peer_died, death_text(peer));
+  if (is_silent && !net_->hears_of_deaths()) {
     return health_.fail(Code::peer_died, fmt::format("{}, or is cut off: {}", death_text(peer), why.message()));
   }
-  // A far process whose link is broken may well live; if not, the meeting place would have told.
+  // A remote process whose link is broken may well live; if not, the meeting place would have told.
   return health_.fail(is_silent ? Code::system : why.code(),
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity, name_(peer), why.message()));
 }
@@ -300,28 +300,30 @@ Status Waiter::unreachable(int peer, const Status& why, const std::string& activ
 Status Waiter::lost(int peer, const Status& why) {
   for (const std::int64_t since = now_ns(); now_ns() - since < kLostNs && !health_.failed();) {
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
-    TUTTI_TRY(hear_far());
+    TUTTI_TRY(remote_failure());
     // Whoever has closed its communicator did its part, and wants nothing any more.
     if (transport_.window(peer).board->pulse.departed.load(std::memory_order_acquire) != 0) return {};
-    if (!far_->progress()) breathe();
+    if (!net_->progress()) breathe();
   }
   return health_.failed() ? health_.status() : unreachable(peer, why);
 }
 
 std::string Waiter::death_text(int rank) const {
   const Board* board = transport_.window(rank).board;
-  for (std::uint64_t i = 0; far(rank) && i < transport_.sizes().express_calls(); ++i) {
-    (void)record_of(rank, far_record(cell_from(rank, i)).sequence.load(std::memory_order_acquire));
+  for (std::uint64_t i = 0; is_remote(rank) && i < transport_.sizes().express_calls(); ++i) {
+    (void)record_of(rank, net_record(cell_from(rank, i)).sequence.load(std::memory_order_acquire));
   }
   CallSnapshot last;
   for (int i = 0; board != nullptr && i < kCallRing; ++i) {
-    if (far(rank) && !is_whole(board->calls[i])) continue;
+    if (is_remote(rank) && !is_whole(board->calls[i])) continue;
     const CallSnapshot call = snapshot(board->calls[i]);
     if (call.sequence > last.sequence) last = call;
   }
-  if (last.sequence == 0) return name_(rank) + (far(rank) ? " died" : " died before its first collective call");
+  if (last.sequence == 0) return name_(rank) + (is_remote(rank) ? " died" : " died before its first collective call");
   const bool inside = last.state == transport::CallState::entered;
-  const char* when = far(rank) ? "in or after" : inside ? "in" : "after";  // a far rank does not tell of a call's end
+  const char* when = is_remote(rank) ? "in or after"
+                     : inside        ? "in"
+                                     : "after";  // a remote rank does not tell of a call's end
   return fmt::format("{} died {} {}, its call {}", name_(rank), when, last.text(), last.sequence);
 }
 
@@ -334,7 +336,7 @@ void Waiter::part(std::uint64_t sequence) {
     breathe();
     bool inside = false;
     for (int rank = 0; rank < ranks_; ++rank) {
-      inside = inside || (rank != rank_ && !far(rank) && is_inside(rank, sequence) && transport_.alive(rank));
+      inside = inside || (rank != rank_ && !is_remote(rank) && is_inside(rank, sequence) && transport_.alive(rank));
     }
     if (!inside) return;
   } while (now_ns() - since < kPartNs);
@@ -343,16 +345,17 @@ void Waiter::part(std::uint64_t sequence) {
 Status Waiter::check_peer(int peer, std::uint64_t sequence) {
   const CallRecord& mine = *record_of(rank_, sequence);
   const CallRecord& theirs = *record_of(peer, sequence);
-  for (const std::int64_t since = now_ns(); far(peer) && !has_told(peer, sequence) && now_ns() - since < timeout_ns() &&
-                                            far_->broken(peer).ok() && transport_.alive(peer) && !health_.failed();) {
-    serve_far(now_ns(), peer, kFarDoze);
+  for (const std::int64_t since = now_ns(); is_remote(peer) && !has_announced(peer, sequence) &&
+                                            now_ns() - since < timeout_ns() && net_->broken(peer).ok() &&
+                                            transport_.alive(peer) && !health_.failed();) {
+    serve_network(now_ns(), peer, kNetSleep);
   }
-  if (far(peer) && !has_told(peer, sequence)) {
+  if (is_remote(peer) && !has_announced(peer, sequence)) {
     if (health_.failed()) return health_.status();
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
-    if (const Status broken = far_->broken(peer); !broken.ok()) TUTTI_TRY(lost(peer, broken));
+    if (const Status broken = net_->broken(peer); !broken.ok()) TUTTI_TRY(lost(peer, broken));
   }
-  // No second look at the sequence is needed: see HostExecutor::keep_in_sight().
+  // No second look at the sequence is needed: see HostExecutor::bound_run_ahead().
   const std::uint64_t seen = theirs.sequence.load(std::memory_order_acquire);
   if (seen == sequence) {
     const std::uint64_t fingerprint = theirs.fingerprint.load(std::memory_order_relaxed);
@@ -374,7 +377,7 @@ Waiter::Difference Waiter::difference(std::uint64_t sequence) const {
   for (int rank = 0; rank < ranks_; ++rank) {
     const CallRecord* record = record_of(rank, sequence);
     if (record == nullptr || record->sequence.load(std::memory_order_acquire) != sequence) continue;
-    if (far(rank) && !is_whole(*record)) continue;
+    if (is_remote(rank) && !is_whole(*record)) continue;
     const std::uint64_t theirs = record->fingerprint.load(std::memory_order_acquire);
     if (record->sequence.load(std::memory_order_relaxed) != sequence) continue;  // overwritten meanwhile
     if (found.one < 0) {
@@ -426,11 +429,11 @@ std::vector<Waiter::Pace> Waiter::paces() {
   };
   const auto awaits_answer = [&] {
     for (int rank = 0; rank < ranks_; ++rank) {
-      if (far(rank) && beats(rank) == 0 && !has_answered(rank)) return far_->hears_of_deaths();
+      if (is_remote(rank) && beats(rank) == 0 && !has_answered(rank)) return net_->hears_of_deaths();
     }
     return false;
   };
-  if (far_ != nullptr && options_.ask) options_.ask();
+  if (net_ != nullptr && options_.ask) options_.ask();
   std::vector<std::uint64_t> before;
   for (int rank = 0; rank < ranks_; ++rank) before.push_back(beats(rank));
   Board& own = *transport_.window(rank_).board;
@@ -441,21 +444,21 @@ std::vector<Waiter::Pace> Waiter::paces() {
   };
   while (watches() && !health_.failed()) {
     own.pulse.beats.fetch_add(1, std::memory_order_relaxed);
-    if (far_ != nullptr) {
-      serve_far(now_ns(), rank_, kFarDoze);
+    if (net_ != nullptr) {
+      serve_network(now_ns(), rank_, kNetSleep);
     } else {
       breathe();
     }
   }
   // Of whom neither a pulse nor an answer comes, nothing is known where the meeting place stands still: but that of its
   // rank. Where there is none pulses go to all.
-  const bool silent_meeting = far_ != nullptr && far_->hears_of_deaths() && !has_answered(rank_);
+  const bool silent_meeting = net_ != nullptr && net_->hears_of_deaths() && !has_answered(rank_);
   std::vector<Pace> paces;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::uint64_t answer = answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     const bool polls = beats(rank) != before[static_cast<std::size_t>(rank)] ||
                        (answer != kNoAnswer && (answer & kPolls) != 0) || rank == rank_;
-    const bool unknown = silent_meeting && far(rank) && beats(rank) == 0 && far_->member(rank) != 0;
+    const bool unknown = silent_meeting && is_remote(rank) && beats(rank) == 0 && net_->member(rank) != 0;
     paces.push_back(polls ? Pace::polls : unknown ? Pace::unknown : Pace::still);
   }
   return paces;
@@ -467,7 +470,7 @@ Status Waiter::deadline_passed(int peer) {
   const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
   if (peer == rank_) return not_taken(paces);
-  // A far rank that has not been asked may have left the call: its record does not say so.
+  // A remote rank that has not been asked may have left the call: its record does not say so.
   const bool asked = has_answered(rank_);
   std::string absent;
   std::string absent_still;
@@ -481,7 +484,7 @@ Status Waiter::deadline_passed(int peer) {
       add_name(absent, rank);
       if (stands) add_name(absent_still, rank);
     } else if (stands && is_inside(rank, sequence_)) {
-      add_name(far(rank) && !asked ? maybe_inside : inside_still, rank);
+      add_name(is_remote(rank) && !asked ? maybe_inside : inside_still, rank);
     }
   }
   const std::string call = activity(peer);
@@ -496,10 +499,10 @@ Status Waiter::deadline_passed(int peer) {
 Status Waiter::not_taken(const std::vector<Pace>& paces) {
   std::string who;
   for (int rank = 0; rank < ranks_; ++rank) {
-    const bool sent = far(rank) && far_->has_written_to(rank);
+    const bool sent = is_remote(rank) && net_->has_written_to(rank);
     if (sent && paces[static_cast<std::size_t>(rank)] != Pace::polls) add_name(who, rank);
   }
-  if (who.empty()) who = fmt::format("the network ({}, {})", far_->info().name, far_->info().devices);
+  if (who.empty()) who = fmt::format("the network ({}, {})", net_->info().name, net_->info().devices);
   return timeout(who, "has not taken what was sent to it", sequence_ == 0 ? "a send" : activity(rank_));
 }
 
@@ -544,7 +547,7 @@ Status Waiter::timeout(const std::string& who, std::string what, const std::stri
 
 std::string Waiter::obstacle() const {
   for (int rank = 0; rank < ranks_; ++rank) {
-    const std::string text = far(rank) ? far_->wire().obstacle(far_->member(rank)) : "";
+    const std::string text = is_remote(rank) ? net_->wire().obstacle(net_->member(rank)) : "";
     if (!text.empty()) return fmt::format("; {}: {}", name_(rank), text);
   }
   return "";

@@ -30,9 +30,9 @@ struct WaitOptions {
   std::chrono::nanoseconds timeout{std::chrono::minutes(5)};
   std::chrono::nanoseconds spin{std::chrono::microseconds(100)};  // before the first yield
   std::function<bool()> interrupted;                              // see tutti::Options; not in the background
-  std::function<void()> ask;        // the far ranks where they stand; their answers come to answered(). May be null
-  bool crowded = false;             // more ranks than cores here: yield almost at once
-  bool crowded_background = false;  // the same where each rank has a second thread, which computes
+  std::function<void()> ask;    // the remote ranks where they stand; their answers come to answered(). May be null
+  bool oversubscribed = false;  // more ranks than cores here: yield almost at once
+  bool oversubscribed_background = false;  // the same where each rank has a second thread, which computes
 };
 
 /// What signals change and waiters sleep on: a counter or a tag.
@@ -41,13 +41,13 @@ using Word = std::atomic<std::uint64_t>;
 /// Ends the sleep of whoever waits on this word.
 void wake(Word& word);
 /// Ends the sleep of a rank that waits for several things (transport::kOnDoze).
-void wake_from_doze(transport::Doze& doze);
+void wake_any(transport::Doze& doze);
 /// After `word` was changed: ends the sleep of whoever waits for it, alone or among other things.
 inline void wake_sleeper(transport::Doze& doze, Word& word) {
   const std::uint32_t sleeping = doze.sleeping.load(std::memory_order_relaxed);
   if (sleeping == transport::kAwake) return;
   if (sleeping == transport::kOnCounter) return wake(word);
-  wake_from_doze(doze);
+  wake_any(doze);
 }
 
 /// The sends and receives in progress, for the waiter's questions about them. Called by the waiting thread.
@@ -77,13 +77,13 @@ class Waiter {
   /// Whether the calls that follow run beside the caller's own thread, or on it.
   void set_background(bool background) {
     background_ = background;
-    crowded_ = background ? options_.crowded_background : options_.crowded;
+    oversubscribed_ = background ? options_.oversubscribed_background : options_.oversubscribed;
     // A look at the network is a call of the kernel, as dear as a hundred at memory.
-    quick_spins_ = crowded_ || far_ != nullptr ? 20 : 2000;
+    quick_spins_ = oversubscribed_ || net_ != nullptr ? 20 : 2000;
   }
 
-  /// Whether what was put to far ranks and not sent yet may stay so until it goes with something else, or a wait takes
-  /// long.
+  /// Whether what was put to remote ranks and not sent yet may stay so until it goes with something else, or a wait
+  /// takes long.
   void hold_back(bool hold_back) { holds_back_ = hold_back; }
 
   /// The number of the call in progress, for errors and for the look at the peers' boards. Collectives only; 0
@@ -93,24 +93,24 @@ class Waiter {
   void set_transfers(PendingTransfers* transfers) { transfers_ = transfers; }
   /// Until holds() is true. `peer`: whom it depends on, the own rank for what was sent to other hosts and has not left;
   /// of transfers, no matter. `word`: what to sleep on; null: several things, each of which ends with wake_sleeper() or
-  /// wake_from_doze().
+  /// wake_any().
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
     if (holds()) return {};
-    if (far_ != nullptr && !holds_back_) (void)far_->post();  // a link that has broken is found out below
+    if (net_ != nullptr && !holds_back_) (void)net_->post();  // a link that has broken is found out below
     const int looks = shares_core_ ? 0 : quick_spins_;        // another has work for it
     for (int i = 0; i < looks; ++i) {
-      if (far_ == nullptr) {
+      if (net_ == nullptr) {
         cpu_relax();
       } else {
-        move_far(peer);
+        move_remote(peer);
       }
       if (holds()) return {};
     }
-    Patience patience;
+    WaitState state;
     Status status;
-    while (status.ok() && !holds()) status = pause(patience, peer, word);
-    if (patience.armed) disarm();
+    while (status.ok() && !holds()) status = pause(state, peer, word);
+    if (state.armed) disarm();
     return status;
   }
 
@@ -123,9 +123,9 @@ class Waiter {
   Status unreachable(int peer, const Status& why);
   /// `activity`: in what this rank is, "recv(5 x f32) from rank 1 (...)".
   Status unreachable(int peer, const Status& why, const std::string& activity);
-  /// After the link to a far `peer` has broken. Ok: it has closed its communicator, and nobody misses what goes to it.
-  /// Else the failure: its death, of which the meeting place tells within a moment if it is one, or `why`; both where
-  /// there is no meeting place any more.
+  /// After the link to a remote `peer` has broken. Ok: it has closed its communicator, and nobody misses what goes to
+  /// it. Else the failure: its death, of which the meeting place tells within a moment if it is one, or `why`; both
+  /// where there is no meeting place any more.
   Status lost(int peer, const Status& why);
 
   /// After a failure: until no peer is inside call `sequence` any more, but not for longer than half a second (one may
@@ -136,12 +136,12 @@ class Waiter {
   /// thread.
   std::string death_text(int rank) const;
 
-  /// Whether a far rank is known to have entered `call`, so that its record of it can be compared, or a later one.
-  bool has_told(int rank, std::uint64_t call) const;
-  /// Where this rank stands, for a far one that asks, as a word that its answered() reads: its latest call, whether it
-  /// is in it, and whether it polls. Any thread.
+  /// Whether a remote rank is known to have entered `call`, so that its record of it can be compared, or a later one.
+  bool has_announced(int rank, std::uint64_t call) const;
+  /// Where this rank stands, for a remote one that asks, as a word that its answered() reads: its latest call, whether
+  /// it is in it, and whether it polls. Any thread.
   std::uint64_t standing() const;
-  /// What a far rank has answered, or this one: then the others have been asked. Any thread.
+  /// What a remote rank has answered, or this one: then the others have been asked. Any thread.
   void answered(int rank, std::uint64_t standing) {
     answers_[static_cast<std::size_t>(rank)].store(standing, std::memory_order_release);
   }
@@ -155,7 +155,7 @@ class Waiter {
   int rank() const { return rank_; }
 
  private:
-  struct Patience {
+  struct WaitState {
     std::int64_t since = 0;      // ns; 0: not yet looked at the clock
     std::int64_t last_look = 0;  // at the peers' boards
     std::int64_t last_ask = 0;   // whether it is interrupted
@@ -175,40 +175,40 @@ class Waiter {
   };
 
   /// One breath of a long wait.
-  Status pause(Patience& patience, int peer, Word* word);
-  void sleep(Patience& patience, Word* word);
+  Status pause(WaitState& state, int peer, Word* word);
+  void sleep(WaitState& state, Word* word);
   /// The failure, where interrupted() says so.
-  Status ask(Patience& patience, std::int64_t now, int peer);
+  Status ask(WaitState& state, std::int64_t now, int peer);
   void disarm();
   /// Do the boards say that the call in progress cannot end?
-  Status look_around(Patience& patience, int peer);
-  /// The failure that a far rank has told by the network.
-  Status hear_far();
+  Status look_around(WaitState& state, int peer);
+  /// The failure that a remote rank has told by the network.
+  Status remote_failure();
   Status deadline_passed(int peer);
   /// The same where what was sent to other hosts has not left.
   Status not_taken(const std::vector<Pace>& paces);
   /// "rank 1 (...) has not answered; rank 0 (...) waited 2.0 s in ..."
   Status timeout(const std::string& who, std::string what, const std::string& activity);
-  /// "; rank 3 (...): no connection to 10.0.0.9:41234 ...", of the first far rank that is not reached as yet.
+  /// "; rank 3 (...): no connection to 10.0.0.9:41234 ...", of the first remote rank that is not reached as yet.
   std::string obstacle() const;
   void add_name(std::string& list, int rank) const;
   /// Whether the rank has destroyed its communicator.
   bool has_closed(int rank) const;
-  bool far(int rank) const { return far_ != nullptr && far_->far(rank); }
-  /// Moves what the network can move, for at most `most`; tells far ranks now and then that this rank still polls.
+  bool is_remote(int rank) const { return net_ != nullptr && net_->far(rank); }
+  /// Moves what the network can move, for at most `most`; tells remote ranks now and then that this rank still polls.
   /// `peer`: as of until().
-  void serve_far(std::int64_t now, int peer, std::chrono::nanoseconds most);
+  void serve_network(std::int64_t now, int peer, std::chrono::nanoseconds most);
   /// Moves what can be moved now, first of all what comes from `peer`.
-  bool move_far(int peer) {
-    return transfers_ == nullptr && far_->far(peer) ? far_->progress_for(peer) : far_->progress();
+  bool move_remote(int peer) {
+    return transfers_ == nullptr && net_->far(peer) ? net_->progress_for(peer) : net_->progress();
   }
   /// Lets others have the core, and learns whether there are any.
   void give_way();
   bool has_answered(int rank) const {
     return answers_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire) != kNoAnswer;
   }
-  /// What each rank does. Asks the far ranks where they stand: of those that have left the call, or are no neighbours
-  /// in it, nothing is known here.
+  /// What each rank does. Asks the remote ranks where they stand: of those that have left the call, or are no
+  /// neighbours in it, nothing is known here.
   std::vector<Pace> paces();
   // Two ranks whose calls up to `sequence` are not the same.
   struct Difference {
@@ -223,17 +223,17 @@ class Waiter {
   Status mixed_kinds();
   /// What this rank is in, as far as `peer` is concerned.
   std::string activity(int peer) const;
-  /// Where this rank finds what a far one tells with its data in an express call.
+  /// Where this rank finds what a remote one tells with its data in an express call.
   transport::ExpressCell& cell_from(int rank, std::uint64_t call) const;
-  /// Where the record of `call` is, or would be; of a far rank with what has come in an express cell, which is written
-  /// into the mirror. Null: nowhere.
+  /// Where the record of `call` is, or would be; of a remote rank with what has come in an express cell, which is
+  /// written into the mirror. Null: nowhere.
   transport::CallRecord* record_of(int rank, std::uint64_t call) const;
-  // Of a far rank as it has answered, else by what it has told of calls in which it is a neighbour.
+  // Of a remote rank as it has answered, else by what it has told of calls in which it is a neighbour.
   bool has_entered(int rank, std::uint64_t sequence) const;
   bool is_inside(int rank, std::uint64_t sequence) const;
 
   transport::Transport& transport_;
-  transport::FarLinks* const far_;  // null: all ranks are on this host
+  transport::FarLinks* const net_;  // null: all ranks are on this host
   Health& health_;
   int rank_;
   int ranks_;
@@ -241,14 +241,14 @@ class Waiter {
   WaitOptions options_;
   std::atomic<std::int64_t> timeout_ns_;
   static constexpr std::uint64_t kNoAnswer = ~std::uint64_t{0};
-  std::vector<std::atomic<std::uint64_t>> answers_;  // where far ranks and this one stand
+  std::vector<std::atomic<std::uint64_t>> answers_;  // where remote ranks and this one stand
   bool background_ = false;
-  bool crowded_;
+  bool oversubscribed_;
   bool shares_core_ = false;  // it has been taken by another when this rank last gave way
   std::int64_t least_turn_ns_ = std::numeric_limits<std::int64_t>::max();  // the quickest return of sched_yield()
   int quick_spins_;
   bool holds_back_ = false;
-  std::atomic<std::int64_t> last_beat_ns_{0};  // told to far ranks
+  std::atomic<std::int64_t> last_beat_ns_{0};  // told to remote ranks
   std::uint64_t sequence_ = 0;                 // of the collective in progress
   PendingTransfers* transfers_ = nullptr;      // in progress
 };

@@ -1,12 +1,12 @@
 // Whether ranks' records show that one has passed host memory where the other has passed device memory.
-#include "collectives/executor/kinds.h"
+#include "collectives/executor/memory_kind_check.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
 
-namespace tutti::executor::kinds_test {
+namespace tutti::executor::memory_kind_check_test {
 namespace {
 
 using transport::Board;
@@ -127,4 +127,4 @@ TEST(Kinds, TheSentenceBeginsWithTheLowerRank) {
 }
 
 }  // namespace
-}  // namespace tutti::executor::kinds_test
+}  // namespace tutti::executor::memory_kind_check_test

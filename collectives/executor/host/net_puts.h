@@ -18,9 +18,9 @@
 
 namespace tutti::executor {
 
-class FarPuts {
+class NetPuts {
  public:
-  FarPuts(transport::FarLinks& links, Waiter& waiter) : links_(links), waiter_(waiter) {}
+  NetPuts(transport::FarLinks& links, Waiter& waiter) : links_(links), waiter_(waiter) {}
 
   /// `fixed`: nobody writes the source before finish().
   Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);

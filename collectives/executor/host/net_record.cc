@@ -1,4 +1,4 @@
-#include "collectives/executor/host/far_record.h"
+#include "collectives/executor/host/net_record.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +12,7 @@ using transport::CallRecord;
 namespace {
 
 static_assert(offsetof(CallRecord, sequence) == 0 && offsetof(CallRecord, fingerprint) == 8);  // a note's head
-static_assert(offsetof(CallRecord, seal) + sizeof(std::uint64_t) == kFarRecordBytes);
+static_assert(offsetof(CallRecord, seal) + sizeof(std::uint64_t) == kNetRecordBytes);
 
 // One multiplication for each word, in order: what is in another place, or old, changes all that follows.
 class Seal {
@@ -55,7 +55,7 @@ std::uint64_t seal_of(const Line& line, const std::byte* data) {
 }
 
 const std::byte* behind(const CallRecord& record) {
-  return reinterpret_cast<const std::byte*>(&record) + kFarRecordBytes;
+  return reinterpret_cast<const std::byte*>(&record) + kNetRecordBytes;
 }
 
 bool is_whole(const Line& line, const std::byte* data) {
@@ -78,7 +78,7 @@ void write(const Line& line, CallRecord& to) {
 
 }  // namespace
 
-void seal_far(const CallRecord& record, std::size_t along, CallRecord& to) {
+void write_net_record(const CallRecord& record, std::size_t along, CallRecord& to) {
   Line line(record);
   line.along = along;
   line.seal = seal_of(line, behind(to));
@@ -87,10 +87,10 @@ void seal_far(const CallRecord& record, std::size_t along, CallRecord& to) {
 
 bool is_whole(const CallRecord& record) { return is_whole(Line(record), behind(record)); }
 
-void take_in(transport::ExpressCell& cell, std::uint64_t call, CallRecord& mirror) {
+void copy_to_mirror(transport::ExpressCell& cell, std::uint64_t call, CallRecord& mirror) {
   if (mirror.sequence.load(std::memory_order_acquire) >= call) return;
-  Line come(far_record(cell));
-  if (come.sequence != call || !is_whole(come, far_payload(cell))) return;
+  Line come(net_record(cell));
+  if (come.sequence != call || !is_whole(come, net_payload(cell))) return;
   come.along = 0;
   come.seal = seal_of(come, nullptr);
   write(come, mirror);

@@ -1,4 +1,4 @@
-#include "collectives/executor/kinds.h"
+#include "collectives/executor/memory_kind_check.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,11 @@ namespace tutti::executor {
 CallSnapshot called_instead(const transport::CallRecord& own,
                             const transport::CallRecord (&theirs)[transport::kCallRing]) {
   const CallSnapshot mine = snapshot(own);
-  if (mine.sequence == 0 || mine.others == 0) return {};
+  if (mine.sequence == 0 || mine.next_of_other_kind == 0) return {};
   // It may have been written over by a later one, which says as much.
-  const CallSnapshot other = snapshot(theirs[mine.others % transport::kCallRing]);
-  const bool first = other.sequence >= mine.others && other.others != 0 && other.others <= mine.sequence;
+  const CallSnapshot other = snapshot(theirs[mine.next_of_other_kind % transport::kCallRing]);
+  const bool first = other.sequence >= mine.next_of_other_kind && other.next_of_other_kind != 0 &&
+                     other.next_of_other_kind <= mine.sequence;
   return first ? other : CallSnapshot{};
 }
 

@@ -1,5 +1,5 @@
 // What a rank waits for before it may go away: that the network has taken what it sent.
-#include "collectives/executor/host/far_puts.h"
+#include "collectives/executor/host/net_puts.h"
 
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@
 #include "transport/hosts/hosts.h"
 #include "transport/inproc/inproc.h"
 
-namespace tutti::executor::far_puts_test {
+namespace tutti::executor::net_puts_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -66,9 +66,9 @@ class FullWire final : public Wire {
 };
 
 /// Rank 0 of three on three hosts, whose two peers are this test; with `neighbour` rank 1 is on the host of rank 0.
-class FarPutsTest : public ::testing::Test {
+class NetPutsTest : public ::testing::Test {
  protected:
-  explicit FarPutsTest(bool neighbour = false) {
+  explicit NetPutsTest(bool neighbour = false) {
     WindowSizes sizes{3, 2, 4096, kCacheLine, 16 << 10};
     own_ = make_shared_window({1, 1, exposed_bytes(sizes), 0, 0});
     HostsTransport::Setup setup;
@@ -98,7 +98,7 @@ class FarPutsTest : public ::testing::Test {
     waiter_.emplace(
         *transport_, *health_, 0, [](int rank) { return "rank " + std::to_string(rank); }, options);
   }
-  ~FarPutsTest() override { alive_ = false; }
+  ~NetPutsTest() override { alive_ = false; }
 
   void write_to(int rank) { (void)transport_->signal(rank, 0, &transport_->mirror_at(rank).pulse, 0, 0, Push::now); }
   void beat(int rank) { transport_->window(rank).board->pulse.beats.fetch_add(1); }
@@ -112,13 +112,13 @@ class FarPutsTest : public ::testing::Test {
   std::optional<Waiter> waiter_;
 };
 
-class FarPutsAndANeighbourTest : public FarPutsTest {
+class NetPutsAndANeighbourTest : public NetPutsTest {
  protected:
-  FarPutsAndANeighbourTest() : FarPutsTest(true) {}
+  NetPutsAndANeighbourTest() : NetPutsTest(true) {}
 };
 
 /// Its signal would not end that: two ranks on each of two hosts were half as fast where they slept so by turns.
-TEST_F(FarPutsAndANeighbourTest, WhoWaitsForANeighbourDoesNotDozeOnTheNetworkAtOnce) {
+TEST_F(NetPutsAndANeighbourTest, WhoWaitsForANeighbourDoesNotDozeOnTheNetworkAtOnce) {
   for (const int peer : {1, 2}) {
     int looks = 0;
     // One at once, 20 quick ones, one before a pause: so there is one pause.
@@ -127,29 +127,29 @@ TEST_F(FarPutsAndANeighbourTest, WhoWaitsForANeighbourDoesNotDozeOnTheNetworkAtO
   }
 }
 
-TEST_F(FarPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
+TEST_F(NetPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
   wire_->beat = [this] {
     beat(1);
     beat(2);
   };
-  const Status status = FarPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.code(), Code::timeout);
   EXPECT_EQ(status.message(),
             "the network (full, eth7) has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out");
 }
 
-TEST_F(FarPutsTest, ADeadlineNamesWhoStandsStill) {
+TEST_F(NetPutsTest, ADeadlineNamesWhoStandsStill) {
   for (const int rank : {1, 2}) write_to(rank);
   wire_->beat = [this] { beat(1); };
-  const Status status = FarPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out");
 }
 
 /// And does not name those to whom nothing was sent.
-TEST_F(FarPutsTest, ADeadlineSaysWhatIsOnTheWay) {
+TEST_F(NetPutsTest, ADeadlineSaysWhatIsOnTheWay) {
   write_to(1);
   wire_->on_the_way = "no connection to 10.0.0.9:41234";
-  const Status status = FarPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.message(),
             "rank 1 has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out; rank 1: no "
             "connection to "
@@ -157,9 +157,9 @@ TEST_F(FarPutsTest, ADeadlineSaysWhatIsOnTheWay) {
 }
 
 /// Their buffers may be freed when the call returns.
-TEST_F(FarPutsTest, WhatIsStillReadAfterAFailureIsTakenFromTheWire) {
+TEST_F(NetPutsTest, WhatIsStillReadAfterAFailureIsTakenFromTheWire) {
   meeting_ = false;
-  FarPuts puts(*transport_, *waiter_);
+  NetPuts puts(*transport_, *waiter_);
   const std::byte source[8] = {};
   wire_->next_ticket = 4;
   ASSERT_TRUE(puts.put(2, 0, Region{1}, 0, source, sizeof source).ok());
@@ -172,27 +172,27 @@ TEST_F(FarPutsTest, WhatIsStillReadAfterAFailureIsTakenFromTheWire) {
 }
 
 /// A signal may come before the record of its call, by another rail; who dies in between is not out of step.
-TEST_F(FarPutsTest, WhoDiesBeforeItsRecordHasComeHasDied) {
+TEST_F(NetPutsTest, WhoDiesBeforeItsRecordHasComeHasDied) {
   alive_ = false;
   const Status status = waiter_->check_peer(1, 5);
   EXPECT_EQ(status.code(), Code::peer_died);
   EXPECT_EQ(status.message(), "rank 1 died");
 }
 
-TEST_F(FarPutsTest, WhoseLinkBreaksBeforeItsRecordHasComeIsNotOutOfStep) {
+TEST_F(NetPutsTest, WhoseLinkBreaksBeforeItsRecordHasComeIsNotOutOfStep) {
   meeting_ = false;
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   EXPECT_EQ(waiter_->check_peer(1, 5).message(), "rank 1 died, or is cut off: the link to member 1 has broken");
 }
 
 /// The meeting place would have told of a death.
-TEST_F(FarPutsTest, ABrokenLinkIsNoDeath) {
+TEST_F(NetPutsTest, ABrokenLinkIsNoDeath) {
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   EXPECT_EQ(waiter_->lost(1, wire_->of_one).code(), Code::system);
 }
 
 /// What this side lacks is nobody's death, whoever could tell of one.
-TEST_F(FarPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
+TEST_F(NetPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
   meeting_ = false;
   wire_->of_one = Status(Code::memory_limit, "the link to member 1 has broken: Out of memory");
   const Status status = waiter_->lost(1, wire_->of_one);
@@ -200,17 +200,17 @@ TEST_F(FarPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
   EXPECT_THAT(status.message(), ::testing::EndsWith("rank 1: the link to member 1 has broken: Out of memory"));
 }
 
-TEST_F(FarPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
+TEST_F(NetPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
   meeting_ = false;
   waiter_->set_timeout(30s);  // else that would come first
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
-  const Status status = FarPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(*transport_, *waiter_).finish();
   EXPECT_EQ(status.code(), Code::peer_died);
   EXPECT_EQ(status.message(), "rank 1 died, or is cut off: the link to member 1 has broken");
 }
 
 /// Whoever shares the dead rank's host knows better.
-TEST_F(FarPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
+TEST_F(NetPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
   meeting_ = false;
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   wire_->beat = [this] {
@@ -222,4 +222,4 @@ TEST_F(FarPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
 }
 
 }  // namespace
-}  // namespace tutti::executor::far_puts_test
+}  // namespace tutti::executor::net_puts_test

@@ -1,4 +1,4 @@
-#include "collectives/executor/host/far_puts.h"
+#include "collectives/executor/host/net_puts.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,19 +14,19 @@ constexpr std::int64_t kDropNs = 500'000'000;
 
 }  // namespace
 
-Status FarPuts::put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed) {
+Status NetPuts::put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed) {
   transport::Ticket ticket = 0;
   const Status status = links_.put(peer, lane, to, from, bytes, ticket);
   return keep(status, ticket, peer, from, bytes, fixed);
 }
 
-Status FarPuts::put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes) {
+Status NetPuts::put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes) {
   transport::Ticket ticket = 0;
   const Status status = links_.wire().put(links_.member(peer), lane, to, at, from, bytes, ticket);
   return keep(status, ticket, peer, from, bytes, true);
 }
 
-Status FarPuts::keep(const Status& status, transport::Ticket ticket, int peer, const void* from, std::size_t bytes,
+Status NetPuts::keep(const Status& status, transport::Ticket ticket, int peer, const void* from, std::size_t bytes,
                      bool fixed) {
   const auto* begin = static_cast<const std::byte*>(from);
   if (ticket != 0) pending_.push_back({ticket, peer, begin, begin + bytes, fixed});
@@ -34,7 +34,7 @@ Status FarPuts::keep(const Status& status, transport::Ticket ticket, int peer, c
 }
 
 template <class Matters>
-Status FarPuts::settle(Matters&& matters) {
+Status NetPuts::settle(Matters&& matters) {
   for (std::size_t i = 0; i < pending_.size();) {
     const Pending put = pending_[i];
     // The others are not asked after: to ask sends what is held back, and a put should go with the signal behind it.
@@ -51,28 +51,28 @@ Status FarPuts::settle(Matters&& matters) {
   return {};
 }
 
-bool FarPuts::reads(const void* begin, std::size_t bytes) const {
+bool NetPuts::reads(const void* begin, std::size_t bytes) const {
   return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& put) { return put.overlaps(begin, bytes); });
 }
 
-Status FarPuts::before_write(const void* begin, std::size_t bytes) {
+Status NetPuts::before_write(const void* begin, std::size_t bytes) {
   if (pending_.empty()) return {};
   return settle([&](const Pending& put) { return put.overlaps(begin, bytes); });
 }
 
-Status FarPuts::before_signal(int peer) {
+Status NetPuts::before_signal(int peer) {
   if (pending_.empty()) return {};
   return settle([&](const Pending& put) { return !put.fixed && put.peer != peer; });
 }
 
-Status FarPuts::finish(bool post) {
+Status NetPuts::finish(bool post) {
   TUTTI_TRY(settle([](const Pending&) { return true; }));
   if (post) TUTTI_TRY(links_.post());
   const auto idle = [&] { return links_.idle(); };
   return idle() ? Status() : waiter_.until(idle, waiter_.rank());
 }
 
-void FarPuts::drop() {
+void NetPuts::drop() {
   const std::int64_t since = now_ns();
   for (const Pending& put : pending_) {
     while (!links_.settled(put.ticket) && now_ns() - since < kDropNs) {

@@ -1,12 +1,12 @@
 // What a far rank is told in one note, of which it may find any part: torn in every way, it must not pass for whole.
-#include "collectives/executor/host/far_record.h"
+#include "collectives/executor/host/net_record.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstring>
 
-namespace tutti::executor::far_record_test {
+namespace tutti::executor::net_record_test {
 namespace {
 
 using transport::CallRecord;
@@ -16,7 +16,7 @@ using transport::ExpressCell;
 struct alignas(transport::kCacheLine) Cell {
   std::array<std::byte, transport::Wire::kMostNoteBytes> bytes{};
   ExpressCell& cell() { return *reinterpret_cast<ExpressCell*>(bytes.data()); }
-  const CallRecord& record() { return far_record(cell()); }
+  const CallRecord& record() { return net_record(cell()); }
 };
 
 Cell told(std::uint64_t call, std::size_t along) {
@@ -29,12 +29,12 @@ Cell told(std::uint64_t call, std::size_t along) {
   own.factor = 0.5;
   own.what = 4;
   Cell cell;
-  for (std::size_t i = 0; i < along; ++i) far_payload(cell.cell())[i] = static_cast<std::byte>(call * 31 + i * 7 + 1);
-  seal_far(own, along, far_record(cell.cell()));
+  for (std::size_t i = 0; i < along; ++i) net_payload(cell.cell())[i] = static_cast<std::byte>(call * 31 + i * 7 + 1);
+  write_net_record(own, along, net_record(cell.cell()));
   return cell;
 }
 
-TEST(FarRecord, IsWholeWhenAllOfItHasCome) {
+TEST(NetRecord, IsWholeWhenAllOfItHasCome) {
   for (const std::size_t along : {0u, 1u, 7u, 8u, 16u, 100u, static_cast<unsigned>(kMostAlong)}) {
     Cell cell = told(5, along);
     EXPECT_TRUE(is_whole(cell.record())) << along;
@@ -44,11 +44,11 @@ TEST(FarRecord, IsWholeWhenAllOfItHasCome) {
   }
 }
 
-TEST(FarRecord, IsNotWholeWithAnyByteOfTheOneBefore) {
+TEST(NetRecord, IsNotWholeWithAnyByteOfTheOneBefore) {
   for (const std::size_t along : {0u, 13u, 64u, static_cast<unsigned>(kMostAlong)}) {
     Cell before = told(5, along);
     Cell now = told(5 + 64, along);
-    for (std::size_t i = 0; i < kFarRecordBytes + along; ++i) {
+    for (std::size_t i = 0; i < kNetRecordBytes + along; ++i) {
       if (before.bytes[i] == now.bytes[i]) continue;
       Cell torn = now;
       torn.bytes[i] = before.bytes[i];
@@ -58,12 +58,12 @@ TEST(FarRecord, IsNotWholeWithAnyByteOfTheOneBefore) {
 }
 
 /// Written in rising order, and in falling order, byte by byte.
-TEST(FarRecord, IsNotWholeBeforeItsLastByte) {
+TEST(NetRecord, IsNotWholeBeforeItsLastByte) {
   for (const std::size_t along : {0u, 16u, 200u}) {
     for (const bool rising : {true, false}) {
       Cell at = told(9, along);
       Cell next = told(9 + 64, along);
-      const std::size_t bytes = kFarRecordBytes + along;
+      const std::size_t bytes = kNetRecordBytes + along;
       for (std::size_t done = 0; done < bytes; ++done) {
         EXPECT_TRUE(at.bytes == next.bytes || !is_whole(at.record()) || at.record().sequence == 9u) << done;
         const std::size_t i = rising ? done : bytes - 1 - done;
@@ -75,38 +75,38 @@ TEST(FarRecord, IsNotWholeBeforeItsLastByte) {
   }
 }
 
-TEST(FarRecord, ASizeThatIsNoneIsNotWhole) {
+TEST(NetRecord, ASizeThatIsNoneIsNotWhole) {
   Cell cell = told(5, 8);
-  far_record(cell.cell()).output = kMostAlong + 1;
+  net_record(cell.cell()).output = kMostAlong + 1;
   EXPECT_FALSE(is_whole(cell.record()));
-  far_record(cell.cell()).output = ~std::uint64_t{0};
+  net_record(cell.cell()).output = ~std::uint64_t{0};
   EXPECT_FALSE(is_whole(cell.record()));
 }
 
-TEST(FarRecord, IsTakenIntoTheMirrorOnceItIsWholeAndOfThatCall) {
+TEST(NetRecord, IsTakenIntoTheMirrorOnceItIsWholeAndOfThatCall) {
   CallRecord mirror;
   Cell cell = told(70, 40);
-  take_in(cell.cell(), 6, mirror);  // the same cell, 64 calls before
+  copy_to_mirror(cell.cell(), 6, mirror);  // the same cell, 64 calls before
   EXPECT_EQ(mirror.sequence, 0u);
 
-  cell.bytes[kFarRecordBytes + 20] ^= std::byte{1};
-  take_in(cell.cell(), 70, mirror);
+  cell.bytes[kNetRecordBytes + 20] ^= std::byte{1};
+  copy_to_mirror(cell.cell(), 70, mirror);
   EXPECT_EQ(mirror.sequence, 0u);
 
-  cell.bytes[kFarRecordBytes + 20] ^= std::byte{1};
-  take_in(cell.cell(), 70, mirror);
+  cell.bytes[kNetRecordBytes + 20] ^= std::byte{1};
+  copy_to_mirror(cell.cell(), 70, mirror);
   EXPECT_EQ(mirror.sequence, 70u);
   EXPECT_EQ(mirror.count, 1070u);
   EXPECT_TRUE(is_whole(mirror));
 }
 
-TEST(FarRecord, DoesNotTakeTheMirrorBack) {
+TEST(NetRecord, DoesNotTakeTheMirrorBack) {
   CallRecord mirror;
   mirror.sequence = 70 + 256;  // the same place of the ring
   Cell cell = told(70, 40);
-  take_in(cell.cell(), 70, mirror);
+  copy_to_mirror(cell.cell(), 70, mirror);
   EXPECT_EQ(mirror.sequence, 326u);
 }
 
 }  // namespace
-}  // namespace tutti::executor::far_record_test
+}  // namespace tutti::executor::net_record_test
