@@ -144,6 +144,16 @@ class Planted(unittest.TestCase):
     def test_unfinished_word(self):
         self.fails("words.py", {"base/log.cc": "// TO" + "DO: later\n"}, "base/log.cc:1")
 
+    def test_glossary(self):
+        def of(row):
+            return {"docs/glossary.md": "| here | meaning | NCCL | MPI | others |\n|---|---|---|---|---|\n" + row + "\n",
+                    "base/rail.h": "struct Rail {};  // of several\n// ports\n"}
+        self.assertEqual(self.check("glossary.py", files=of("| rail (`Rail`) | a port | a | | |"))[0], 0)
+        self.assertEqual(self.check("glossary.py", files=of("| several ports | all | a | | |"))[0], 0)
+        self.fails("glossary.py", of("| rail (`Rails`) | a port | a | | |"), "glossary.md:3: 'Rails' is not in the sources")
+        self.fails("glossary.py", of("| one port | a port | a | | |"), "'one port' is not in the sources")
+        self.fails("glossary.py", of("| rail (`Rail`) | | a | | |"), "the second one with the meaning")
+
     def test_retired_word(self):
         table = {"tests/house/words.txt": "# list\nhubs? - BootstrapServer\nHub tests,docs/a.md BootstrapServer\n"}
         for text in ["int hub_ = 1;", "// two hubs", "class TestHub;", "int my_hub();"]:

@@ -43,11 +43,11 @@ def exceptions_of(root, path, numbers):
     return {entry[0]: tuple(map(int, entry[1:-1])) for entry in entries}
 
 
-def finish(what, checked, problems):
+def finish(what, checked, problems, unit="files"):
     """Prints the outcome and ends the program: 0 when there is no problem and something was checked."""
     for problem in problems:
         print(problem)
     if not checked:
-        print(f"{what}: no file found to check")
-    print(f"{what}: {checked} files, {len(problems)} problems")
+        print(f"{what}: nothing found to check")
+    print(f"{what}: {checked} {unit}, {len(problems)} problems")
     sys.exit(1 if problems or not checked else 0)
