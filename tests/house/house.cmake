@@ -1,5 +1,4 @@
-# Checks of the tree itself: house.includes, house.classes, house.files, house.glossary, house.words, house.std_headers, house.symbols, and
-# house.planted, which checks these.
+# Checks of the tree itself (docs/contributing.md lists them), and house.planted, which checks these.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 if(NOT Python3_Interpreter_FOUND)
   tutti_feature("house checks" off "no python3")
@@ -7,7 +6,7 @@ if(NOT Python3_Interpreter_FOUND)
 endif()
 tutti_feature("house checks" on "python3 ${Python3_VERSION}")
 
-foreach(check includes classes files glossary words std_headers)
+foreach(check includes classes files glossary links words std_headers)
   add_test(NAME house.${check} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/house/${check}.py ${CMAKE_SOURCE_DIR})
   set_tests_properties(house.${check} PROPERTIES LABELS "fast;house" TIMEOUT 60)
 endforeach()

@@ -140,6 +140,14 @@ def cycle_in(edges):
     return None
 
 
+def includes_of(root, path):
+    """Each include of a file: line number, bracket, name, and the file in the tree that it means, or None."""
+    for number, line in enumerate(tree.lines_of(root, path), 1):
+        if match := INCLUDE.match(line):
+            bracket, name = match.groups()
+            yield number, bracket, name, target_of(root, path, name) if bracket == '"' else None
+
+
 def main():
     root = tree.root_from_arguments(__doc__)
     problems, edges = [], {}
@@ -149,12 +157,8 @@ def main():
         if key is None:
             problems.append(f"{path}: belongs to no room; add its folder to ROOMS in tests/house/includes.py")
             continue
-        for number, line in enumerate(tree.lines_of(root, path), 1):
-            match = INCLUDE.match(line)
-            if not match:
-                continue
-            where, (bracket, name) = f"{path}:{number}", match.groups()
-            target = target_of(root, path, name) if bracket == '"' else None
+        for number, bracket, name, target in includes_of(root, path):
+            where = f"{path}:{number}"
             if target is None:
                 problem = third_party_problem(str(path), name) if bracket == "<" else f'no file "{name}" in the tree'
                 if problem:
@@ -174,4 +178,5 @@ def main():
     tree.finish("house.includes", len(paths), problems)
 
 
-main()
+if __name__ == "__main__":
+    main()

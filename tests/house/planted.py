@@ -154,6 +154,14 @@ class Planted(unittest.TestCase):
         self.fails("glossary.py", of("| one port | a port | a | | |"), "'one port' is not in the sources")
         self.fails("glossary.py", of("| rail (`Rail`) | | a | | |"), "the second one with the meaning")
 
+    def test_links(self):
+        def of(text):
+            return {"docs/a.md": text + "\n"}
+        right = "[b](../base/status.h#top), [w](https://a.b/c), `shm/ring.h`, `base/<x>.h`, `build/x.h`, `*_test.cc`"
+        self.assertEqual(self.check("links.py", files=of(right))[0], 0)
+        self.fails("links.py", of("[b](base/status.h)"), "docs/a.md:1: there is no base/status.h")
+        self.fails("links.py", of("see `shm/rings.h`"), "docs/a.md:1: there is no file shm/rings.h")
+
     def test_retired_word(self):
         table = {"tests/house/words.txt": "# list\nhubs? - BootstrapServer\nHub tests,docs/a.md BootstrapServer\n"}
         for text in ["int hub_ = 1;", "// two hubs", "class TestHub;", "int my_hub();"]:

@@ -16,7 +16,8 @@ def root_from_arguments(description):
 
 
 def files_of(root, suffixes):
-    """Paths relative to `root`, sorted. In a git checkout: all that git does not ignore; else all of the folder."""
+    """Paths relative to `root`, sorted. In a git checkout: all that git does not ignore; else all of the folder. `suffixes`:
+    None: any."""
     if (root / ".git").exists():
         listed = subprocess.run(
             ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -25,7 +26,7 @@ def files_of(root, suffixes):
     else:
         paths = [pathlib.PurePosixPath(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
         paths = [path for path in paths if not path.parts[0].startswith((".", "build"))]
-    return sorted(path for path in paths if path.suffix in suffixes)
+    return sorted(path for path in paths if suffixes is None or path.suffix in suffixes)
 
 
 def lines_of(root, path):
