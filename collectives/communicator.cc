@@ -57,7 +57,7 @@ executor::WaitOptions wait_options(const Options& options, Fabric& fabric, std::
 }
 
 /// How large a buffer may be for stores through the caches: an input and an output of each rank of the host fit into
-/// half of its last cache, side by side (measured: perf/README.md).
+/// half of its last cache, side by side (measured: perf/findings.md).
 std::size_t streaming_above(int ranks_of_host) {
   static const Result<topology::Host> host = topology::discover_host();
   const std::uint64_t share = host.ok() ? topology::cache_share(host.value(), ranks_of_host) : 0;

@@ -1,5 +1,5 @@
 # Debian in a folder: another release to build and test in, or a machine where nothing was built.
-# The folders lie under .platforms/ and need root. Source say.sh and install.sh before, or run this file itself:
+# The folders lie under .platforms/ and need root. Source ui.sh and install.sh before, or run this file itself:
 # `scripts/debian_root.sh NAME COMMAND...` is in_debian_root.
 #
 #   debian_root trixie debian13 g++ cmake             makes .platforms/debian13, once
@@ -106,6 +106,6 @@ debian_enter() {
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
-  source "$(dirname "$0")/say.sh"
+  source "$(dirname "$0")/ui.sh"
   in_debian_root "$@"
 fi

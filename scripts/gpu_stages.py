@@ -82,7 +82,7 @@ def torch_needs(options: argparse.Namespace) -> list[Need]:
 
 def has_nccl_tests(folder: pathlib.Path) -> Need:
     return lambda: None if (folder / "Makefile").exists() else (
-        f"there are no sources of nccl-tests in {folder}: take them along by ./dev gpu --carry --nccl-tests FOLDER")
+        f"there are no sources of nccl-tests in {folder}: take them along by ./dev gpu --bundle --nccl-tests FOLDER")
 
 
 # ---- The stages ----
@@ -241,7 +241,7 @@ def training_stage(options: argparse.Namespace) -> Stage:
     if not options.rehearsal:  # NCCL wants a GPU for each rank; its plug-in belongs to the benchmarks
         commands.append(Command([f"{BUILD}/bin/train_gpt", *device, "--ranks", str(len(gpu_property("name")) or 1),
                                  "--parallel", "ddp", "--backend", "nccl", *steps, "--check"],
-                                {"TUTTI_BASELINES": str(ROOT / BUILD / "lib")}, limit=90))
+                                {"TUTTI_BASELINE_PATH": str(ROOT / BUILD / "lib")}, limit=90))
     return Stage("training", "the trainers with --device cuda, each beside one process",
                  built(options, "train_gpt", "train_vision", "tutti_baseline_nccl", training="ON"), commands,
                  torch_needs(options), [has_gpu])
@@ -303,8 +303,8 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, help="where results go [perf/results/<machine>/<date>-<commit>]")
     parser.add_argument("--minutes", type=float, default=SLICE / 60, metavar="M",
                         help=f"end within this time; 0: no such end [{SLICE // 60}]")
-    parser.add_argument("--nccl-tests", type=pathlib.Path, default=ROOT / ".carry" / "nccl-tests", metavar="FOLDER",
-                        help="the sources of nccl-tests [.carry/nccl-tests]")
+    parser.add_argument("--nccl-tests", type=pathlib.Path, default=ROOT / ".bundle" / "nccl-tests", metavar="FOLDER",
+                        help="the sources of nccl-tests [.bundle/nccl-tests]")
     parser.add_argument("--nccl", type=pathlib.Path, metavar="FOLDER",
                         help="with a libnccl.so.2 to measure; 2.30.3 or newer lets ranks share a GPU [what the loader finds]")
     parser.add_argument("--rehearsal", action="store_true",

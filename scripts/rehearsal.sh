@@ -1,10 +1,10 @@
 # ./dev platforms gpu-machine: ./dev gpu rehearsed on a machine like the one that it is for, without the GPU. That is Debian 13
 # in a folder with GCC 13 that links libstdc++ statically, as one such machine's did, PyTorch 2.11 for CUDA and this machine's
-# CUDA toolkit; no network, no git, and beside the tree only what ./dev gpu --carry brought. First without a driver, up to the
+# CUDA toolkit; no network, no git, and beside the tree only what ./dev gpu --bundle brought. First without a driver, up to the
 # first call of it, then on the driver that tests have.
 rehearsal_tree=.platforms/gpu-machine-tree
 rehearsal_torch=.platforms/gpu-machine-torch
-rehearsal_carry=.platforms/gpu-machine-carry  # not the one that ./dev gpu --carry has made for a real machine
+rehearsal_bundle=.platforms/gpu-machine-bundle  # not the one that ./dev gpu --bundle has made for a real machine
 rehearsal_torch_version=2.11.0
 rehearsal_packages=(g++-13 cmake ninja-build make python3 python3-dev python3-numpy python3-pytest)
 # All but torch-nccl, for which PyTorch itself must find a GPU, and nccl-tests, whose sources are not here.
@@ -63,12 +63,12 @@ rehearsal_fill_root() {
 # What would travel. Files keep their times, so a second rehearsal compiles what has changed.
 rehearsal_fill_tree() {
   local new=$rehearsal_tree.new
-  gpu_carry_folder=$rehearsal_carry
-  [ "$(cat $rehearsal_carry/commit 2> /dev/null)" = "$(git describe --always --dirty --exclude '*')" ] || gpu_carry "" ""
-  gpu_carry_size
+  gpu_bundle_folder=$rehearsal_bundle
+  [ "$(cat $rehearsal_bundle/commit 2> /dev/null)" = "$(git describe --always --dirty --exclude '*')" ] || gpu_bundle "" ""
+  gpu_bundle_size
   rm -rf "$new" && mkdir -p "$new" || return 1
   git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C "$new" || return 1
-  cp -a $rehearsal_carry "$new/.carry" || return 1
+  cp -a $rehearsal_bundle "$new/.bundle" || return 1
   [ ! -d "$rehearsal_tree/build-gpu" ] || mv "$rehearsal_tree/build-gpu" "$new/" || return 1
   rm -rf "$rehearsal_tree" "$new"/build-gpu/{no-driver,fake-driver} && mv "$new" "$rehearsal_tree"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A libnccl.so.2 with code for one kind of GPU alone, packed: small enough to travel (./dev gpu --carry --nccl).
+"""A libnccl.so.2 with code for one kind of GPU alone, packed: small enough to travel (./dev gpu --bundle --nccl).
 
     scripts/thin_nccl.py pack LIBRARY 90 OUT     # libnccl.so.2, for compute capability 9.0 -> libnccl.so.2.xz
     scripts/thin_nccl.py unpack PACKED OUT

@@ -1,4 +1,4 @@
-// The built-in selection rules. Measured on two cores with shared memory; what was measured is in perf/README.md.
+// The built-in selection rules. Measured on two cores with shared memory; what was measured is in perf/findings.md.
 // Of several that match, the last one that can serve is taken. So the order of each collective is: what serves always,
 // by puts alone; what links with load and store do better; what reads and writes the callers' buffers directly; plain
 // buffers; small messages.

@@ -17,7 +17,7 @@ TIMEOUT = 900
 STEPS, ROUNDS = 60, 5
 COST_GOAL_US = 6
 MOVERS = ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast"]
-# Why this size: perf/README.md, "Training". Of AdamW's forms the one that takes least, so that communication counts most.
+# Why this size: perf/findings.md, "Training". Of AdamW's forms the one that takes least, so that communication counts most.
 STEP_OPTIONS = [*compare_training.SIZES["communication-bound"], "--fused"]
 STEP_GOALS = {"ddp": 1.5, "fsdp2": 1.8}
 STEP_NAMES = {"ddp": "DDP", "fsdp2": "FSDP2"}

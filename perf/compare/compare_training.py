@@ -32,7 +32,7 @@ VARIANTS = {
     "Tutti FSDP": (TRAIN_GPT, ["--parallel", "fsdp", "--backend", "tutti"]),
     "PyTorch FSDP2": (REFERENCE, ["--parallel", "fsdp2"]),
 }
-# Why these sizes: perf/README.md, "Training".
+# Why these sizes: perf/findings.md, "Training".
 SIZES = {
     "communication-bound": ["--batch", "1", "--context", "8"],
     "communication-bound, wide": ["--width", "512", "--heads", "8", "--batch", "1", "--context", "8"],

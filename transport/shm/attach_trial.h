@@ -13,7 +13,7 @@ namespace tutti::transport {
 
 /// Tries both ways to move 2 MiB of plain memory from each rank to the next: one copy by the kernel, and two through
 /// slots in shared memory, on the cores where the ranks happen to run. Which is faster depends on the machine, and on
-/// how far those are from each other (perf/README.md); the kernel's must be faster by a quarter. A collective call of
+/// how far those are from each other (perf/findings.md); the kernel's must be faster by a quarter. A collective call of
 /// all ranks; all get the same answer. It takes 10 ms with 2 ranks, 25 ms with 4 ranks on 2 cores. `processes`: by
 /// rank, all but the own one with their arena; null: on another host. Errors: those of an exchange.
 Result<bool> attach_pays(bootstrap::Bootstrap& bootstrap, Arena& arena,

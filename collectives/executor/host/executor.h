@@ -8,7 +8,7 @@
 //
 // Slot rotation. Within its half a large call begins where the last one ended. A line that was read a moment ago lies in the
 // reader's second-level cache, and to write it again costs a message to that core: 9 GB/s, where a line that has left
-// for the third level takes 40 (measured: perf/README.md).
+// for the third level takes 40 (measured: perf/findings.md).
 //
 // Remote ranks. A rank on another host sees this rank's record of a call only when it is a neighbour in that call's
 // plan, or was one in the call before: the record goes to it with the first data, in an express call as a part of the

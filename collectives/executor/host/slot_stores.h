@@ -2,7 +2,7 @@
 //
 // Slots are written by one core and read by another. While the two share a cache, what is stored into it is read from
 // there. On virtual machines there are times, of seconds, when they do not; then each line costs a message between
-// the cores, and a store past the caches costs a sixth of that (perf/README.md, "Plain memory"). It costs the reader a
+// the cores, and a store past the caches costs a sixth of that (perf/findings.md, "Plain memory"). It costs the reader a
 // trip to memory, about as long as the store itself: so it pays where the other takes more than twice its time.
 //
 // So now and then a part of what is copied is stored one way and as much the other way, right after each other, and two

@@ -38,7 +38,7 @@ logged() {
 logged_as_root() {
   if [ "$(id -u)" = 0 ]; then logged "$@"; return; fi
   mkdir -p build/log && : > "build/log/$1.log"  # so it stays this user's
-  sudo bash -c 'source scripts/say.sh; logged "$@"' dev "$@"
+  sudo bash -c 'source scripts/ui.sh; logged "$@"' dev "$@"
 }
 
 # recorded LOG COMMAND...: runs the command and keeps what it says. On a terminal the command has one too, for its
