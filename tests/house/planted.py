@@ -166,6 +166,7 @@ class Planted(unittest.TestCase):
         table = {"tests/house/words.txt": "# list\nhubs? - BootstrapServer\nHub tests,docs/a.md BootstrapServer\n"}
         for text in ["int hub_ = 1;", "// two hubs", "class TestHub;", "int my_hub();"]:
             self.fails("words.py", {**table, "base/log.cc": text + "\n"}, "base/log.cc:1", "is called BootstrapServer now")
+        self.fails("words.py", {**table, "base/hub.cc": "\n"}, "base/hub.cc: 'hub'", "rename the file")
         right = {"base/log.cc": "int hubbub, github;\n", "tests/a_test.cc": "class Hub;\n", "docs/notes/old.md": "hub\n",
                  "docs/a.md": "GitHub, Hub\n"}
         self.assertEqual(self.check("words.py", files={**table, **right})[0], 0)

@@ -74,6 +74,8 @@ def main():
         before = ""
         kept = KEPT.match(str(path))
         words = [] if kept else [entry for entry in retired if not str(path).startswith(entry[1] or "//")]
+        problems += [f"{path}: '{match.group(0)}' is called {now} now; rename the file" for pattern, _, now in words
+                     if (match := pattern.search(str(path)))]
         for number, line in enumerate(tree.lines_of(root, path), 1):
             if match := UNFINISHED.search(line):
                 problems.append(f"{path}:{number}: {match.group(0)} marks unfinished work")
