@@ -6,7 +6,7 @@ find_package(nlohmann_json REQUIRED)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 
 # fmt as a library, not as headers alone: the latter made a compilation take up to five times as long. Linked only, without
-# what it defines: LibTorch has another fmt among its headers, and whoever sees those takes fmt from headers.
+# what it defines: LibTorch has another fmt among its headers, and a target that sees those takes fmt from headers.
 option(TUTTI_STATIC_DEPENDENCIES "Link fmt and libsodium from archives: what is built needs neither where it runs" OFF)
 get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
 add_library(tutti_third_party INTERFACE)

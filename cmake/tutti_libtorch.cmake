@@ -34,7 +34,7 @@ function(tutti_find_libtorch)
   # What LibTorch's own package defines for whom it serves.
   target_compile_definitions(torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
   target_include_directories(torch INTERFACE ${prefix}/include ${prefix}/include/torch/csrc/api/include)
-  # Libraries whose symbols nobody names register what they have when they are loaded.
+  # Libraries of which no symbol is used register what they have when they are loaded.
   target_link_libraries(torch INTERFACE -Wl,--no-as-needed ${prefix}/lib/libtorch.so ${prefix}/lib/libtorch_cpu.so
     ${prefix}/lib/libc10.so -Wl,--as-needed)
   # The C++ library that those have, by its name, where the compiler would link another one in (-static-libstdc++).

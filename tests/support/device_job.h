@@ -58,19 +58,19 @@ struct DeviceCallArguments {
 class DeviceRank {
  public:
   int index() const { return index_; }
-  /// What a launch would hand over. The programs must live as long as it is used.
+  /// Returns the arguments that a launch would pass. The programs must outlive their use.
   executor::cuda::LaunchArguments arguments(const std::vector<std::byte>& program,
                                             const DeviceCallArguments& call) const;
-  /// Launches, waits for all blocks. False when the kernel has given up.
+  /// Launches and waits for all blocks. Returns false when the kernel has given up.
   bool call(const std::vector<std::byte>& program, const DeviceCallArguments& call);
-  /// The same of several calls by one kernel: that of the first, which must do for all.
+  /// Runs several calls by one kernel, that of the first call.
   bool call_together(const std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>>& calls);
-  /// The same by kernels that do not wait (segments.h): this thread waits between them, as a stream would. Once a rank
-  /// has called so, it does so always.
+  /// Runs a call by kernels that do not wait (segments.h): this thread waits between them, as a stream would. All later
+  /// calls of the rank must do so, too.
   bool call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call);
-  /// The same with arguments that were made before: what a replayed graph does.
+  /// Launches with arguments that were made before, as a replayed graph does.
   bool launch(int kernel, int blocks, const executor::cuda::LaunchArguments& arguments);
-  /// Carries a list of messages (mail.h) by so many blocks; true when all have come.
+  /// Carries a list of messages (mail.h) by `blocks` blocks; returns true when all have come.
   bool carry(const std::vector<std::byte>& mail, int blocks);
   transport::DeviceHostWords& host();
   transport::DeviceState& state();
@@ -82,7 +82,7 @@ class DeviceRank {
   int index_ = 0;
   std::unique_ptr<BlockTeam> team_ = std::make_unique<BlockTeam>();
   std::uint64_t calls_ = 0;                            // in pieces
-  std::map<std::pair<int, int>, std::uint64_t> seen_;  // likewise: signals, by peer and channel
+  std::map<std::pair<int, int>, std::uint64_t> seen_;  // in pieces: signals, by peer and channel
 };
 
 class DeviceJob {

@@ -47,14 +47,14 @@ struct FakeMachine {
   std::size_t memory = std::size_t{1} << 30;  // bytes, each device
   bool peer_access = true;                    // between any two devices
   bool ipc = true;                            // legacy memory handles; else they are not supported
-  bool wait_values = true;                    // what the device's attribute says
-  bool mps = false;                           // likewise
-  bool dmabuf = false;                        // likewise: hands its memory to other devices
-  bool ordered = true;                        // likewise: what they write there needs no flush
+  bool wait_values = true;                    // attribute: streams can wait for values
+  bool mps = false;                           // attribute: the process's contexts are MPS's
+  bool dmabuf = false;                        // attribute: exports its memory to other devices
+  bool ordered = true;                        // attribute: what those write needs no flush
   int driver_version = 13000;
 };
 
-/// Who runs: one block of a launch (grids and blocks have one dimension).
+/// One block of a launch, as its kernel sees it (grids and blocks have one dimension).
 struct FakeBlock {
   unsigned index = 0;
   unsigned count = 1;
@@ -74,7 +74,7 @@ class FakeDriver {
 
   const device::Driver& table() const;
 
-  /// What a launch of this name runs. Every library that is loaded has all kernels.
+  /// Sets the function that launches of kernel `name` run. Every library that is loaded has all kernels.
   template <class... A>
   void kernel(const std::string& name, void (*function)(const FakeBlock&, A...)) {
     add_kernel(name, {sizeof(A)...}, [function](const FakeBlock& block, void* const* parameters) {
@@ -85,10 +85,9 @@ class FakeDriver {
   /// The `after`-th next call of "cuMemAlloc" (1: the next), and `times` - 1 more after it, give this error and do
   /// nothing.
   void fail(const std::string& call, CUresult error, int after = 1, int times = 1);
-  /// How often it was called.
+  /// Returns how often `call` was made.
   int calls(const std::string& call) const;
-  /// As if a kernel had faulted: all that is queued on the device is dropped, and its calls give this error from now
-  /// on.
+  /// Acts as if a kernel had faulted: drops all work of the device; its calls give this error from now on.
   void fault(int device, CUresult error);
 
   /// Managed memory, since the library itself never makes any. Freed by cuMemFree.

@@ -14,7 +14,7 @@ namespace tutti::testing::fake {
 
 namespace {
 
-/// What a graph's launch has in common: how many nodes each one still waits for.
+/// The state of one launch of a graph: how many nodes each node still waits for.
 struct Progress {
   std::vector<int> waits;
   std::vector<std::vector<int>> next;

@@ -165,7 +165,7 @@ struct Range {
   std::size_t bytes = 0;
 };
 
-/// As the real one tells it: of memory that was mapped by hand, the addresses that were reserved.
+/// Returns the allocation's range, as the real driver does: for memory mapped by hand, the reserved addresses.
 Range range_of(std::map<std::uintptr_t, Allocation>::iterator memory) {
   auto reserved = state->reserved.upper_bound(memory->first);
   if (reserved != state->reserved.begin()) {

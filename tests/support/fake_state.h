@@ -36,7 +36,7 @@ struct Allocation {
   unsigned long long id = 0;
   std::shared_ptr<Memory> memory;  // none for pinned and pool memory
   std::uint64_t opened = 0;        // ipc: inode of the file
-  int opens = 0;                   // likewise: how often
+  int opens = 0;                   // ipc: how often it is open
   std::byte* alias = nullptr;      // of memory that the host must not touch: where the driver reaches it
 };
 

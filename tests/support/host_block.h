@@ -25,7 +25,8 @@
 
 namespace tutti::executor::cuda {
 
-/// One turn of a long wait. Whoever only yields among more threads than cores is in the way of those that it waits for.
+/// One iteration of a long wait: yields, and at times sleeps, since with more threads than cores a thread that only
+/// yields delays the threads that it waits for.
 inline void give_way(unsigned& turns) {
   if (++turns % 16 != 0) return std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::microseconds(20));
