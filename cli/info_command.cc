@@ -20,8 +20,8 @@
 #include "topology/discover.h"
 #include "topology/gpus.h"
 #include "topology/text.h"
-#include "transport/bootstrap/interfaces.h"
 #include "transport/shm/arena.h"
+#include "transport/sockets/interfaces.h"
 #include "transport/verbs/verbs.h"
 #include "tutti/tutti.hpp"
 
@@ -65,9 +65,8 @@ Json shm_json() {
 /// The address that this host's peers are told.
 Json network_json() {
   Json json;
-  const Result<bootstrap::OwnAddress> own =
-      bootstrap::own_address(bootstrap::routes_to(options::text(Option::master_addr)));
-  const Result<std::vector<bootstrap::InterfaceAddress>> all = bootstrap::list_addresses();
+  const Result<sockets::OwnAddress> own = sockets::own_address(sockets::routes_to(options::text(Option::master_addr)));
+  const Result<std::vector<sockets::InterfaceAddress>> all = sockets::list_addresses();
   if (!own.ok() || own.value().address.empty()) {
     json["why_not"] = own.ok() ? "this host has no address that others reach" : own.status().message();
   } else {
@@ -75,7 +74,7 @@ Json network_json() {
     json["interface"] = own.value().interface;
     json["chosen_by"] = own.value().why;
   }
-  json["interfaces"] = all.ok() ? bootstrap::describe_addresses(all.value()) : all.status().message();
+  json["interfaces"] = all.ok() ? sockets::describe_addresses(all.value()) : all.status().message();
   return json;
 }
 

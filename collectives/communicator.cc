@@ -26,8 +26,8 @@
 #include "collectives/validate.h"
 #include "device/memory_kind.h"
 #include "topology/discover.h"
-#include "transport/far_links.h"
 #include "transport/hosts/hosts.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti {
 

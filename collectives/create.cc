@@ -100,7 +100,7 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
 // Where this process waits as rank 0 for a unique id that it has made.
 struct Waiting {
   std::mutex mutex;
-  std::map<std::string, std::unique_ptr<bootstrap::Listener>> listeners;  // by the id's bytes
+  std::map<std::string, std::unique_ptr<sockets::Listener>> listeners;  // by the id's bytes
 };
 
 Waiting& waiting() {
@@ -134,7 +134,7 @@ Result<Implementation> create_from_environment(const Options& wishes) {
 Result<UniqueId> create_unique_id() {
   open_standard_streams();
   TUTTI_TRY(options::check());
-  TUTTI_ASSIGN(std::unique_ptr<bootstrap::Listener> listener, bootstrap::Listener::open({}));
+  TUTTI_ASSIGN(std::unique_ptr<sockets::Listener> listener, sockets::Listener::open({}));
   TUTTI_ASSIGN(const auto bytes, bootstrap::encode_meeting({listener->endpoint(), bootstrap::Secret::random()}));
   UniqueId id;
   std::copy(bytes.begin(), bytes.end(), id.bytes);
@@ -145,7 +145,7 @@ Result<UniqueId> create_unique_id() {
 }
 
 void forget_unique_id(const UniqueId& id) {
-  std::unique_ptr<bootstrap::Listener> listener;  // closed without the lock
+  std::unique_ptr<sockets::Listener> listener;  // closed without the lock
   Waiting& w = waiting();
   const std::lock_guard lock(w.mutex);
   const auto found = w.listeners.find(std::string(id.bytes, sizeof(id.bytes)));

@@ -15,7 +15,7 @@
 #include "collectives/planner/table.h"
 #include "topology/topology.h"
 #include "transport/transport.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti {
 

@@ -25,7 +25,7 @@
 #include "collectives/communicator.h"
 #include "collectives/executor/host/trace.h"
 #include "collectives/executor/record.h"
-#include "transport/far_links.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::flight_recorder {
 

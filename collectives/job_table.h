@@ -8,7 +8,7 @@
 #include "collectives/planner/table.h"
 #include "topology/topology.h"
 #include "transport/bootstrap/bootstrap.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti {
 

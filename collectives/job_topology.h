@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "topology/topology.h"
 #include "transport/bootstrap/bootstrap.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti {
 

@@ -18,7 +18,7 @@
 #include "collectives/fabric.h"
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/shm/acquaintance.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti {
 

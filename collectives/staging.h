@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 #include "tutti/types.hpp"
 
 namespace tutti {

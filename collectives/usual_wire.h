@@ -2,7 +2,7 @@
 #pragma once
 
 #include "topology/topology.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti {
 

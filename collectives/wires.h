@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti {
 

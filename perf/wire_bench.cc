@@ -260,9 +260,9 @@ int run_rank(const Options& options, bootstrap::Config config) {
 
 /// Both ranks as children of this process, which itself opens nothing.
 int run_both(const Options& options) {
-  Result<std::unique_ptr<bootstrap::Listener>> listener = bootstrap::Listener::open_local();
+  Result<std::unique_ptr<sockets::Listener>> listener = sockets::Listener::open_local();
   if (!listener.ok()) return fail(listener.status());
-  const bootstrap::Endpoint hub = listener.value()->endpoint();
+  const sockets::Endpoint hub = listener.value()->endpoint();
   int outcome = 0;
   pid_t children[2];
   for (int rank = 0; rank < 2; ++rank) {

@@ -8,11 +8,11 @@ import tree
 # Room of a file: the longest entry that its path begins with. Single files that many rooms share are rooms of their own.
 # The value: which rooms it may include, beside itself.
 WORDS = {"types"}
-CONTRACTS = WORDS | {"base", "transport"}
+CONTRACTS = WORDS | {"base", "transport", "transport/wire"}
 COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
                "collectives/executor", "call"}
-TRANSPORTS = {"transport/bootstrap", "transport/inproc", "transport/shm", "transport/cuda_ipc", "transport/tcp",
-              "transport/ucx", "transport/verbs"}
+TRANSPORTS = {"transport/sockets", "transport/bootstrap", "transport/inproc", "transport/shm", "transport/hosts",
+              "transport/cuda_ipc", "transport/tcp", "transport/ucx", "transport/verbs"}
 LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "launch", "api", "interface"}
 ANYTHING = None
 ROOMS = {
@@ -23,12 +23,15 @@ ROOMS = {
     "device": WORDS | {"base"},
     "topology": WORDS | {"base", "device"},
     "transport": WORDS | {"base"},
-    "transport/bootstrap": WORDS | {"base", "launch"},
+    "transport/sockets": WORDS | {"base"},
+    "transport/wire": WORDS | {"base", "transport"},
+    "transport/bootstrap": WORDS | {"base", "launch", "transport/sockets"},
     "transport/inproc": CONTRACTS | {"transport/bootstrap", "topology"},
-    "transport/shm": CONTRACTS | {"transport/bootstrap", "topology"},
-    "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "topology", "device"},
-    "transport/tcp": CONTRACTS | {"transport/bootstrap"},
-    "transport/ucx": CONTRACTS | {"transport/bootstrap"},
+    "transport/hosts": CONTRACTS,
+    "transport/shm": CONTRACTS | {"transport/bootstrap", "transport/sockets", "topology"},
+    "transport/cuda_ipc": CONTRACTS | {"transport/bootstrap", "transport/sockets", "topology", "device"},
+    "transport/tcp": CONTRACTS | {"transport/bootstrap", "transport/sockets"},
+    "transport/ucx": CONTRACTS | {"transport/bootstrap", "transport/sockets"},
     "transport/verbs": CONTRACTS | {"topology"},
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},

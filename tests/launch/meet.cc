@@ -27,7 +27,7 @@ namespace {
 Result<Meeting> meeting_by_id(Config& config, const std::string& pipe) {
   std::array<char, 128> id{};
   if (config.rank == 0) {
-    TUTTI_ASSIGN(config.listener, Listener::open({}));
+    TUTTI_ASSIGN(config.listener, sockets::Listener::open({}));
     TUTTI_ASSIGN(id, encode_meeting({config.listener->endpoint(), Secret::random()}));
     std::ofstream(pipe, std::ios::binary).write(id.data(), id.size());
   } else {

@@ -35,7 +35,7 @@ inline int open_descriptors() {
 
 inline Secret test_secret() { return Secret::from_text("the tests' own"); }
 
-inline Config config_of(int rank, int size, const Endpoint& hub, std::chrono::milliseconds deadline = 30s) {
+inline Config config_of(int rank, int size, const sockets::Endpoint& hub, std::chrono::milliseconds deadline = 30s) {
   Config config;
   config.rank = rank;
   config.size = size;
@@ -46,7 +46,7 @@ inline Config config_of(int rank, int size, const Endpoint& hub, std::chrono::mi
 }
 
 /// An abstract name that nobody listens to.
-inline Endpoint unused_local_endpoint() { return Listener::open_local().value()->endpoint(); }
+inline sockets::Endpoint unused_local_endpoint() { return sockets::Listener::open_local().value()->endpoint(); }
 
 /// Runs body(rank) on a thread for each of `ranks`, and joins them.
 inline void on_threads(const std::vector<int>& ranks, const std::function<void(int)>& body) {
@@ -63,8 +63,8 @@ inline std::vector<int> all_ranks(int size) {
 
 /// All ranks of a job, connected, in this process.
 inline std::vector<std::unique_ptr<Bootstrap>> meet(int size, std::chrono::milliseconds deadline = 30s) {
-  std::unique_ptr<Listener> listener = Listener::open_local().take();
-  const Endpoint hub = listener->endpoint();
+  std::unique_ptr<sockets::Listener> listener = sockets::Listener::open_local().take();
+  const sockets::Endpoint hub = listener->endpoint();
   std::vector<std::unique_ptr<Bootstrap>> ranks(static_cast<std::size_t>(size));
   on_threads(all_ranks(size), [&](int rank) {
     Config config = config_of(rank, size, hub, deadline);
@@ -94,7 +94,7 @@ class Child {
       ::_exit(0);
     }
     ::close(ends[1]);
-    lines_ = Fd(ends[0]);
+    lines_ = sockets::Fd(ends[0]);
   }
   Child(Child&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)), lines_(std::move(other.lines_)), text_(std::move(other.text_)) {}
@@ -127,12 +127,12 @@ class Child {
 
  private:
   pid_t pid_ = -1;
-  Fd lines_;
+  sockets::Fd lines_;
   std::string text_;
 };
 
 /// A rank as a process: says "here" once connected, each failure as "<code> <rank>: <message>", and stays until killed.
-inline Child rank_process(int rank, int size, const Endpoint& hub) {
+inline Child rank_process(int rank, int size, const sockets::Endpoint& hub) {
   return Child([=](const Child::Say& say) {
     auto met = Bootstrap::connect(config_of(rank, size, hub));
     if (!met.ok()) return say(met.status().message());

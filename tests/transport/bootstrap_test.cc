@@ -15,7 +15,7 @@
 
 #include "bootstrap_support.h"
 #include "transport/bootstrap/guest.h"
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
 
 namespace tutti::bootstrap::bootstrap_test {
 namespace {
@@ -58,9 +58,10 @@ class MeetTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {
 
 TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
   const auto [size, address] = GetParam();
-  std::unique_ptr<Listener> listener =
-      std::string(address) == "@" ? Listener::open_local().take() : Listener::open({address, 0}).take();
-  const Endpoint hub = listener->endpoint();
+  std::unique_ptr<sockets::Listener> listener = std::string(address) == "@"
+                                                    ? sockets::Listener::open_local().take()
+                                                    : sockets::Listener::open({address, 0}).take();
+  const sockets::Endpoint hub = listener->endpoint();
   on_threads(all_ranks(size), [&, size = size](int rank) {
     Config config = config_of(rank, size, hub);
     if (rank == 0) config.listener = std::move(listener);
@@ -90,24 +91,24 @@ INSTANTIATE_TEST_SUITE_P(SizesAndSockets, MeetTest,
 
 // Nobody comes from elsewhere to tell better.
 TEST(Bootstrap, OnOneHostTheirAddressIsWhereTheyMeet) {
-  const OwnAddress own = own_address({}).value();
+  const sockets::OwnAddress own = sockets::own_address({}).value();
   if (own.address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
   for (const std::string& at : {own.address, std::string("127.0.0.1")}) {
-    auto listener = Listener::open({at, 0}).take();
-    const Endpoint hub = listener->endpoint();
+    auto listener = sockets::Listener::open({at, 0}).take();
+    const sockets::Endpoint hub = listener->endpoint();
     on_threads(all_ranks(3), [&](int rank) {
       Config config = config_of(rank, 3, hub);
       if (rank == 0) config.listener = std::move(listener);
       const auto met = Bootstrap::connect(std::move(config));
       ASSERT_TRUE(met.ok()) << met.status().message();
-      for (const Identity& who : met.value()->roster()) EXPECT_EQ(who.address, is_loopback(at) ? "" : at);
+      for (const Identity& who : met.value()->roster()) EXPECT_EQ(who.address, sockets::is_loopback(at) ? "" : at);
       EXPECT_TRUE(met.value()->leave().ok());
     });
   }
 }
 
 TEST(Bootstrap, RankZeroMayComeLast) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   std::vector<std::thread> guests;
   for (int rank = 1; rank < 4; ++rank) {
     guests.emplace_back([&, rank] {
@@ -125,7 +126,7 @@ TEST(Bootstrap, RankZeroMayComeLast) {
 }
 
 TEST(Bootstrap, TheSameAddressServesOneMeetingAfterAnother) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   on_threads(all_ranks(3), [&](int rank) {
     for (int i = 0; i < 20; ++i) {
       auto met = Bootstrap::connect(config_of(rank, 3, hub));
@@ -139,7 +140,7 @@ TEST(Bootstrap, TheSameAddressServesOneMeetingAfterAnother) {
 }
 
 TEST(Bootstrap, AnAbsentRankIsNamedOnEveryRankThatCame) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   on_threads({0, 1, 2}, [&](int rank) {
     auto met = Bootstrap::connect(config_of(rank, 4, hub, 300ms));
     ASSERT_FALSE(met.ok());
@@ -155,13 +156,13 @@ TEST(Bootstrap, SeveralAbsentRanksAreNamedToALonelyHub) {
 }
 
 TEST(Bootstrap, AnAbsentHubIsNamed) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   auto met = Bootstrap::connect(config_of(1, 2, hub, 100ms));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.status().code(), Code::timeout);
   EXPECT_EQ(met.status().message(),
             "rank 0 of 2 has not come within 0.1 s; nobody answers at " + hub.text() +
-                ": Connection refused; it is looked for on host " + host_name() +
+                ": Connection refused; it is looked for on host " + sockets::host_name() +
                 " alone, and in this network namespace: ranks that are elsewhere need TUTTI_MASTER_ADDR");
 }
 
@@ -444,7 +445,7 @@ class KillTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
   const int victim = GetParam();
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   std::vector<Child> ranks;
   for (int rank = 0; rank < 4; ++rank) ranks.push_back(rank_process(rank, 4, hub));
   for (Child& rank : ranks) ASSERT_EQ(rank.line(), "here");
@@ -453,15 +454,15 @@ TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == victim) continue;
     EXPECT_EQ(ranks[static_cast<std::size_t>(rank)].line(kDeathIsKnown),
-              "peer died " + std::to_string(victim) + ": rank " + std::to_string(victim) + " (host " + host_name() +
-                  ", pid " + std::to_string(dying.pid()) + ") died");
+              "peer died " + std::to_string(victim) + ": rank " + std::to_string(victim) + " (host " +
+                  sockets::host_name() + ", pid " + std::to_string(dying.pid()) + ") died");
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(HubAndGuests, KillTest, ::testing::Values(0, 1, 3));
 
 TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   on_threads({0, 1, 2}, [&](int rank) {
     if (rank == 1) {
       const LocalRank local(1, 4, {"alpha", 77});
@@ -479,7 +480,7 @@ TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
 }
 
 TEST(Bootstrap, AStoppedHubDoesNotBlockAnnouncements) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   Child rank0 = rank_process(0, 2, hub);
   auto met = Bootstrap::connect(config_of(1, 2, hub, 200ms));
   ASSERT_TRUE(met.ok()) << met.status().message();
@@ -491,13 +492,13 @@ TEST(Bootstrap, AStoppedHubDoesNotBlockAnnouncements) {
     status = met.value()->announce(1, Code::aborted, std::string(kMaxText, 'x'));
   }
   EXPECT_EQ(status.code(), Code::timeout);
-  EXPECT_EQ(status.message(),
-            "rank 0 (host " + host_name() + ", pid " + std::to_string(rank0.pid()) + ") does not read what it is sent");
+  EXPECT_EQ(status.message(), "rank 0 (host " + sockets::host_name() + ", pid " + std::to_string(rank0.pid()) +
+                                  ") does not read what it is sent");
   EXPECT_TRUE(met.value()->leave().ok());
 }
 
 TEST(Bootstrap, AStoppedHubIsNamedByAnExchange) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   Child rank0 = rank_process(0, 2, hub);
   auto met = Bootstrap::connect(config_of(1, 2, hub, 200ms));
   ASSERT_TRUE(met.ok()) << met.status().message();
@@ -505,12 +506,12 @@ TEST(Bootstrap, AStoppedHubIsNamedByAnExchange) {
   rank0.signal(SIGSTOP);
   const Status status = met.value()->barrier();
   EXPECT_EQ(status.code(), Code::timeout);
-  EXPECT_EQ(status.message(),
-            "rank 0 (host " + host_name() + ", pid " + std::to_string(rank0.pid()) + ") has not answered within 0.2 s");
+  EXPECT_EQ(status.message(), "rank 0 (host " + sockets::host_name() + ", pid " + std::to_string(rank0.pid()) +
+                                  ") has not answered within 0.2 s");
 }
 
 TEST(Bootstrap, AForkedChildDoesNotHideItsParentsDeath) {
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   Child rank1([&](const Child::Say& say) {
     auto met = Bootstrap::connect(config_of(1, 2, hub));
     const pid_t worker = ::fork();

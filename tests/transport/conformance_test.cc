@@ -92,7 +92,7 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
 }
 
 std::vector<std::string> run_shm(int ranks, const Body& body) {
-  std::unique_ptr<bootstrap::Listener> listener = bootstrap::Listener::open_local().take();
+  std::unique_ptr<sockets::Listener> listener = sockets::Listener::open_local().take();
   std::vector<testing::internal::ChildProcess> children;
   for (int rank = 0; rank < ranks; ++rank) {
     children.push_back(testing::internal::start_child({}, [&, rank] {

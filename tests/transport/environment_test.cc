@@ -144,7 +144,7 @@ TEST(Environment, RanksOfSeveralHostsMeetAtAnAddress) {
   // torchrun's own store listens at its port.
   EXPECT_NE(meeting(place(kTorchrun)).hub.port, 29500);
   const Variables own = with(with(kTorchrun, "TUTTI_MASTER_ADDR", "10.0.0.9"), "TUTTI_MASTER_PORT", "5000");
-  EXPECT_EQ(meeting(place(own)).hub, (Endpoint{"10.0.0.9", 5000}));
+  EXPECT_EQ(meeting(place(own)).hub, (sockets::Endpoint{"10.0.0.9", 5000}));
   const Result<Meeting> nowhere = meeting_of(place(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1")), "", 1000);
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(nowhere.status().message(),

@@ -1,5 +1,5 @@
 // Memory that peers write into: nothing beside it, and nothing by an old number.
-#include "transport/exposed.h"
+#include "transport/wire/exposed.h"
 
 #include <gtest/gtest.h>
 

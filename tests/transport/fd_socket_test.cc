@@ -1,5 +1,5 @@
 // Descriptors from process to process.
-#include "transport/bootstrap/fd_socket.h"
+#include "transport/sockets/fd_socket.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,8 +9,10 @@
 
 #include "bootstrap_support.h"
 
-namespace tutti::bootstrap::fd_socket_test {
+namespace tutti::sockets::fd_socket_test {
 namespace {
+
+using namespace bootstrap;  // bootstrap_support.h
 
 std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;
@@ -122,4 +124,4 @@ TEST(FdSocket, TooManyDescriptors) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap::fd_socket_test
+}  // namespace tutti::sockets::fd_socket_test

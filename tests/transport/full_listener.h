@@ -10,8 +10,8 @@
 #include <atomic>
 #include <csignal>
 
-#include "transport/bootstrap/fd.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/fd.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::testing {
 
@@ -25,26 +25,26 @@ class FullListener {
     (void)::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at_), sizeof at_);
     (void)::listen(listener_.get(), 0);
     (void)::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at_), &size);
-    for (bootstrap::Fd& one : queued_) {
+    for (sockets::Fd& one : queued_) {
       one = socket();
       (void)::connect(one.get(), reinterpret_cast<sockaddr*>(&at_), sizeof at_);
     }
   }
-  bootstrap::Endpoint endpoint() const { return {"127.0.0.1", ntohs(at_.sin_port)}; }
+  sockets::Endpoint endpoint() const { return {"127.0.0.1", ntohs(at_.sin_port)}; }
   /// For who comes from now on.
   void make_room() {
-    for (bootstrap::Fd& one : queued_) one.reset();
+    for (sockets::Fd& one : queued_) one.reset();
     (void)::listen(listener_.get(), 16);
     while (accept()) {
     }
   }
-  bootstrap::Fd accept() { return bootstrap::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)); }
+  sockets::Fd accept() { return sockets::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)); }
 
  private:
-  static bootstrap::Fd socket() { return bootstrap::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)); }
+  static sockets::Fd socket() { return sockets::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)); }
 
-  bootstrap::Fd listener_;
-  std::array<bootstrap::Fd, 4> queued_;
+  sockets::Fd listener_;
+  std::array<sockets::Fd, 4> queued_;
   sockaddr_in at_{};
 };
 

@@ -1,5 +1,5 @@
 // The choice of an address, on the lists of machines that we do not own.
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "tests/transport/full_listener.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 
-namespace tutti::bootstrap::interfaces_test {
+namespace tutti::sockets::interfaces_test {
 namespace {
 
 using testing::FullListener;
@@ -262,4 +262,4 @@ TEST(Interfaces, WhoListensAtSeveralAddressesIsReachedAtEach) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap::interfaces_test
+}  // namespace tutti::sockets::interfaces_test

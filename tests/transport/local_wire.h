@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::testing {
 

@@ -9,6 +9,7 @@
 
 #include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/secret.h"
+#include "transport/sockets/nonce.h"
 
 namespace tutti::bootstrap::message_test {
 namespace {
@@ -155,13 +156,14 @@ TEST(Message, RankListsReadWell) {
 
 TEST(Secret, AProofHoldsOnlyForItsSecretNoncesAndClaim) {
   const Secret secret = Secret::from_text("open");
-  const Handshake handshake{random_nonce(), random_nonce()};
+  const Handshake handshake{sockets::random_nonce(), sockets::random_nonce()};
   Introduction introduction = some_introduction();
   introduction.proof = prove(secret, handshake, introduction);
   EXPECT_TRUE(is_proven(secret, handshake, introduction));
   EXPECT_FALSE(is_proven(Secret::from_text("Open"), handshake, introduction));
-  EXPECT_FALSE(is_proven(secret, {handshake.hub, random_nonce()}, introduction));
-  EXPECT_FALSE(is_proven(secret, {random_nonce(), handshake.guest}, introduction));  // a replay on another connection
+  EXPECT_FALSE(is_proven(secret, {handshake.hub, sockets::random_nonce()}, introduction));
+  EXPECT_FALSE(
+      is_proven(secret, {sockets::random_nonce(), handshake.guest}, introduction));  // a replay on another connection
   Introduction other_rank = introduction;
   other_rank.rank = 2;
   EXPECT_FALSE(is_proven(secret, handshake, other_rank));

@@ -17,6 +17,7 @@
 #include "bootstrap_support.h"
 #include "transport/bootstrap/connection.h"
 #include "transport/bootstrap/guest.h"
+#include "transport/sockets/nonce.h"
 
 namespace tutti::bootstrap::strangers_test {
 namespace {
@@ -26,7 +27,7 @@ class Strangers : public ::testing::Test {
  protected:
   void SetUp() override {
     ::testing::internal::CaptureStderr();
-    std::unique_ptr<Listener> listener = Listener::open({"127.0.0.1", 0}).take();
+    std::unique_ptr<sockets::Listener> listener = sockets::Listener::open({"127.0.0.1", 0}).take();
     hub_ = listener->endpoint();
     Config config = config_of(0, 2, hub_);
     config.listener = std::move(listener);
@@ -71,7 +72,7 @@ class Strangers : public ::testing::Test {
     EXPECT_NE(all[0].find(why), std::string::npos) << all[0];
   }
 
-  Connection connect() { return Connection(connect_to(hub_, 1000).take()); }
+  Connection connect() { return Connection(sockets::connect_to(hub_, 1000).take()); }
 
   /// Sends bytes and waits until the hub has hung up.
   void send_and_be_refused(const std::string& bytes) {
@@ -98,7 +99,7 @@ class Strangers : public ::testing::Test {
     }
   }
 
-  Endpoint hub_;
+  sockets::Endpoint hub_;
   std::thread rank0_;
   bool told_ = false;
 };
@@ -125,8 +126,8 @@ TEST_F(Strangers, WrongSizeAndWrongRankAreToldWhy) {
 // L1: ranks that expect another size do not find each other; both are told so.
 TEST(Refused, AreNamedWhereSomebodyIsMissed) {
   ::testing::internal::CaptureStderr();
-  std::unique_ptr<Listener> listener = Listener::open({"127.0.0.1", 0}).take();
-  const Endpoint hub = listener->endpoint();
+  std::unique_ptr<sockets::Listener> listener = sockets::Listener::open({"127.0.0.1", 0}).take();
+  const sockets::Endpoint hub = listener->endpoint();
   Config config = config_of(0, 2, hub, 1s);
   config.listener = std::move(listener);
   std::string told;
@@ -183,7 +184,7 @@ TEST_F(Strangers, AReplayedIntroduction) {
   Introduction introduction;
   introduction.rank = 1;
   introduction.size = 2;
-  introduction.proof = prove(test_secret(), {random_nonce(), introduction.nonce}, introduction);
+  introduction.proof = prove(test_secret(), {sockets::random_nonce(), introduction.nonce}, introduction);
   send_and_be_refused(frame_of(introduction));
   job_runs();
   expect_told("its secret is not this job's");
@@ -233,7 +234,7 @@ TEST_F(Strangers, RandomBytes) {
 TEST_F(Strangers, NoDescriptorsLeft) {
   // A process that has none left cannot accept; it must not give up for that.
   come_and_go();  // the hub has opened what it needs itself
-  std::vector<Fd> waiting;
+  std::vector<sockets::Fd> waiting;
   for (int i = 0; i < 8; ++i) waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -244,7 +245,7 @@ TEST_F(Strangers, NoDescriptorsLeft) {
   address.sin_family = AF_INET;
   address.sin_port = htons(hub_.port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  for (const Fd& fd : waiting) {
+  for (const sockets::Fd& fd : waiting) {
     EXPECT_TRUE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
                 errno == EINPROGRESS);
   }
@@ -255,7 +256,7 @@ TEST_F(Strangers, NoDescriptorsLeft) {
 
 TEST(Duplicate, ASecondRankOfTheSameNumberIsRefusedAndTheFirstStays) {
   ::testing::internal::CaptureStderr();
-  const Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint hub = unused_local_endpoint();
   on_threads({0, 1}, [&](int rank) {
     if (rank == 0) {
       auto met = Bootstrap::connect(config_of(0, 3, hub));

@@ -113,7 +113,7 @@ TEST(TcpConnect, TheOthersConnectionIsTakenInPlaceOfOneThatIsStillBeingMade) {
 }
 
 TEST(TcpConnect, ARefusalBreaksTheLinkAndNamesTheAddress) {
-  const bootstrap::Endpoint left = bootstrap::Listener::open({"127.0.0.1", 0}).take()->endpoint();
+  const sockets::Endpoint left = sockets::Listener::open({"127.0.0.1", 0}).take()->endpoint();
   Scene scene(0, left);
   (void)scene.signal(1);
   scene.until("the link to break", [&] { return !scene.wire().broken(1).ok(); });

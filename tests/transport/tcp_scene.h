@@ -19,13 +19,13 @@
 #include "tests/transport/wire_bytes.h"
 #include "tests/transport/wire_job.h"
 #include "transport/bootstrap/secret.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/tcp.h"
 
 namespace tutti::testing {
 
-using bootstrap::Fd;
+using sockets::Fd;
 using tcp::Answer;
 using tcp::Frame;
 using tcp::Hello;
@@ -43,7 +43,7 @@ inline WireJob job_of(int own, int members = 2) {
   return job;
 }
 
-inline std::string address_text(const bootstrap::Endpoint& at, const bootstrap::Nonce& nonce) {
+inline std::string address_text(const sockets::Endpoint& at, const sockets::Nonce& nonce) {
   std::string text = fmt::format("tutti tcp 1\n{} {} ", at.address, at.port);
   for (const unsigned char byte : nonce) text += fmt::format("{:02x}", byte);
   return text;
@@ -54,9 +54,9 @@ class Scene {
  public:
   static constexpr std::size_t kBytes = 4096;
 
-  explicit Scene(int own) : Scene(own, bootstrap::Listener::open({"127.0.0.1", 0}).take()) {}
+  explicit Scene(int own) : Scene(own, sockets::Listener::open({"127.0.0.1", 0}).take()) {}
   /// The other member listens elsewhere.
-  Scene(int own, const bootstrap::Endpoint& there) : Scene(own, nullptr, there) {}
+  Scene(int own, const sockets::Endpoint& there) : Scene(own, nullptr, there) {}
 
   Wire& wire() { return *wire_; }
   /// Memory of the other's.
@@ -87,7 +87,7 @@ class Scene {
   Fd connect() {
     const std::string& address = wire_->address();
     const std::size_t space = address.find(' ', address.find('\n'));
-    return bootstrap::connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000)
+    return sockets::connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000)
         .take();
   }
   /// The wire's own connection, and what it says first.
@@ -140,9 +140,8 @@ class Scene {
   }
 
  private:
-  Scene(int own, std::unique_ptr<bootstrap::Listener> listener)
-      : Scene(own, std::move(listener), bootstrap::Endpoint()) {}
-  Scene(int own, std::unique_ptr<bootstrap::Listener> listener, const bootstrap::Endpoint& there)
+  Scene(int own, std::unique_ptr<sockets::Listener> listener) : Scene(own, std::move(listener), sockets::Endpoint()) {}
+  Scene(int own, std::unique_ptr<sockets::Listener> listener, const sockets::Endpoint& there)
       : own_(own), wire_(TcpWire::open(job_of(own)).take()), listener_(std::move(listener)) {
     std::memset(memory, 0x55, sizeof memory);
     nonce_.fill(7);
@@ -156,8 +155,8 @@ class Scene {
 
   const int own_;
   std::unique_ptr<Wire> wire_;
-  std::unique_ptr<bootstrap::Listener> listener_;  // of the other member; null: it listens elsewhere
-  bootstrap::Nonce nonce_{};
+  std::unique_ptr<sockets::Listener> listener_;  // of the other member; null: it listens elsewhere
+  sockets::Nonce nonce_{};
   Region region_ = 0;
   alignas(64) std::byte memory[3 * kBytes];
 };

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/transport/wire_suite_landing.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 #include "transport/tcp/tcp.h"
 
 namespace tutti::testing {
@@ -59,7 +59,7 @@ std::string opened_with(const char* option, const std::string& value) {
 }
 
 TEST(TcpWire, ListensWhereItMay) {
-  const std::uint16_t port = bootstrap::Listener::open({"127.0.0.1", 0}).take()->endpoint().port;
+  const std::uint16_t port = sockets::Listener::open({"127.0.0.1", 0}).take()->endpoint().port;
   const std::string range = fmt::format("{}-{}", port, port + 20);
   const std::string address = opened_with("TUTTI_TCP_PORTS", range);
   EXPECT_THAT(address, ::testing::StartsWith("tutti tcp 1\n127.0.0.1 "));

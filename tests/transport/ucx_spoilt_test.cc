@@ -20,7 +20,7 @@
 
 #include "tests/transport/wire_bytes.h"
 #include "tests/transport/wire_job.h"
-#include "transport/bootstrap/fd.h"
+#include "transport/sockets/fd.h"
 #include "transport/ucx/ucx.h"
 
 #ifdef TUTTI_HAS_UCX
@@ -216,7 +216,7 @@ TEST(UcxSpoilt, NoDescriptorLeftForAnEndpointBreaksTheLink) {
     const std::unique_ptr<ucx::Context> peer = ucx::Context::open(job_of(1)).take();
     if (const Status met = wire->meet({"", peer->address()}); !met.ok()) return met.message();
     const Region there = wire->attach(1, "0 4096", 4096).take();
-    std::vector<bootstrap::Fd> all;
+    std::vector<sockets::Fd> all;
     const rlimit few{256, 256};
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return "no limit";
     do {

@@ -22,7 +22,7 @@
 
 #include "tests/collectives/processes.h"
 #include "transport/transport.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::testing {
 

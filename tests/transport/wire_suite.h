@@ -1,4 +1,5 @@
-// What transport/wire.h promises, for any wire, between threads of one process and between processes. A test of a wire:
+// What transport/wire/wire.h promises, for any wire, between threads of one process and between processes. A test of a
+// wire:
 //
 //   INSTANTIATE_TEST_SUITE_P(Ucx, WireSuite, every_way({"ucx", open_ucx, why_not_here}), name_of_wire_test);
 #pragma once

@@ -12,7 +12,7 @@
 #include "base/start_thread.h"
 #include "transport/bootstrap/guest.h"
 #include "transport/bootstrap/hub.h"
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -59,7 +59,7 @@ Result<Meeting> decode_meeting(std::span<const char, 128> bytes) {
 Bootstrap::Bootstrap(int rank, int size, std::chrono::milliseconds deadline)
     : deadline_(deadline),
       process_(::getpid()),
-      local_(std::make_unique<LocalRank>(rank, size, Identity{host_name(), ::getpid()})) {}
+      local_(std::make_unique<LocalRank>(rank, size, Identity{sockets::host_name(), ::getpid()})) {}
 
 Bootstrap::~Bootstrap() {
   if (::getpid() != process_) {
@@ -89,11 +89,12 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Config config) {
 
 Status Bootstrap::meet(Config config) {
   const auto deadline = LocalRank::Clock::now() + deadline_;
-  const Endpoint& hub = config.listener != nullptr ? config.listener->endpoint() : config.hub;
-  if (!hub.is_unix() && !is_loopback(hub.address)) TUTTI_TRY(own_address({}).status());  // a wrong TUTTI_INTERFACE
+  const sockets::Endpoint& hub = config.listener != nullptr ? config.listener->endpoint() : config.hub;
+  if (!hub.is_unix() && !sockets::is_loopback(hub.address))
+    TUTTI_TRY(sockets::own_address({}).status());  // a wrong TUTTI_INTERFACE
   if (config.rank == 0) {
     if (config.listener == nullptr) {
-      Result<std::unique_ptr<Listener>> opened = Listener::open(config.hub);
+      Result<std::unique_ptr<sockets::Listener>> opened = sockets::Listener::open(config.hub);
       if (!opened.ok()) return Status(opened.status().code(), "rank 0 " + opened.status().message());
       config.listener = opened.take();
     }
@@ -111,9 +112,9 @@ Status Bootstrap::meet(Config config) {
   return {};
 }
 
-Status Bootstrap::serve(std::unique_ptr<Listener> listener, const Secret& secret) {
+Status Bootstrap::serve(std::unique_ptr<sockets::Listener> listener, const Secret& secret) {
   // Shared: of a thread that cannot start it is left here.
-  const auto kept = std::make_shared<std::unique_ptr<Listener>>(std::move(listener));
+  const auto kept = std::make_shared<std::unique_ptr<sockets::Listener>>(std::move(listener));
   Status status = local_->made();
   if (status.ok()) {
     Result<std::thread> thread = start_thread("the thread of the meeting",

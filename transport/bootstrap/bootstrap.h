@@ -21,13 +21,13 @@
 #include "base/status.h"
 #include "transport/bootstrap/local_rank.h"
 #include "transport/bootstrap/secret.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::bootstrap {
 
 /// What ranks must be told to find each other.
 struct Meeting {
-  Endpoint hub;
+  sockets::Endpoint hub;
   Secret secret;
 };
 
@@ -39,9 +39,9 @@ Result<Meeting> decode_meeting(std::span<const char, 128> bytes);
 struct Config {
   int rank = 0;
   int size = 1;
-  Endpoint hub;  // where rank 0 listens; rank 0 needs none when it brings a listener
+  sockets::Endpoint hub;  // where rank 0 listens; rank 0 needs none when it brings a listener
   Secret secret;
-  std::unique_ptr<Listener> listener;           // rank 0's; without one it opens one at `hub`
+  std::unique_ptr<sockets::Listener> listener;  // rank 0's; without one it opens one at `hub`
   std::chrono::milliseconds deadline{300'000};  // of connect() and of each exchange
 };
 
@@ -113,7 +113,7 @@ class Bootstrap {
  private:
   Bootstrap(int rank, int size, std::chrono::milliseconds deadline);
   Status meet(Config config);
-  Status serve(std::unique_ptr<Listener> listener, const Secret& secret);
+  Status serve(std::unique_ptr<sockets::Listener> listener, const Secret& secret);
   Status join(const Config& config, std::chrono::steady_clock::time_point deadline);
 
   const std::chrono::milliseconds deadline_;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::bootstrap {
 
@@ -61,7 +61,7 @@ void Connection::receive() {
 }
 
 void Connection::close_by(const char* call, int error_number) {
-  refused_here_ = is_refused_here(error_number);
+  refused_here_ = sockets::is_refused_here(error_number);
   close(refused_here_ ? system_error(call, error_number).message() : std::strerror(error_number));
 }
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "transport/bootstrap/fd.h"
 #include "transport/bootstrap/message.h"
+#include "transport/sockets/fd.h"
 
 namespace tutti::bootstrap {
 
@@ -20,7 +20,7 @@ class Connection {
   static constexpr std::size_t kMaxUnsent = 64 << 20;
 
   Connection() = default;
-  explicit Connection(Fd fd) : fd_(std::move(fd)) {}
+  explicit Connection(sockets::Fd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
   bool open() const { return static_cast<bool>(fd_); }
@@ -47,7 +47,7 @@ class Connection {
  private:
   void close_by(const char* call, int error_number);
 
-  ParentOnlyFd fd_;
+  sockets::ParentOnlyFd fd_;
   FrameReader reader_;
   std::string out_;
   std::size_t sent_ = 0;

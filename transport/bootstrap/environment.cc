@@ -13,7 +13,7 @@
 
 #include "base/parse.h"
 #include "launch/launcher.h"
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -84,7 +84,7 @@ Result<Place> from_tutti(const Variables& variables, const Surroundings& surroun
 Result<Place> from_torchrun(const Variables& variables) {
   TUTTI_ASSIGN(Place place, numbers(variables, kTorchrun));
   place.master_address = variables.text("MASTER_ADDR");
-  if (place.local_size == 0 && is_loopback(place.master_address)) assume_one_host(place);
+  if (place.local_size == 0 && sockets::is_loopback(place.master_address)) assume_one_host(place);
   // torchrun's run id is often just "none", so what distinguishes two jobs is where their stores listen.
   place.job = fmt::format("{} {} {} {}", variables.text("TORCHELASTIC_RUN_ID"), place.master_address,
                           variables.text("MASTER_PORT"), variables.text("TORCHELASTIC_RESTART_COUNT"));
@@ -104,7 +104,7 @@ std::string addresses_in(const std::string& uri) {
     for (std::size_t from = 0; from < part.size();) {
       const std::size_t comma = std::min(part.find(',', from), part.size());
       const std::string address = part.substr(from, comma - from);
-      if (!address.empty() && !is_loopback(address)) all += (all.empty() ? "" : ",") + address;
+      if (!address.empty() && !sockets::is_loopback(address)) all += (all.empty() ? "" : ",") + address;
       from = comma + 1;
     }
   }

@@ -12,7 +12,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
+#include "transport/sockets/nonce.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -53,30 +54,30 @@ Result<Frame> wait_for_frame(Connection& connection, Clock::time_point deadline)
 
 /// Who this rank is, and where others reach it: where its connection to rank 0 leaves from. To rank 0 of the same host
 /// that tells nothing; so rank 0, which hears from the other hosts, fills in the address unless TUTTI_INTERFACE has it.
-Result<Identity> identity_by(int fd, const LocalRank& local, const Endpoint& hub) {
+Result<Identity> identity_by(int fd, const LocalRank& local, const sockets::Endpoint& hub) {
   Identity who = local.own();
-  const std::string source = local_address_of(fd);
-  if (source.empty() || is_loopback(hub.address)) return who;
-  TUTTI_ASSIGN(const OwnAddress own, own_address_at(source));
-  if (own.why != kByOption && is_own_address(remote_address_of(fd))) return who;
+  const std::string source = sockets::local_address_of(fd);
+  if (source.empty() || sockets::is_loopback(hub.address)) return who;
+  TUTTI_ASSIGN(const sockets::OwnAddress own, sockets::own_address_at(source));
+  if (own.why != sockets::kByOption && sockets::is_own_address(sockets::remote_address_of(fd))) return who;
   who.address = own.address;
-  who.interface = own.address.empty() ? interface_of(source) : own.interface;
+  who.interface = own.address.empty() ? sockets::interface_of(source) : own.interface;
   return who;
 }
 
 /// `asked`: becomes what Connecting::addresses() says, once that is known.
-Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
-                     std::string& asked, Entered& entered) {
-  Result<Connecting> connecting = Connecting::begin(hub, milliseconds_until(deadline));
+Attempt try_to_enter(const LocalRank& local, const sockets::Endpoint& hub, const Secret& secret,
+                     Clock::time_point deadline, std::string& asked, Entered& entered) {
+  Result<sockets::Connecting> connecting = sockets::Connecting::begin(hub, milliseconds_until(deadline));
   if (!connecting.ok()) return {connecting.status(), connecting.status().code() == Code::invalid_argument};
   asked = connecting.value().addresses();
-  Result<Fd> fd = connecting.value().wait();
+  Result<sockets::Fd> fd = connecting.value().wait();
   const auto refuse = [&](const std::string& why, Code code = Code::invalid_argument) {
     return Attempt{Status(code, fmt::format("rank {} cannot join at {}: {}", local.rank(), hub.text(), why)), true};
   };
   if (!fd.ok() && connecting.value().refused_here()) return refuse(fd.status().message(), Code::system);
   if (!fd.ok()) return {fd.status(), fd.status().code() == Code::invalid_argument};
-  if (const Status status = check_same_user(fd.value().get()); !status.ok()) {
+  if (const Status status = sockets::check_same_user(fd.value().get()); !status.ok()) {
     return refuse(status.message(), status.code());
   }
   Result<Identity> who = identity_by(fd.value().get(), local, hub);
@@ -97,7 +98,7 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
   if (first.value().type != MessageType::challenge || !challenge.ok()) {
     return refuse("what listens there is not this job's rank 0");
   }
-  const Handshake handshake{challenge.value().nonce, random_nonce()};
+  const Handshake handshake{challenge.value().nonce, sockets::random_nonce()};
   Introduction introduction;
   introduction.nonce = handshake.guest;
   introduction.rank = local.rank();
@@ -127,19 +128,21 @@ Attempt try_to_enter(const LocalRank& local, const Endpoint& hub, const Secret& 
 
 /// "; asked from host beta, 10.7.0.2 on eth0", where the network may be why nobody answers. `asked`: numeric addresses,
 /// since names are not asked for again: that may take long, and the deadline is over.
-std::string where_asked_from(const Endpoint& hub, const std::string& asked) {
+std::string where_asked_from(const sockets::Endpoint& hub, const std::string& asked) {
   if (hub.is_unix()) {
     return fmt::format(
         "; it is looked for on host {} alone, and in this network namespace: ranks that are elsewhere need "
         "TUTTI_MASTER_ADDR",
-        host_name());
+        sockets::host_name());
   }
-  if (is_loopback(hub.address)) return fmt::format("; only host {} itself is reached there", host_name());
-  const Result<OwnAddress> own = own_address(routes_to(asked));
+  if (sockets::is_loopback(hub.address))
+    return fmt::format("; only host {} itself is reached there", sockets::host_name());
+  const Result<sockets::OwnAddress> own = sockets::own_address(sockets::routes_to(asked));
   if (own.ok() && !own.value().address.empty()) {
-    return fmt::format("; asked from host {}, {} on {}", host_name(), own.value().address, own.value().interface);
+    return fmt::format("; asked from host {}, {} on {}", sockets::host_name(), own.value().address,
+                       own.value().interface);
   }
-  return fmt::format("; asked from host {}, which has no address that others reach", host_name());
+  return fmt::format("; asked from host {}, which has no address that others reach", sockets::host_name());
 }
 
 class GuestLoop {
@@ -238,8 +241,8 @@ class GuestLoop {
 
 }  // namespace
 
-Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret& secret, Clock::time_point deadline,
-                      std::chrono::milliseconds limit) {
+Result<Entered> enter(const LocalRank& local, const sockets::Endpoint& hub, const Secret& secret,
+                      Clock::time_point deadline, std::chrono::milliseconds limit) {
   Clock::duration pause = 1ms;
   std::string why;
   std::string asked;

@@ -7,7 +7,7 @@
 #include "transport/bootstrap/connection.h"
 #include "transport/bootstrap/local_rank.h"
 #include "transport/bootstrap/secret.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::bootstrap {
 
@@ -19,7 +19,7 @@ struct Entered {
 
 /// Connects to the hub, again and again until `deadline`, since rank 0 may start last. Errors: timeout (names rank 0
 /// and what was seen last), and at once: invalid_argument (another secret, a rank that is here already, another size).
-Result<Entered> enter(const LocalRank& local, const Endpoint& hub, const Secret& secret,
+Result<Entered> enter(const LocalRank& local, const sockets::Endpoint& hub, const Secret& secret,
                       LocalRank::Clock::time_point deadline, std::chrono::milliseconds limit);
 
 /// Until `local` is asked to leave or to stop. Runs on its own thread.

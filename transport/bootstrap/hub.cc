@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/parse.h"
 #include "transport/bootstrap/connection.h"
 #include "transport/bootstrap/hub_addresses.h"
 #include "transport/bootstrap/hub_exchanges.h"
 #include "transport/bootstrap/hub_farewells.h"
 #include "transport/bootstrap/hub_pending.h"
+#include "transport/sockets/nonce.h"
 
 namespace tutti::bootstrap {
 namespace {
@@ -46,7 +46,7 @@ constexpr std::size_t kMaxExchanges = 1024;
 
 class Hub {
  public:
-  Hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret)
+  Hub(LocalRank& local, std::unique_ptr<sockets::Listener> listener, const Secret& secret)
       : local_(local),
         listener_(std::move(listener)),
         spare_(::fcntl(local.wake_fd(), F_DUPFD_CLOEXEC, 0)),
@@ -93,22 +93,22 @@ class Hub {
     if (listener_ == nullptr || Clock::now() < accept_again_) return;
     for (;;) {
       int error = 0;
-      Fd fd = listener_->accept(error);
+      sockets::Fd fd = listener_->accept(error);
       if (!fd) {
         if (error == EINTR || error == ECONNABORTED) continue;
         return on_accept_failed(error);
       }
-      const Status same_user = check_same_user(fd.get());
+      const Status same_user = sockets::check_same_user(fd.get());
       if (same_user.code() == Code::system) return cannot_serve(same_user);
       if (!same_user.ok()) {
-        refusals_.tell(describe_peer(fd.get()), same_user.message());
+        refusals_.tell(sockets::describe_peer(fd.get()), same_user.message());
         continue;
       }
       if (pending_.size() >= kMaxStrangers + members_.size()) refuse_oldest("too many connections wait");
       Pending& pending = pending_.emplace_back();
-      pending.peer = describe_peer(fd.get());
+      pending.peer = sockets::describe_peer(fd.get());
       pending.connection = Connection(std::move(fd));
-      pending.handshake.hub = random_nonce();
+      pending.handshake.hub = sockets::random_nonce();
       pending.deadline = Clock::now() + kProofDeadline;
       Challenge challenge;
       challenge.nonce = pending.handshake.hub;
@@ -130,7 +130,7 @@ class Hub {
       fail_meeting(why.code(), gave_up(0, members_[0].who, why.message()));
       pending_.clear();
       spare_.reset();  // for those who come yet
-    } else if (is_refused_here(error)) {
+    } else if (sockets::is_refused_here(error)) {
       cannot_serve(system_error("cannot accept connections", error));
     }
   }
@@ -564,8 +564,8 @@ class Hub {
   }
 
   LocalRank& local_;
-  std::unique_ptr<Listener> listener_;
-  Fd spare_;  // its descriptor is kept for the time when there is no other
+  std::unique_ptr<sockets::Listener> listener_;
+  sockets::Fd spare_;  // its descriptor is kept for the time when there is no other
   const Secret secret_;
   std::vector<Member> members_;
   std::list<Pending> pending_;  // oldest first
@@ -589,11 +589,11 @@ class Hub {
 
 }  // namespace
 
-void serve_hub(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret) {
+void serve_hub(LocalRank& local, std::unique_ptr<sockets::Listener> listener, const Secret& secret) {
   Hub(local, std::move(listener), secret).run();
 }
 
-void turn_away(LocalRank& local, std::unique_ptr<Listener> listener, const Secret& secret, const Status& why) {
+void turn_away(LocalRank& local, std::unique_ptr<sockets::Listener> listener, const Secret& secret, const Status& why) {
   Hub(local, std::move(listener), secret).turn_away(why);
 }
 

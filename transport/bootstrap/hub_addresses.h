@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "transport/bootstrap/hub_exchanges.h"
-#include "transport/bootstrap/interfaces.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/interfaces.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::bootstrap {
 
@@ -17,23 +17,24 @@ class HubAddresses {
   /// the connection of a rank that has come; `own`: rank 0.
   void learn(int fd, Identity& own) {
     if (!own.address.empty()) return;
-    const std::string here = local_address_of(fd);
-    if (is_own_address(remote_address_of(fd))) {
+    const std::string here = sockets::local_address_of(fd);
+    if (sockets::is_own_address(sockets::remote_address_of(fd))) {
       reached_inside_ = here;
     } else if (!here.empty()) {
       take(here, own);
-      if (own.address.empty()) own.interface = interface_of(here);
+      if (own.address.empty()) own.interface = sockets::interface_of(here);
     }
   }
 
   /// When all have come. The ranks of this host have left it to rank 0 to know where others reach them (guest.cc);
   /// where nobody has come from elsewhere, it is where they have come in themselves. `hub`: where rank 0 listens.
-  void settle(std::vector<Member>& members, const Endpoint& hub) {
+  void settle(std::vector<Member>& members, const sockets::Endpoint& hub) {
     Identity& own = members[0].who;
-    const bool inside = !reached_inside_.empty() && !is_loopback(hub.address);
+    const bool inside = !reached_inside_.empty() && !sockets::is_loopback(hub.address);
     if (own.address.empty() && inside) take(reached_inside_, own);
     for (Member& member : members) {
-      if (!member.who.address.empty() || !is_own_address(remote_address_of(member.connection.fd()))) continue;
+      if (!member.who.address.empty() || !sockets::is_own_address(sockets::remote_address_of(member.connection.fd())))
+        continue;
       member.who.address = own.address;
       member.who.interface = own.interface;
     }
@@ -41,7 +42,7 @@ class HubAddresses {
 
  private:
   static void take(const std::string& here, Identity& own) {
-    const Result<OwnAddress> address = own_address_at(here);
+    const Result<sockets::OwnAddress> address = sockets::own_address_at(here);
     if (!address.ok()) return;  // Bootstrap::connect has tried it before
     own.address = address.value().address;
     own.interface = address.value().interface;

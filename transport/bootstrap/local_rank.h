@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/bootstrap/fd.h"
 #include "transport/bootstrap/message.h"
+#include "transport/sockets/fd.h"
 
 namespace tutti::bootstrap {
 
@@ -96,7 +96,7 @@ class LocalRank {
   const int rank_;
   const int size_;
   const Identity own_;
-  Fd wake_;
+  sockets::Fd wake_;
   Status made_;
 
   // Own synchronisation.

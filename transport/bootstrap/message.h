@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/sockets/nonce.h"
 
 namespace tutti::bootstrap {
 
@@ -41,7 +42,7 @@ inline constexpr int kMaxRanks = 1 << 20;
 /// The scope of a FailureNote by which a rank gives up while the communicator is made: for a reason of its own.
 inline constexpr std::uint64_t kMakingScope = ~std::uint64_t{0};
 
-using Nonce = std::array<unsigned char, 32>;
+using sockets::Nonce;
 using Proof = std::array<unsigned char, 32>;
 
 enum class MessageType : std::uint8_t {

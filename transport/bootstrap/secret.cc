@@ -54,13 +54,6 @@ Secret Secret::from_text(std::string_view text) {
   return secret;
 }
 
-Nonce random_nonce() {
-  need_sodium();
-  Nonce nonce;
-  randombytes_buf(nonce.data(), nonce.size());
-  return nonce;
-}
-
 Proof prove(const Secret& secret, const Handshake& handshake, const Introduction& introduction) {
   return sign(secret, "tutti introduction", handshake, claim_of(introduction));
 }

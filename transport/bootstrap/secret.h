@@ -17,8 +17,6 @@ struct Secret {
   friend bool operator==(const Secret&, const Secret&) = default;
 };
 
-Nonce random_nonce();
-
 /// What one connection's proofs are bound to.
 struct Handshake {
   Nonce hub{};

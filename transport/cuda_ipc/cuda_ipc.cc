@@ -64,7 +64,7 @@ CudaIpc::Retirement& CudaIpc::retirement() {
   return all;
 }
 
-bool CudaIpc::has_ended(const bootstrap::Fd& process) {
+bool CudaIpc::has_ended(const sockets::Fd& process) {
   pollfd watched{process.get(), POLLIN, 0};
   return process && ::poll(&watched, 1, 0) > 0;  // A signal may interrupt the call, which tells nothing.
 }
@@ -130,8 +130,8 @@ Status CudaIpc::prepare() {
     TUTTI_TRY(check(cuda_->MemsetD8Async(memory->address(), 0, memory->bytes(), stream_), "cuMemsetD8Async"));
   }
   TUTTI_TRY(check(cuda_->StreamSynchronize(stream_), "cuStreamSynchronize", fmt::format("GPU {}", config_.device)));
-  TUTTI_ASSIGN(socket_, bootstrap::FdSocket::listen());
-  token_ = bootstrap::random_token();
+  TUTTI_ASSIGN(socket_, sockets::FdSocket::listen());
+  token_ = sockets::random_token();
 
   Card& card = own().card;
   card.pid = getpid();
@@ -159,7 +159,7 @@ Status CudaIpc::meet() {
     all_in_process_ &= peers_[r].same_process;
     all_on_gpu_ &= peers_[r].same_gpu;
     if (peers_[r].same_process) continue;
-    (*watched)[r] = bootstrap::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0)));
+    (*watched)[r] = sockets::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0)));
     if (!(*watched)[r] && errno == ESRCH) own().leavers.fetch_or(std::uint64_t{1} << r);  // has ended already
   }
   watched_ = std::move(watched);
@@ -188,7 +188,7 @@ Status CudaIpc::map_window(int rank) {
     peer.window = card.window;
     return {};
   }
-  bootstrap::Fd descriptor;
+  sockets::Fd descriptor;
   if (card.how.kind == ExportKind::descriptor) {
     TUTTI_ASSIGN(descriptor, take_descriptor(rank, 0));
   }
@@ -249,28 +249,28 @@ CudaIpc::~CudaIpc() {
 
 void CudaIpc::send_descriptor(int to, std::uint64_t parcel, int descriptor) {
   const Card& card = config_.notes[static_cast<std::size_t>(to)]->card;
-  bootstrap::Token token;
+  sockets::Token token;
   std::memcpy(token.data(), card.token, token.size());
   const int sender = static_cast<int>(parcel * ranks()) + config_.rank;
-  const Status sent = bootstrap::send_fds(card.socket, token, sender, {descriptor});
+  const Status sent = sockets::send_fds(card.socket, token, sender, {descriptor});
   // Whoever cannot take it any more has gone, and is missed elsewhere.
   if (!sent.ok()) log::debug("{}: {}", config_.name(to), sent.message());
 }
 
-Result<bootstrap::Fd> CudaIpc::take_descriptor(int from, std::uint64_t parcel) {
+Result<sockets::Fd> CudaIpc::take_descriptor(int from, std::uint64_t parcel) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
   const int sender = static_cast<int>(parcel * ranks()) + from;
   const auto until = std::chrono::steady_clock::now() + config_.deadline;
   for (;;) {
     if (const auto found = parcels_.find(sender); found != parcels_.end()) {
-      bootstrap::Fd fd = std::move(found->second);
+      sockets::Fd fd = std::move(found->second);
       parcels_.erase(found);
       return fd;
     }
     const auto now = std::chrono::steady_clock::now();
-    Result<bootstrap::FdSocket::Received> received = socket_->accept_fds(std::min(until, now + kLookEvery), token_);
+    Result<sockets::FdSocket::Received> received = socket_->accept_fds(std::min(until, now + kLookEvery), token_);
     if (received.ok()) {
-      bootstrap::FdSocket::Received parcel_of = received.take();
+      sockets::FdSocket::Received parcel_of = received.take();
       if (parcel_of.fds.size() == 1) parcels_[parcel_of.sender] = std::move(parcel_of.fds[0]);
       continue;
     }

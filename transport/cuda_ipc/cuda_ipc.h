@@ -33,10 +33,10 @@
 #include <vector>
 
 #include "device/driver.h"
-#include "transport/bootstrap/fd_socket.h"
 #include "transport/cuda_ipc/arena.h"
 #include "transport/cuda_ipc/notes.h"
 #include "transport/device_window.h"
+#include "transport/sockets/fd_socket.h"
 #include "transport/transport.h"
 
 namespace tutti::transport {
@@ -109,8 +109,8 @@ class CudaIpc {
   };
 
   /// The peers' processes: descriptors that become readable when they end, by rank; none for this process.
-  using Watched = std::vector<bootstrap::Fd>;
-  static bool has_ended(const bootstrap::Fd& process);
+  using Watched = std::vector<sockets::Fd>;
+  static bool has_ended(const sockets::Fd& process);
   struct Retired;
   struct Retirement;
   static Retirement& retirement();
@@ -144,7 +144,7 @@ class CudaIpc {
   Status set_region(int owner, std::uint32_t region, std::uint64_t address);
 
   void send_descriptor(int to, std::uint64_t parcel, int descriptor);
-  Result<bootstrap::Fd> take_descriptor(int from, std::uint64_t parcel);
+  Result<sockets::Fd> take_descriptor(int from, std::uint64_t parcel);
 
   Config config_;
   const device::Driver* cuda_ = nullptr;
@@ -157,9 +157,9 @@ class CudaIpc {
   bool all_in_process_ = true;
   bool all_on_gpu_ = true;
 
-  std::optional<bootstrap::FdSocket> socket_;
-  bootstrap::Token token_{};
-  std::map<int, bootstrap::Fd> parcels_;  // that came before they were asked for, by sender's number
+  std::optional<sockets::FdSocket> socket_;
+  sockets::Token token_{};
+  std::map<int, sockets::Fd> parcels_;  // that came before they were asked for, by sender's number
 
   DeviceArena* arena_ = nullptr;
   std::vector<std::optional<std::size_t>> segments_;  // of the arena: their regions

@@ -117,7 +117,7 @@ Status OwnMemory::map_physical() {
     (void)cuda->MemRelease(handle);
     return exported;
   }
-  descriptor_ = bootstrap::Fd(file);
+  descriptor_ = sockets::Fd(file);
   const Result<CUdeviceptr> mapped = map_handle(*cuda, handle, bytes, device_, true);
   if (!mapped.ok()) {
     descriptor_.reset();
@@ -195,11 +195,11 @@ Result<Exported> export_allocation(const Allocation& allocation) {
   (void)cuda->MemRelease(handle);
   if (result != CUDA_SUCCESS) return exported;
   exported.how.kind = ExportKind::descriptor;
-  exported.descriptor = bootstrap::Fd(file);
+  exported.descriptor = sockets::Fd(file);
   return exported;
 }
 
-Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, const Export& how, bootstrap::Fd descriptor) {
+Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, const Export& how, sockets::Fd descriptor) {
   TUTTI_ASSIGN(const Driver* cuda, device::driver());
   TUTTI_ASSIGN(const device::CurrentContext current, device::enter(device));
   const device::UncapturedCalls uncaptured(*cuda);

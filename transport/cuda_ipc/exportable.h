@@ -15,7 +15,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/bootstrap/fd.h"
+#include "transport/sockets/fd.h"
 
 namespace tutti::transport {
 
@@ -53,7 +53,7 @@ class OwnMemory {
   std::size_t bytes_;
   CUdeviceptr address_ = 0;
   Export how_;
-  bootstrap::Fd descriptor_;
+  sockets::Fd descriptor_;
 };
 
 /// What is known of the allocation that an address lies in.
@@ -73,7 +73,7 @@ Result<Allocation> find_allocation(const void* address);
 /// cannot: memory of a pool (cudaMallocAsync), managed memory, physical memory without a handle type.
 struct Exported {
   Export how;
-  bootstrap::Fd descriptor;
+  sockets::Fd descriptor;
 };
 Result<Exported> export_allocation(const Allocation& allocation);
 
@@ -82,7 +82,7 @@ class PeerMemory {
  public:
   /// `descriptor`: of ExportKind::descriptor. Errors: system (the owner has ended or freed it), unsupported (this GPU
   /// cannot reach that one's memory).
-  static Result<std::unique_ptr<PeerMemory>> open(int device, const Export& how, bootstrap::Fd descriptor);
+  static Result<std::unique_ptr<PeerMemory>> open(int device, const Export& how, sockets::Fd descriptor);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;

@@ -143,7 +143,7 @@ Status CudaIpc::open_region(int owner, const Note& note, std::uint64_t number) {
   const std::uint64_t bit = std::uint64_t{1} << note.region % 64;
   refused.fetch_and(~bit, std::memory_order_relaxed);
   if (peers_[r].same_process) return set_region(owner, note.region, note.base);
-  bootstrap::Fd descriptor;
+  sockets::Fd descriptor;
   if (note.how.kind == ExportKind::descriptor) {
     TUTTI_ASSIGN(descriptor, take_descriptor(owner, number));
   }

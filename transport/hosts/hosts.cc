@@ -71,10 +71,7 @@ HostsTransport::HostsTransport(Setup setup)
   for (int r = 0; r < sizes_.ranks; ++r) {
     if (far(r)) far_members_.push_back(member(r));
   }
-  capabilities_.name = "hosts";
   capabilities_.load_store = false;
-  capabilities_.alpha_us = wire_->info().alpha_us;
-  capabilities_.gb_per_s = wire_->info().gb_per_s;
 }
 
 Status HostsTransport::attach(const std::vector<std::string>& keys) {

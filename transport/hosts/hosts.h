@@ -21,9 +21,9 @@
 
 #include "base/even_share.h"
 #include "base/pages.h"
-#include "transport/far_links.h"
 #include "transport/transport.h"
-#include "transport/wire.h"
+#include "transport/wire/net_links.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

@@ -26,12 +26,7 @@ InprocTransport::InprocTransport(int rank, const WindowSizes& sizes, std::vector
 }
 
 const Capabilities& InprocTransport::capabilities() const {
-  static const Capabilities capabilities{.name = "inproc",
-                                         .load_store = true,
-                                         .any_pointer = true,
-                                         .cross_memory = false,
-                                         .alpha_us = 0.1,
-                                         .gb_per_s = 10.0};
+  static const Capabilities capabilities{.load_store = true, .any_pointer = true, .cross_memory = false};
   return capabilities;
 }
 

@@ -16,17 +16,17 @@
 
 #include "base/boot_id.h"
 #include "base/options.h"
-#include "transport/bootstrap/fd_socket.h"
 #include "transport/shm/attach_trial.h"
 #include "transport/shm/cross_memory.h"
+#include "transport/sockets/fd_socket.h"
 
 namespace tutti::transport {
 
 namespace {
 
 using bootstrap::Bootstrap;
-using bootstrap::FdSocket;
-using bootstrap::Token;
+using sockets::FdSocket;
+using sockets::Token;
 
 // What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
 struct Card {
@@ -48,7 +48,7 @@ std::chrono::milliseconds for_parcels(std::chrono::milliseconds deadline) {
 }
 
 std::uint64_t random_word() {
-  const bootstrap::Token token = bootstrap::random_token();
+  const sockets::Token token = sockets::random_token();
   std::uint64_t word = 0;
   std::memcpy(&word, token.data(), sizeof(word));
   return word;
@@ -172,7 +172,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   Card mine;
   put_text(mine.machine, machine_identity());
   put_text(mine.socket, socket.name());
-  const Token token = bootstrap::random_token();
+  const Token token = sockets::random_token();
   std::memcpy(mine.token, token.data(), sizeof(mine.token));
   mine.pid = getpid();
   mine.arena_bytes = arena.bytes();
@@ -235,7 +235,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     Token theirs;
     std::memcpy(theirs.data(), card.token, theirs.size());
     // Who listens there may itself wait for this rank to take what it sends.
-    const Status sent = bootstrap::send_fds(card.socket, theirs, rank, {arena.descriptor()}, [&] {
+    const Status sent = sockets::send_fds(card.socket, theirs, rank, {arena.descriptor()}, [&] {
       const Status gone = who_is_gone(bootstrap, processes);
       return gone.ok() ? socket.take_in(token) : gone;
     });

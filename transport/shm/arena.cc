@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "base/even_share.h"
 #include "base/pages.h"
-#include "transport/bootstrap/fd.h"
 #include "transport/shm/arena_size.h"
+#include "transport/sockets/fd.h"
 
 namespace tutti::transport {
 
@@ -66,7 +66,7 @@ void Arena::deallocate(std::byte* pointer) {
 
 Result<Arena*> Arena::create() {
   TUTTI_ASSIGN(const ArenaSize size, arena_size(arena_limits()));
-  bootstrap::Fd file(memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  sockets::Fd file(memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return system_error("cannot create shared memory (memfd_create)", errno);
   if (ftruncate(file.get(), static_cast<off_t>(size.bytes)) != 0) {
     return system_error(fmt::format("cannot size shared memory to {} bytes", size.bytes), errno);

@@ -17,7 +17,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/blocks.h"
+#include "transport/wire/blocks.h"
 
 namespace tutti::transport {
 

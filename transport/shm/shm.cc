@@ -82,12 +82,7 @@ ShmTransport::ShmTransport(int rank, const WindowSizes& sizes, Arena& own,
                            bool cross_memory)
     : rank_(rank),
       sizes_(sizes),
-      capabilities_{.name = "shm",
-                    .load_store = true,
-                    .any_pointer = false,
-                    .cross_memory = cross_memory,
-                    .alpha_us = 0.15,
-                    .gb_per_s = 10.0},
+      capabilities_{.load_store = true, .any_pointer = false, .cross_memory = cross_memory},
       own_(own),
       processes_(std::move(processes)),
       offsets_(std::move(offsets)) {

@@ -10,7 +10,7 @@
 
 namespace tutti::tcp {
 
-using bootstrap::Nonce;
+using sockets::Nonce;
 
 struct Hello {
   static constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', 't', 'c', '1'};

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::tcp {
 
@@ -39,7 +39,7 @@ Result<bool> Inbox::receive(int fd, const ExposedMemory& memory, Landings& landi
   const ssize_t came = left_ > 0 ? ::readv(fd, both, 2) : ::read(fd, both[1].iov_base, both[1].iov_len);
   if (came < 0) {
     if (errno == EAGAIN || errno == EINTR) return false;
-    const Code code = bootstrap::is_refused_here(errno) ? Code::system : Code::peer_died;
+    const Code code = sockets::is_refused_here(errno) ? Code::system : Code::peer_died;
     return Status(code, std::strerror(errno));
   }
   if (came == 0) return Status(Code::peer_died, "the peer has closed it");

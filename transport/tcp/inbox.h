@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/exposed.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/landings.h"
+#include "transport/wire/exposed.h"
 
 namespace tutti::tcp {
 

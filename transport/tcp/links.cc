@@ -23,8 +23,9 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "transport/bootstrap/interfaces.h"
 #include "transport/bootstrap/secret.h"
+#include "transport/sockets/interfaces.h"
+#include "transport/sockets/nonce.h"
 
 namespace tutti::tcp {
 
@@ -70,11 +71,11 @@ bool parse_hex(std::string_view text, Nonce& nonce) {
 }
 
 /// "tutti tcp 1\n10.0.0.7 41234 0f3c..."
-std::string print_address(const bootstrap::Endpoint& endpoint, const Nonce& nonce) {
+std::string print_address(const sockets::Endpoint& endpoint, const Nonce& nonce) {
   return fmt::format("{}{} {} {}", kMagic, endpoint.address, endpoint.port, hex(nonce));
 }
 
-bool parse_address(std::string_view text, bootstrap::Endpoint& endpoint, Nonce& nonce) {
+bool parse_address(std::string_view text, sockets::Endpoint& endpoint, Nonce& nonce) {
   if (!text.starts_with(kMagic)) return false;
   text.remove_prefix(kMagic.size());
   const std::size_t first = text.find(' '), last = text.rfind(' ');
@@ -95,8 +96,8 @@ double gb_per_s_of(const std::string& interface) {
 }
 
 /// At the first free port of TUTTI_TCP_PORTS, "FIRST-LAST"; empty: of all.
-Result<std::unique_ptr<bootstrap::Listener>> listen_at(const std::string& address, const std::string& ports) {
-  if (ports.empty()) return bootstrap::Listener::open({address, 0});  // there is always one
+Result<std::unique_ptr<sockets::Listener>> listen_at(const std::string& address, const std::string& ports) {
+  if (ports.empty()) return sockets::Listener::open({address, 0});  // there is always one
   std::uint16_t first = 0, last = 0;
   const char* end = ports.data() + ports.size();
   const char* behind = std::from_chars(ports.data(), end, first).ptr;
@@ -108,9 +109,9 @@ Result<std::unique_ptr<bootstrap::Listener>> listen_at(const std::string& addres
   if (behind != end || first == 0 || last < first) {
     return invalid_argument(fmt::format("TUTTI_TCP_PORTS is {}; expected ports, such as 29500-29600", quote(ports)));
   }
-  Result<std::unique_ptr<bootstrap::Listener>> listener = bootstrap::Listener::open({address, first});
+  Result<std::unique_ptr<sockets::Listener>> listener = sockets::Listener::open({address, first});
   for (int port = first + 1; !listener.ok() && port <= last; ++port) {
-    listener = bootstrap::Listener::open({address, static_cast<std::uint16_t>(port)});
+    listener = sockets::Listener::open({address, static_cast<std::uint16_t>(port)});
   }
   if (listener.ok()) return listener;
   return Status(Code::system, fmt::format("TCP: this process cannot listen{} at any of TUTTI_TCP_PORTS={}: they are "
@@ -149,7 +150,7 @@ Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
 
 Status Links::listen() {
   TUTTI_TRY(transport::check_has_address(job_));
-  const std::string interface = bootstrap::interface_of(job_.own_ip);
+  const std::string interface = sockets::interface_of(job_.own_ip);
   if (interface.empty() && !job_.own_ip.empty()) {
     return invalid_argument(fmt::format("TCP: no interface of this host has the address {}", job_.own_ip));
   }
@@ -158,10 +159,10 @@ Status Links::listen() {
   TUTTI_TRY(bell_.open("TCP"));
   events_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!events_) return system_error("TCP: epoll", errno);
-  const bootstrap::Endpoint& endpoint = listener_->endpoint();
-  nonce_ = bootstrap::random_nonce();
+  const sockets::Endpoint& endpoint = listener_->endpoint();
+  nonce_ = sockets::random_nonce();
   address_ = print_address(endpoint, nonce_);
-  const std::string goes_by = interface.empty() ? bootstrap::interface_of(endpoint.address) : interface;
+  const std::string goes_by = interface.empty() ? sockets::interface_of(endpoint.address) : interface;
   info_ = {"tcp", goes_by, kCopied, kAlphaUs, gb_per_s_of(goes_by)};
   for (int m = 0; m < job_.members(); ++m) {
     links_.push_back(std::make_unique<Link>());
@@ -227,7 +228,7 @@ bool Links::go_on_connecting(Link& link) {
     return false;
   }
   link.connecting.reset();
-  link.fd = bootstrap::ParentOnlyFd(fd.take());
+  link.fd = sockets::ParentOnlyFd(fd.take());
   greet(link);
   return true;
 }
@@ -291,7 +292,7 @@ bool Links::accept_visitors() {
     if (!fd) note_refusal("accept", error);
     if (!fd) return any;
     watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()), EPOLLIN);
-    visitors_.push_back({bootstrap::ParentOnlyFd(std::move(fd)), {}, 0, now});
+    visitors_.push_back({sockets::ParentOnlyFd(std::move(fd)), {}, 0, now});
   }
 }
 
@@ -317,7 +318,7 @@ void Links::admit(Visitor& visitor) {
   });
   if (sender < 0) {
     log::info("TCP: a connection from {}, which is not of this job, is closed",
-              bootstrap::describe_peer(visitor.fd.get()));
+              sockets::describe_peer(visitor.fd.get()));
     return;
   }
   Link& link = link_of(sender);
@@ -334,11 +335,11 @@ void Links::admit(Visitor& visitor) {
 }
 
 void Links::note_refusal(const char* call, int error_number) {
-  if (bootstrap::is_refused_here(error_number) && refused_.ok()) refused_ = system_error(call, error_number);
+  if (sockets::is_refused_here(error_number) && refused_.ok()) refused_ = system_error(call, error_number);
 }
 
 void Links::fail_by(Link& link, int error_number) {
-  fail(link, std::strerror(error_number), bootstrap::is_refused_here(error_number) ? Code::system : Code::peer_died);
+  fail(link, std::strerror(error_number), sockets::is_refused_here(error_number) ? Code::system : Code::peer_died);
 }
 
 void Links::fail_all_refused() {

@@ -13,18 +13,18 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/attached.h"
-#include "transport/bell.h"
-#include "transport/bootstrap/socket.h"
-#include "transport/sources.h"
+#include "transport/sockets/socket.h"
 #include "transport/tcp/inbox.h"
 #include "transport/tcp/outbox.h"
-#include "transport/wire.h"
+#include "transport/wire/attached.h"
+#include "transport/wire/sources.h"
+#include "transport/wire/wakeup.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::tcp {
 
-using bootstrap::Connecting;
-using bootstrap::Fd;
+using sockets::Connecting;
+using sockets::Fd;
 using transport::Push;
 using transport::Region;
 using transport::Ticket;
@@ -61,7 +61,7 @@ class Links final : public transport::Wire {
 
  private:
   struct Peer {  // what its address says
-    bootstrap::Endpoint endpoint;
+    sockets::Endpoint endpoint;
     Nonce nonce{};
   };
   enum class State {
@@ -76,7 +76,7 @@ class Links final : public transport::Wire {
     State state = State::none;
     std::optional<Connecting> connecting;  // while that is its state
     std::int64_t since_ns = 0;             // when it began
-    bootstrap::ParentOnlyFd fd;
+    sockets::ParentOnlyFd fd;
     Outbox outbox;
     Inbox inbox;
     bool pushed = false;              // the outbox is to be sent
@@ -86,7 +86,7 @@ class Links final : public transport::Wire {
   };
   /// A connection whose maker has not said who it is.
   struct Visitor {
-    bootstrap::ParentOnlyFd fd;
+    sockets::ParentOnlyFd fd;
     Hello hello;
     std::size_t come = 0;  // of it
     std::int64_t since_ns = 0;
@@ -97,7 +97,7 @@ class Links final : public transport::Wire {
 
   Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
   const std::string& name_of(int member) const { return job_.names[static_cast<std::size_t>(member)]; }
-  const bootstrap::Endpoint& endpoint_of(int member) const { return peers_[static_cast<std::size_t>(member)].endpoint; }
+  const sockets::Endpoint& endpoint_of(int member) const { return peers_[static_cast<std::size_t>(member)].endpoint; }
   Status connect(Link& link);
   bool go_on_connecting(Link& link);
   void greet(Link& link);
@@ -130,7 +130,7 @@ class Links final : public transport::Wire {
 
   std::mutex mutex_;  // all below
   Status refused_;    // of note_refusal()
-  std::unique_ptr<bootstrap::Listener> listener_;
+  std::unique_ptr<sockets::Listener> listener_;
   std::vector<Peer> peers_;  // by member; of those that are linked
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<Link*> open_;

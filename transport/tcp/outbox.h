@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "transport/sources.h"
 #include "transport/tcp/frame.h"
+#include "transport/wire/sources.h"
 
 namespace tutti::tcp {
 

@@ -31,7 +31,7 @@
 
 #include <memory>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

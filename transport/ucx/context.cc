@@ -12,7 +12,7 @@
 #include "base/options.h"
 #include "transport/ucx/devices.h"
 #include "transport/ucx/parcel.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::ucx {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "transport/ucx/ucp.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::ucx {
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
 
 namespace tutti::ucx {
 
@@ -69,7 +69,7 @@ std::vector<std::string> rdma_ports(const std::string& folder) {
 
 Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root) {
   // Without a label: UCX takes what has a colon for an RDMA device.
-  const std::string interface = bootstrap::interface_of(ip);
+  const std::string interface = sockets::interface_of(ip);
   if (interface.empty()) {
     return invalid_argument(fmt::format("UCX: no interface of this host has the address {}", ip));
   }

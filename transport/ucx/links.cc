@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/bootstrap/fd.h"
+#include "transport/sockets/fd.h"
 
 namespace tutti::ucx {
 
@@ -33,9 +33,9 @@ constexpr std::int64_t kFarewellNs = 1'000'000'000;
 /// some, is asked first; where another thread then takes them it still does.
 Status check_descriptors_left(int any) {
   constexpr std::size_t kForOneEndpoint = 4;  // its sockets, and a file of /proc/net that is read at the same time
-  std::array<bootstrap::Fd, kForOneEndpoint> taken;
-  for (bootstrap::Fd& one : taken) {
-    one = bootstrap::Fd(::fcntl(any, F_DUPFD_CLOEXEC, 0));
+  std::array<sockets::Fd, kForOneEndpoint> taken;
+  for (sockets::Fd& one : taken) {
+    one = sockets::Fd(::fcntl(any, F_DUPFD_CLOEXEC, 0));
     if (!one) return system_error("UCX: no endpoint can be made", errno);
   }
   return {};

@@ -15,13 +15,13 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/attached.h"
-#include "transport/bell.h"
-#include "transport/exposed.h"
-#include "transport/sources.h"
 #include "transport/ucx/context.h"
 #include "transport/ucx/parcel.h"
-#include "transport/wire.h"
+#include "transport/wire/attached.h"
+#include "transport/wire/exposed.h"
+#include "transport/wire/sources.h"
+#include "transport/wire/wakeup.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::ucx {
 

@@ -41,7 +41,7 @@
 #include <memory>
 #include <string>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

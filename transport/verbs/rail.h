@@ -24,7 +24,7 @@
 #include "transport/verbs/address.h"
 #include "transport/verbs/devices.h"
 #include "transport/verbs/library.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport::verbs {
 

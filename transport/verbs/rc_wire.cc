@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
-#include "transport/blocks.h"
+#include "transport/wire/blocks.h"
 
 namespace tutti::transport::verbs {
 

@@ -17,7 +17,7 @@
 
 #include "topology/rails.h"
 #include "transport/verbs/link.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport::verbs {
 

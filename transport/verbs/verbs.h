@@ -1,7 +1,7 @@
 // The wire over InfiniBand and RoCE: libibverbs directly, one reliable connection (RC queue pair) for each linked
 // member and each rail that the two go by (topology/rails.h), RDMA writes for puts and for signals.
 //
-//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, VerbsWire::open(job));      // from here on as transport/wire.h says
+//   TUTTI_ASSIGN(std::unique_ptr<Wire> wire, VerbsWire::open(job));      // from here on as transport/wire/wire.h says
 //
 // Signals are RDMA writes too: one of sixteen bytes, inline, behind the data on the same connection. The bytes of one
 // write may land in any order, so the tag may be seen a moment after its count (wire.h says so); writes of a connection
@@ -54,7 +54,7 @@
 #include <memory>
 #include <string>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

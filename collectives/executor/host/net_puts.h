@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "collectives/executor/host/wait.h"
-#include "transport/far_links.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "transport/transport.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::executor {
 

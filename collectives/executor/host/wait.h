@@ -18,8 +18,8 @@
 #include "base/cpu.h"
 #include "base/status.h"
 #include "collectives/executor/host/health.h"
-#include "transport/far_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 

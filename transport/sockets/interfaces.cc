@@ -1,4 +1,4 @@
-#include "transport/bootstrap/interfaces.h"
+#include "transport/sockets/interfaces.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -20,10 +20,10 @@
 
 #include "base/options.h"
 #include "base/parse.h"
-#include "transport/bootstrap/fd.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/fd.h"
+#include "transport/sockets/socket.h"
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 namespace {
 
 // An address as its 4 or 16 bytes.
@@ -309,4 +309,4 @@ bool is_loopback(std::string_view address) {
   return address == "localhost" || address == "::1" || address.substr(0, 4) == "127.";
 }
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

@@ -19,7 +19,7 @@
 
 #include "base/status.h"
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 
 /// One address of one interface.
 struct InterfaceAddress {
@@ -72,4 +72,4 @@ std::string describe_addresses(const std::vector<InterfaceAddress>& all);
 /// "127.0.0.1", "::1", "localhost" and the like, which no other host reaches.
 bool is_loopback(std::string_view address);
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

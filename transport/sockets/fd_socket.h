@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/bootstrap/fd.h"
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/fd.h"
+#include "transport/sockets/socket.h"
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 
 /// What tells the job's processes from others; made by one, given to the rest by all_gather().
 using Token = std::array<unsigned char, 16>;
@@ -55,4 +55,4 @@ class FdSocket {
 Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds,
                 const std::function<Status()>& meanwhile = {});
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/bootstrap/fd.h"
+#include "transport/sockets/fd.h"
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 
 /// Where somebody listens: a host name or address (or several of the same host, with commas between them: whoever
 /// connects tries each) and a TCP port, or "@name" for an abstract Unix socket (port 0).
@@ -105,4 +105,4 @@ std::string describe_peer(int fd);
 
 std::string host_name();
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

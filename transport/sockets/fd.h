@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 
 /// Closes what it owns. Movable. Not thread-safe.
 class Fd {
@@ -66,4 +66,4 @@ class ParentOnlyFd {
   Fd fd_;
 };
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

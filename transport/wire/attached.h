@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/bootstrap/socket.h"
+#include "transport/sockets/socket.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "base/parse.h"
-#include "transport/bootstrap/interfaces.h"
-#include "transport/bootstrap/secret.h"
+#include "transport/sockets/interfaces.h"
+#include "transport/sockets/nonce.h"
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -375,4 +375,4 @@ std::string host_name() {
   return ::gethostname(buffer, sizeof buffer - 1) == 0 ? buffer : "unknown host";
 }
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

@@ -20,7 +20,6 @@ class Blocks {
   /// The block that has all of [address, address + bytes). None any more when its end is told.
   virtual Block block_of(const void* address, std::size_t bytes) const = 0;
   /// Calls `ended` with the base of each block that ends, by the thread that ends it, before its memory is another's.
-  /// REQUIRES: `ended` ends no block, and calls neither this nor unwatch().
   /// REQUIRES: `ended` ends no block, and calls neither of these.
   virtual void watch(const void* watcher, std::function<void(std::byte* base)> ended) = 0;
   /// Returns when the watcher is called no more.

@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "transport/transport.h"
-#include "transport/wire.h"
+#include "transport/wire/wire.h"
 
 namespace tutti::transport {
 

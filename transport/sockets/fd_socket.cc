@@ -1,4 +1,4 @@
-#include "transport/bootstrap/fd_socket.h"
+#include "transport/sockets/fd_socket.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "base/log.h"
-#include "transport/bootstrap/secret.h"
+#include "transport/sockets/nonce.h"
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 namespace {
 
 constexpr int kConnectMs = 10'000;
@@ -179,4 +179,4 @@ Status send_fds(const std::string& name, const Token& token, int sender, const s
   return {};
 }
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets

@@ -1,4 +1,4 @@
-#include "transport/bootstrap/fd.h"
+#include "transport/sockets/fd.h"
 
 #include <pthread.h>
 
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstddef>
 
-namespace tutti::bootstrap {
+namespace tutti::sockets {
 namespace {
 
 /// By descriptor number. Descriptors beyond are not guarded: a process with so many has other ways to die.
@@ -26,4 +26,4 @@ void ParentOnlyFd::guard(bool on) {
   if (installed == 0 && fd_ && number < guarded.size()) guarded[number].store(on, std::memory_order_relaxed);
 }
 
-}  // namespace tutti::bootstrap
+}  // namespace tutti::sockets
