@@ -10,7 +10,7 @@
 
 #include "device/driver.h"
 #include "device/memory_kind.h"
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::transport::arena_test {

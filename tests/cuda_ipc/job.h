@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 #include "transport/cuda_ipc/cuda_ipc.h"
 
 namespace tutti::testing {

@@ -22,7 +22,7 @@
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
 #include "tests/support/card_wire.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/walkers.h"
 #include "tests/support/verbs_card.h"
 
 namespace tutti::testing::direct_processes_test {

@@ -7,7 +7,7 @@
 
 #include "device/loading.h"
 #include "device/memory_kind.h"
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 
 namespace tutti::device::driver_test {
 namespace {

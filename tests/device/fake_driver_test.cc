@@ -1,6 +1,4 @@
 // The fake driver keeps the rules that the library relies on. Each test says which rule of the real one it stands for.
-#include "tests/support/fake_driver.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +8,8 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+
+#include "tests/support/fake_cuda/driver.h"
 
 namespace tutti::testing::fake_driver_test {
 namespace {

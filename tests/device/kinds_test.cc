@@ -11,7 +11,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 #include "tests/device/device_buffers.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/walkers.h"
 
 namespace tutti::testing::kinds_test {
 namespace {

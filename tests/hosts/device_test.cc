@@ -9,7 +9,7 @@
 #include "tests/device/device_buffers.h"
 #include "tests/device/like_the_host.h"
 #include "tests/hosts/traffic.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/walkers.h"
 
 namespace tutti::testing::device_test {
 namespace {

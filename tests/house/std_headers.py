@@ -145,7 +145,7 @@ def is_own(path, name):
 
 
 def own_header(root, path, included):
-    for name in included:
+    for name in sorted(included, key=lambda name: (not name.startswith(f"{path.parent}/"), name)):
         if is_own(path, name):
             for folder in ("", "include/"):
                 if (root / (folder + name)).is_file():

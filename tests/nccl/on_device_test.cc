@@ -16,7 +16,7 @@
 #include "nccl/call_config.h"
 #include "tests/device/device_buffers.h"
 #include "tests/nccl/ranks.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/walkers.h"
 
 extern "C" {  // of fake_cuda.cc: what nccl/device.cc takes for the thread's current one, and for its memory
 void fake_set_device(int device);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "perf/driver/add_kernel.h"
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 
 namespace tutti::perf {
 

@@ -12,8 +12,8 @@
 #include "perf/driver/roofline_device.h"
 #include "tests/perf/add_on_host.h"
 #include "tests/perf/one_rank.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/walkers.h"
 
 namespace tutti::perf::device_test {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <optional>
 
-#include "tests/support/fake_driver.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/walkers.h"
 #include "tests/support/machine_driver.h"
 
 namespace tutti::testing {

@@ -13,7 +13,7 @@
 #include "topology/discover.h"
 #include "topology/nvml.h"
 #if TUTTI_HAS_CUDA
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 #endif
 
 namespace tutti::topology::gpus_test {

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "tests/perf/add_on_host.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/walkers.h"
 
 namespace tutti::testing {
 namespace {

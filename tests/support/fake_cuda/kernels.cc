@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/fake_state.h"
+#include "tests/support/fake_cuda/state.h"
 
 namespace tutti::testing::fake {
 

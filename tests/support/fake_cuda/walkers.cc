@@ -1,6 +1,6 @@
 #if TUTTI_HAS_CUDA
 
-#include "tests/support/fake_walkers.h"
+#include "tests/support/fake_cuda/walkers.h"
 
 #include <cstddef>
 #include <utility>

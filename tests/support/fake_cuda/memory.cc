@@ -11,7 +11,7 @@
 
 #include "base/even_share.h"
 #include "base/pages.h"
-#include "tests/support/fake_state.h"
+#include "tests/support/fake_cuda/state.h"
 
 namespace tutti::testing {
 

@@ -1,7 +1,7 @@
 // The kernels of the device executor for a fake driver: a launch of walk_f32 runs the walker on host threads.
 #pragma once
 
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 
 namespace tutti::testing {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tests/support/fake_state.h"
+#include "tests/support/fake_cuda/state.h"
 
 namespace tutti::testing::fake {
 

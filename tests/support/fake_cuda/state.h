@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 
 namespace tutti::testing::fake {
 

@@ -1,5 +1,5 @@
 #if TUTTI_HAS_CUDA
-#include "tests/support/fake_driver.h"
+#include "tests/support/fake_cuda/driver.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "tests/support/fake_state.h"
+#include "tests/support/fake_cuda/state.h"
 
 namespace tutti::testing {
 

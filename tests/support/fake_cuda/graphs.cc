@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "tests/support/fake_state.h"
+#include "tests/support/fake_cuda/state.h"
 
 namespace tutti::testing::fake {
 
