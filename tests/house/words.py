@@ -16,7 +16,7 @@ RETIRED = "tests/house/words.txt"  # lines: regular expression of a whole word; 
 VAGUE = re.compile(r"\b(nobody|somebody|everybody|whoever|likewise|the own)\b", re.IGNORECASE)
 FRAGMENT = re.compile(r"\s*/// (Of|By|As|That|Where|What|The same|Likewise|True:)(?!\w)")
 MOST_VAGUE = 594
-MOST_FRAGMENTS = 451
+MOST_FRAGMENTS = 450
 # What is kept as it was written, or lists the words.
 KEPT = re.compile(r"perf/results/|tests/plan/golden/|docs/notes/|tests/chaos/log/|CHANGELOG\.md|tests/house/(words|planted)\.")
 
