@@ -19,12 +19,12 @@ std::atomic<const Driver*> table_for_tests{nullptr};
 std::atomic<std::uint64_t> generation{0};
 std::atomic<const Driver*> ready{nullptr};  // the table, once it is initialised
 
-/// What is found out once for each table.
+/// Results of the queries that are made once for each table.
 struct Cache {
   std::mutex mutex;
   std::map<int, CUcontext> contexts;               // guarded by mutex
-  std::set<std::pair<int, int>> peers;             // likewise: (device, peer) whose access is enabled
-  std::map<const Driver*, Status> initialisation;  // likewise
+  std::set<std::pair<int, int>> peers;             // by table: (device, peer) whose access is enabled
+  std::map<const Driver*, Status> initialisation;  // by table
 };
 
 Cache& cache() {

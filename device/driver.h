@@ -9,7 +9,7 @@
 // Goes together with programs that use the CUDA runtime: the same primary contexts, CUstream is cudaStream_t, and the
 // default streams are the runtime's (null and 1: legacy, 2: per thread).
 //
-// Threads: everything from any thread; set_driver_for_tests() while nobody else uses the driver.
+// Threads: everything from any thread; set_driver_for_tests() while no other thread uses the driver.
 // Source: CUDA driver API reference, 13.0; each function in the version that the table names.
 #pragma once
 
@@ -126,11 +126,11 @@ inline constexpr int kOldestDriver = 12000;
 Result<const Driver*> driver();
 
 /// The table without initialising the driver, or null when there is none: for asking about pointers, which are all
-/// the host's as long as nobody has initialised it. The library itself is loaded, once.
+/// the host's until it is initialised. The library itself is loaded, once.
 const Driver* loaded_driver();
 
-/// From now on this table is the driver; null: the machine's own again. It must outlive its use. REQUIRES: nobody uses
-/// the driver, or anything that was made with it.
+/// From now on this table is the driver; null: the machine's own again. It must outlive its use. REQUIRES: no thread
+/// uses the driver, or anything that was made with it.
 void set_driver_for_tests(const Driver* table);
 
 /// How often that has been done: what is cached of a driver belongs to one number.

@@ -38,7 +38,7 @@ inline MemoryKind kind_of(const void* pointer) {
   return internal::ask_kind_of(pointer);
 }
 
-/// Of a call's two buffers.
+/// The kind of memory of a call's two buffers.
 inline bool any_on_device(const void* send, const void* recv) {
   return kind_of(send).on_device() || kind_of(recv).on_device();
 }

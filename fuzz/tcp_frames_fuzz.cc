@@ -1,4 +1,4 @@
-// What comes by a TCP connection: nobody is admitted who does not know what the members have told each other; and
+// What comes by a TCP connection: a peer is admitted only if it knows the keys that the members have exchanged; and
 // whatever frames a member sends, in whatever pieces, nothing is written outside of what is exposed.
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace tutti::tcp;
 
-constexpr int kMembers = 3, kOwn = 1;  // member 2 is on the own host, and not linked
+constexpr int kMembers = 3, kOwn = 1;  // member 2 is on this host, and not linked
 
 Nonce nonce_of(int member) {
   Nonce nonce{};

@@ -22,16 +22,16 @@ namespace tutti::topology {
 /// package, one NUMA node, a core for each CPU, no caches). Errors: system, when not even the CPUs can be listed.
 Result<Host> discover_host(const std::string& root = "");
 
-/// The same with its devices: a topology of this one host. Takes some ten milliseconds where hwloc is installed.
-/// Errors: as discover_host().
+/// Returns the host with its devices, as a topology of this one host. Takes some ten milliseconds where hwloc is
+/// installed. Errors: as discover_host().
 Result<Topology> discover(const std::string& root = "");
 
 /// A topology from a file. Errors: as parse(), with the file's name; system when the file cannot be read.
 Result<Topology> read_file(const std::string& path);
 
-/// What this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as discovered with what
-/// the CUDA driver and NVML tell of its GPUs (gpus.h; where there is a driver, that initialises it).
-/// Errors: as read_file() and discover().
+/// Returns the topology that this process plans from: the file that the option TUTTI_TOPOLOGY names, else the host as
+/// discovered with what the CUDA driver and NVML tell of its GPUs (gpus.h; where there is a driver, that initialises
+/// it). Errors: as read_file() and discover().
 Result<Topology> topology_of_process();
 
 /// How many CPUs these processes of this host have between them: the CPUs that at least one of them may run on, at most

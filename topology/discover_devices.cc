@@ -133,7 +133,7 @@ class DeviceTree {
   DeviceTree(const Hwloc& hwloc, Host& host, const CpuList& numa_numbers, const std::string& root)
       : hwloc_(hwloc), host_(host), numa_numbers_(numa_numbers), root_(root) {}
 
-  /// What is attached to an object that is no I/O object, and to its children.
+  /// Finds what is attached to an object that is no I/O object, and to its children.
   void visit(hwloc_obj_t object) {
     for (hwloc_obj_t io = object->io_first_child; io != nullptr; io = io->next_sibling) {
       const int number = object->nodeset == nullptr ? -1 : hwloc_.first_of(object->nodeset);

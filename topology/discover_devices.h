@@ -17,7 +17,7 @@ void add_devices(Host& host, const CpuList& numa_numbers, const std::string& roo
 /// bond or a bridge, bridges, or loopback. In the order of their names.
 void add_virtual_nics(Host& host, const std::string& root);
 
-/// What the port of a NIC moves in a second; 0: not told. Either name may be empty.
+/// Returns what the port of a NIC moves in a second; 0: unknown. Either name may be empty.
 double port_gb_per_s(const std::string& root, const std::string& interface, const std::string& rdma);
 
 }  // namespace tutti::topology

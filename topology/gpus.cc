@@ -132,7 +132,7 @@ PciPath path_of(NvmlAncestor level) {
   return PciPath::unknown;
 }
 
-/// What NVML does not tell of a GPU stays as it is.
+/// Leaves unchanged what NVML does not report of a GPU.
 void ask_nvml(const Nvml& nvml, Gpus& found) {
   std::vector<NvmlDevice> devices(found.gpus.size());
   std::vector<std::vector<std::string>> remotes(found.gpus.size());  // bus ids at the other ends of NVLinks

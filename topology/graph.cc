@@ -31,8 +31,8 @@ VertexKind kind_of(DeviceKind kind) {
   return VertexKind::network;
 }
 
-// Distances of NUMA nodes are latencies, with the own memory's as 10. The others: of two nodes of a package, and of two
-// packages, as the firmware of servers tells them; for where it does not.
+// Distances of NUMA nodes are latencies, with that of local memory as 10. The others: of two nodes of a package, and of
+// two packages, as the firmware of servers tells them; for where it does not.
 constexpr int kOwnDistance = 10;
 constexpr int kNearDistance = 12;
 constexpr int kFarDistance = 32;

@@ -78,7 +78,7 @@ class Graph {
   /// Errors: as check(); invalid_argument, naming both hosts, when one with ranks cannot be reached from another such
   /// one.
   static Result<Graph> of(const Topology& topology, const Assumed& assumed = {});
-  /// Of a part of a job (job.h), whose ranks keep the rails that they have in it.
+  /// Makes the graph of a part of a job (job.h), whose ranks keep the rails that they have in it.
   static Result<Graph> of(const Topology& topology, const Assumed& assumed, const RailShares& shares);
 
   const Topology& topology() const { return topology_; }
@@ -93,7 +93,7 @@ class Graph {
   const Route& route(int from, int to, int lane = kAnyLane) const;
   /// How ranks share the rails of their hosts.
   const RailShares& shares() const { return shares_; }
-  /// What a rank uses when it works on memory of its own: its edge and what its place shares.
+  /// Returns what a rank uses when it works on memory of its own: its edge and what its place shares.
   const Route& at_home(int rank) const;
   /// Between a rank and a NIC of its host, given as that host's n-th.
   const Route& route_to_nic(int rank, int nic) const;

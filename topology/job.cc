@@ -14,7 +14,7 @@ namespace tutti::topology {
 
 namespace {
 
-/// Where `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10". npos: nowhere.
+/// Returns where `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10". npos: nowhere.
 std::size_t place_of(const std::string& name, const std::string& text) {
   if (name.empty()) return std::string::npos;
   const auto is_part = [&](std::size_t i) {

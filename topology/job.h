@@ -11,7 +11,7 @@
 
 namespace tutti::topology {
 
-/// What one host brings.
+/// The part of one host.
 struct HostOfJob {
   Topology found;         // of this host alone
   std::string goes_by;    // words that name the NICs of its links to other hosts, in the order of its rails, as people
@@ -34,8 +34,8 @@ std::vector<int> nics_named(const Host& host, const std::string& words);
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank,
                         const std::vector<CpuList>& cpus_of_rank = {});
 
-/// The same for some of its ranks, in that order: what a communicator of these members plans from. Hosts that have none
-/// of them go, and so do their links. Its graph is to be made with RailShares::of_members(). REQUIRES: members are
+/// Returns the topology of some of its ranks, in that order, from which a communicator of these plans. Hosts that have
+/// none of them go, and so do their links. Its graph is to be made with RailShares::of_members(). REQUIRES: members are
 /// ranks of the job.
 Topology of_members(const Topology& job, std::span<const int> members);
 

@@ -94,7 +94,8 @@ std::vector<Merge> merges_of(int n, const CostOfHop& cost) {
   return tree;
 }
 
-/// Clusters in one row: whoever is near stands near. Where costs are those of a tree of switches, no order is cheaper.
+/// Clusters in one row: ranks that are near stand near. Where costs are those of a tree of switches, no order is
+/// cheaper.
 std::vector<int> row_of_clusters(int n, const CostOfHop& cost) {
   std::vector<int> cluster_of(at(n));
   std::iota(cluster_of.begin(), cluster_of.end(), 0);

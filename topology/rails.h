@@ -26,7 +26,7 @@ class RailShares {
  public:
   /// The host of each rank of the job.
   explicit RailShares(const std::vector<int>& hosts);
-  /// Of some of its ranks, which are numbered by their place in `members` from now on: they keep what they share.
+  /// Returns the rails of some of its ranks, which are numbered by their place in `members`: they keep what they share.
   RailShares of_members(std::span<const int> members) const;
 
   /// REQUIRES: rails > 0.

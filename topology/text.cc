@@ -254,7 +254,7 @@ OrderedJson json_of(const Place& place) {
   return json;
 }
 
-/// What has its usual value is left out.
+/// Leaves out what has its default value.
 template <class T>
 void add(OrderedJson& json, const char* key, const T& value, const T& usual) {
   if (value != usual) json[key] = value;
@@ -282,7 +282,7 @@ OrderedJson json_of(const Device& device) {
   return json;
 }
 
-/// Of two values at `where`: the first place at which they differ, with both. `name` says more of an item of a list.
+/// Returns the first place at which two values at `where` differ, with both. `name` says more of an item of a list.
 template <class Name>
 std::string difference(const Json& one, const Json& other, const std::string& where, const Name& name) {
   if (one == other) return {};

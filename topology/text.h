@@ -35,8 +35,8 @@ inline constexpr std::size_t kMostTextBytes = std::size_t{8} << 20;
 /// passes and whose names are UTF-8.
 std::string print(const Topology& topology);
 
-/// What it returns has passed check(). Takes time and memory in proportion to the text. Errors: invalid_argument,
-/// naming the place in the text: "hosts[0].cores[2].cpus: ...".
+/// Returns a topology that has passed check(). Takes time and memory in proportion to the text. Errors:
+/// invalid_argument, naming the place in the text: "hosts[0].cores[2].cpus: ...".
 Result<Topology> parse(std::string_view text);
 
 /// The first place where two topologies differ, in the words of the file, and both values:

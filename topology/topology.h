@@ -88,7 +88,7 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// What lies between two places, in both directions alike.
+/// The link between two places, equal in both directions.
 struct Link {
   Place a;
   Place b;
@@ -114,12 +114,12 @@ std::string name_of(const Topology& topology, const Place& place);
 const char* name_of(DeviceKind kind);
 /// Index in `hosts` of each rank; empty: not said.
 std::vector<int> host_of_rank(const Topology& topology);
-/// The same place as the first host of that machine has it: equal for two places of hosts that are one machine.
+/// Returns the same place of the first host of that machine: equal for two places of hosts that are one machine.
 Place on_machine(const Topology& topology, Place place);
 /// Whether two ranks are on one core.
 bool ranks_share_cores(const Topology& topology);
 
-/// What is taken of a network that nobody has described: 10 Gbit/s Ethernet with TCP.
+/// Assumptions about a network that is not described: 10 Gbit/s Ethernet with TCP.
 inline constexpr double kNetworkGbPerS = 1.25;
 inline constexpr double kNetworkLatencyUs = 10;  // from a host to the switch
 

@@ -10,8 +10,8 @@
 namespace tutti::chaos {
 namespace {
 
-/// What stays in a process: the arena's file, and of each peer one until the next window is made or retired; LibTorch's
-/// own.
+/// Descriptors that stay in a process: the arena's file, and of each peer one until the next window is made or retired;
+/// LibTorch's own.
 int descriptors_that_stay(const Scenario& s, bool trains) { return s.ranks + (trains ? 3 : 0); }
 
 class Judge {
@@ -91,7 +91,7 @@ class Judge {
         break;
       case Fault::abort:
       case Fault::full_disk:
-        // Whoever hears of it first closes the others that a training has.
+        // The rank that notices it first closes the training's other communicators.
         expect((code == Code::aborted && text(rank).find("chaos") != std::string::npos) ||
                    (trains() && (code == Code::mismatch || code == Code::aborted)),
                "has another error");
@@ -128,7 +128,7 @@ class Judge {
     }
   }
 
-  /// Of one host all say the same.
+  /// All ranks of one host report the same.
   void compare() {
     const bool same = s_.fault == Fault::kill || s_.fault == Fault::abort || s_.fault == Fault::stop_long ||
                       s_.fault == Fault::wrong_call;

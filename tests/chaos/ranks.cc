@@ -150,7 +150,7 @@ void limit_open_files() {
   setrlimit(RLIMIT_NOFILE, &none);
 }
 
-/// What this rank does to itself at its moment, on the thread that makes the calls (filters are a thread's) or another
+/// Does to this rank what its fault says, on the thread that makes the calls (filters are a thread's) or another
 /// one.
 class OwnFault {
  public:

@@ -39,13 +39,13 @@ struct Scenario {
   int system_call = 0;     // place in refusable_calls(), for Fault::refused
   int error = 0;
   double deadline = 3;  // of every wait, seconds
-  /// What may come on top of it and of a failure on a machine that is busy.
+  /// Time that a busy machine may add to it and to a failure.
   double slack() const { return deadline * 5 / 3; }
 
   std::string text() const;
 };
 
-/// What the campaign may draw from.
+/// The choices from which the campaign draws.
 struct Menu {
   bool training = true;
   bool hosts = true;

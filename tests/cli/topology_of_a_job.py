@@ -50,7 +50,7 @@ def main():
 
     said, status = in_a_job(["", ""], [tutti, "topology", "--json", "-"])
     assert [rank["host"] for rank in json.loads(said[0])["ranks"]] == [0, 0] and said[1] == "", (said, status)
-    # Rank 0 says why it cannot write, and nobody waits for it.
+    # Rank 0 says why it cannot write, and no rank waits for it.
     said, status = in_a_job(hosts, [tutti, "topology", "--json", "/none/job.json"])
     assert "cannot write '/none/job.json': No such file" in said[0] and status == [2, 0, 0, 0], (said, status)
 

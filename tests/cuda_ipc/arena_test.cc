@@ -33,7 +33,7 @@ TEST(DeviceArena, ZeroedAlignedAndOnItsGpu) {
   EXPECT_TRUE(DeviceArena::deallocate(first));
   EXPECT_TRUE(DeviceArena::deallocate(second));
   EXPECT_EQ(arena->allocated(), 0U);
-  EXPECT_EQ(cuda.allocated(1), 0U);  // nobody was told of the segment
+  EXPECT_EQ(cuda.allocated(1), 0U);  // no peer was notified of the segment
 }
 
 TEST(DeviceArena, MemoryIsZeroWhenItIsUsedAgain) {

@@ -33,7 +33,7 @@ using transport::Notes;
 
 inline constexpr int kJobRanks = 8;
 
-/// What all ranks map.
+/// Memory that all ranks map.
 struct SharedJob {
   std::atomic<int> pids[kJobRanks] = {};
   std::atomic<std::uint64_t> arrived[kJobRanks] = {};
@@ -117,7 +117,7 @@ class Rank {
 inline const void* host(CUdeviceptr pointer) { return reinterpret_cast<const void*>(pointer); }
 inline unsigned char* bytes_at(std::uint64_t address) { return reinterpret_cast<unsigned char*>(address); }
 
-/// As a kernel does it: where a handle of `rank` is here. Null: nowhere.
+/// Returns where a handle of `rank` is mapped here, as a kernel looks it up; null: nowhere.
 inline unsigned char* resolve(const CudaIpc& links, int rank, std::uint64_t handle) {
   const DevicePeer& peer = reinterpret_cast<const DevicePeer*>(links.peers())[rank];
   if ((handle & transport::kDeviceRegion) == 0) {

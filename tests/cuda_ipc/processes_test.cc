@@ -20,7 +20,7 @@ namespace {
 using ::testing::Each;
 using transport::DeviceArena;
 
-/// Everybody shows `pointer`; after a few calls of all it is known, and read at every peer. The value: what rank r's
+/// All ranks show `pointer`; after a few calls of all it is known, and read at every peer. The value: what rank r's
 /// memory is full of, or -1 where it must stay plain.
 std::string show(Rank& rank, CudaIpc& links, const void* pointer, std::size_t bytes,
                  const std::function<int(int)>& value) {
@@ -117,7 +117,7 @@ TEST(CudaIpcProcesses, AnyOtherAllocationAtAnyOffset) {
     CudaIpc& links = *connected.value();
     const CUdeviceptr memory = rank.allocate(1 << 20, 50 + rank.rank());
     const auto value = [](int r) { return 50 + r; };
-    TUTTI_SAY_UNLESS(links.handle_of(host(memory + 12345), 1000).value().plain);  // nobody knows it yet
+    TUTTI_SAY_UNLESS(links.handle_of(host(memory + 12345), 1000).value().plain);  // no peer knows it yet
     rank.barrier();
     std::string said = show(rank, links, host(memory + 12345), 1000, value);
     if (said.empty()) said = show(rank, links, host(memory + (1 << 20) - 1), 1, value);
@@ -371,7 +371,7 @@ TEST(CudaIpcProcesses, AKilledPeerIsAnErrorAndNoCrash) {
     const Status status = links.poll();
     TUTTI_SAY_UNLESS(status.code() == Code::peer_died);
     TUTTI_SAY_UNLESS(status.message() == "rank 1 died while device memory was shared");
-    connected.value().reset();  // the others' windows and their own, with nobody left to wait for but each other
+    connected.value().reset();  // the others' windows and their own, with only each other to wait for
     if (rank.rank() == 0) {
       while (rank.alive(2)) std::this_thread::yield();
       CudaIpc::sweep();

@@ -84,7 +84,7 @@ void check_case(const Case& c, DeviceJob& job) {
   }
   const auto input_of = [&](int r) -> std::byte* {
     if (!c.in_place) return inputs[static_cast<std::size_t>(r)].data();
-    // In place as the API has it: the own block of the larger buffer.
+    // In place as the API has it: this rank's block of the larger buffer.
     const std::size_t block = static_cast<std::size_t>(r) * c.shape.count * element;
     if (placements.input == plan::Placement::own) return outputs[static_cast<std::size_t>(r)].data() + block;
     if (placements.output == plan::Placement::own) return inputs[static_cast<std::size_t>(r)].data();

@@ -196,7 +196,7 @@ TEST(DeviceCalls, Messages) {
     open_memory(comm, memory);
     const int n = comm.size();
     const auto me = static_cast<std::uint32_t>(comm.rank());
-    // Everybody sends everybody, itself too, several messages of several sizes, in one group; twice.
+    // Every rank sends every rank, itself too, several messages of several sizes, in one group; twice.
     const std::size_t counts[] = {5, 0, 20001, 300000, 1};
     constexpr std::size_t kTotal = 5 + 20001 + 300000 + 1;
     std::byte* out = memory.allocate(4 * kTotal * static_cast<std::size_t>(n));
@@ -324,7 +324,7 @@ TEST(DeviceCalls, RanksOnOneGpuNeedStreamsOfTheirOwn) {
         DeviceBuffers memory(0);
         std::byte* data = memory.allocate(64);
         comm.barrier();
-        for (int turn = 0; turn < 2; ++turn) {  // whoever comes second hears of it, once both have come
+        for (int turn = 0; turn < 2; ++turn) {  // the second rank gets the error, once both have come
           comm.all_reduce(data, data, 16, DataType::f32, ReduceOp::sum, {.stream = nullptr});
           comm.barrier();
         }
@@ -350,7 +350,7 @@ TEST(DeviceCalls, EachThreadHasADefaultStreamOfItsOwn) {
     auto* data = reinterpret_cast<std::uint32_t*>(memory.allocate(4 * 3000));
     const std::vector<std::uint32_t> ones(3000, 1);
     memory.write(reinterpret_cast<std::byte*>(data), std::as_bytes(std::span(ones)));
-    for (int turn = 0; turn < 3; ++turn) {  // first rank 0, then nobody, then rank 1 is on the stream that both know
+    for (int turn = 0; turn < 3; ++turn) {  // first rank 0, then none, then rank 1 is on the stream that both know
       const bool on_shared = (turn == 0 && comm.rank() == 0) || (turn == 2 && comm.rank() == 1);
       const CUstream stream = on_shared ? shared.stream() : CU_STREAM_PER_THREAD;
       comm.group_start();

@@ -22,8 +22,9 @@ inline void must_cuda(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) throw std::runtime_error(std::string(what) + ": " + std::to_string(result));
 }
 
-/// Memory of one GPU, freed at the end, and a stream of its own. A machine's own driver may make whoever allocates wait
-/// for kernels that run, which wait for their peers: there what is given out is cut from what was allocated before.
+/// Memory of one GPU, freed at the end, and a stream of its own. A machine's own driver may make a thread that
+/// allocates wait for kernels that run, which wait for their peers: there what is given out is cut from what was
+/// allocated before.
 class DeviceBuffers {
  public:
   explicit DeviceBuffers(int device) : cuda_(*device::driver().value()), device_(device) {
@@ -72,7 +73,7 @@ class DeviceBuffers {
     synchronize();
     return to;
   }
-  /// That `count` values lie there, and which. Throws the first that is another.
+  /// Checks that `count` expected values lie there; throws the first that differs.
   template <class Value>
   void must_hold(const std::byte* at, std::size_t count, const std::function<Value(std::size_t)>& expected) {
     const std::vector<std::byte> bytes = read(at, sizeof(Value) * count);
@@ -85,7 +86,7 @@ class DeviceBuffers {
       }
     }
   }
-  /// What comes later in the stream waits for let_go().
+  /// Makes later work of the stream wait for let_go().
   void hold() {
     const auto context = device::enter(device_);
     if (gate_ == nullptr) {  // in memory that the host writes, too
@@ -122,7 +123,7 @@ class DeviceBuffers {
   CUdeviceptr end_ = 0;
 };
 
-/// What `body` puts into the stream of `memory`, as a graph.
+/// Captures as a graph what `body` puts into the stream of `memory`.
 class DeviceGraph {
  public:
   DeviceGraph(DeviceBuffers& memory, const std::function<void()>& body) : memory_(memory) {

@@ -202,7 +202,7 @@ TEST_P(Direct, WhereARankCannotAllGoThroughPinnedMemory) {
   expect_all_say(outcomes, "no GPUDirect: local has no way to a device's memory");
 }
 
-/// What every rank is told when rank 1 does something else than its third call.
+/// Returns the error that every rank gets when rank 1 does something else than its third call.
 std::vector<Outcome> with_a_bad_rank(const Hosts& hosts,
                                      const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,
                                      const Environment& environment = {}) {

@@ -152,7 +152,7 @@ TEST_F(Fake, LegacyStreamWaitsForBlockingOnes) {
   ASSERT_EQ(table_->StreamWriteValue64(nullptr, data + 8, 1, 0), CUDA_SUCCESS);    // behind it
   ASSERT_EQ(table_->StreamWriteValue64(blocking, data + 16, 1, 0), CUDA_SUCCESS);  // behind the legacy one
   const CUstream free = stream();
-  ASSERT_EQ(table_->StreamWriteValue64(free, data, 1, 0), CUDA_SUCCESS);  // behind nobody: else this hangs
+  ASSERT_EQ(table_->StreamWriteValue64(free, data, 1, 0), CUDA_SUCCESS);  // behind no other work: else this hangs
   ASSERT_EQ(table_->StreamSynchronize(blocking), CUDA_SUCCESS);
   EXPECT_EQ(words(data)[1], 1U);
   EXPECT_EQ(words(data)[2], 1U);
@@ -307,7 +307,7 @@ int in_child(const CUipcMemHandle& handle, int (*child)(const CUipcMemHandle&)) 
 }
 
 // The parent has a driver with threads; a child of a fork makes one of its own in the memory that it inherits, which
-// only works because nobody held a lock: so the parent makes its memory in a child too.
+// only works because no thread held a lock: so the parent makes its memory in a child too.
 TEST(FakeIpc, OtherProcessesOpenHandles) {
   int to_parent[2];
   int to_child[2];

@@ -213,7 +213,7 @@ TEST_P(FarDevice, Messages) {
   }));
 }
 
-/// What every rank is told when `misbehave` is done by rank 1 in the third call.
+/// Returns the error that every rank gets when `misbehave` is done by rank 1 in the third call.
 std::vector<Outcome> with_a_bad_rank(
     const std::function<std::vector<Outcome>(const std::function<std::string(Communicator&, DeviceBuffers&)>&)>& run,
     const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave) {

@@ -245,7 +245,7 @@ TEST(NoGrid, WhereOneHostCannot) {
   expect_all_say(outcomes, "no kernels inside hosts: ");
 }
 
-/// What every rank is told when `misbehave` is done by rank 1 in the third call.
+/// Returns the error that every rank gets when `misbehave` is done by rank 1 in the third call.
 std::vector<Outcome> with_a_bad_rank(const std::function<void(Communicator&, std::byte*, CUstream)>& misbehave,
                                      Environment environment = {}) {
   environment.insert(kSmallSlots.begin(), kSmallSlots.end());

@@ -39,7 +39,7 @@ class Values {
     memory_.write(reinterpret_cast<std::byte*>(made), std::as_bytes(std::span(values)));
     return made;
   }
-  /// That the first `count` of them are those.
+  /// Checks that the first `count` of them are those.
   void must_be(const Value* at, std::size_t count, const std::function<Value(std::size_t)>& expected) {
     memory_.must_hold(reinterpret_cast<const std::byte*>(at), count, expected);
   }
@@ -49,7 +49,7 @@ class Values {
   const std::size_t count_;
 };
 
-/// That each rank launches so many kernels in `body`, where they are counted.
+/// Checks that each rank launches so many kernels in `body`, where they are counted.
 void must_launch(TestGpus& gpus, Communicator& comm, int kernels, const std::function<void()>& body) {
   const auto counted = [&] { return gpus.fake() != nullptr ? gpus.fake()->calls("cuLaunchKernel") : 0; };
   comm.barrier();

@@ -18,7 +18,7 @@ import sys
 
 MAGIC = 0xBA55ED50
 KINDS = {1: "PTX", 2: "ELF"}
-# A third more than there is; whoever comes near asks what the templates generate that nobody needs. docs/cuda.md has the figures.
+# A third more than there is. Near it, look for unused instances of templates; docs/cuda.md has the figures.
 MOST_BYTES = 900_000         # of an entry, as it lies in the library
 MOST_CODE_BYTES = 6_000_000  # of all kernels of an architecture, as they lie in a GPU's memory
 

@@ -18,8 +18,8 @@ namespace {
 
 using Calls = std::function<void(Communicator&, DeviceBuffers&)>;
 
-/// What each rank is told when rank `odd` makes its call as `odd_call`, and the others make theirs as `call`; all have
-/// made those of `before`.
+/// Returns the error that each rank gets when rank `odd` makes its call as `odd_call`, and the others make theirs as
+/// `call`; all have made those of `before`.
 std::vector<std::string> told_of_kinds(int ranks, int odd, const Calls& before, const Calls& call,
                                        const Calls& odd_call) {
   return run_threads(ranks, [&](Communicator& comm) {
@@ -96,7 +96,7 @@ TEST(DeviceKinds, KindsOfLaterCallsAreComparedToo) {
   }
 }
 
-// The root of a broadcast waits for nobody, so it must be the others that find out: their kernels, or their hosts.
+// The root of a broadcast waits for no rank, so it must be the others that find out: their kernels, or their hosts.
 TEST(DeviceKinds, ARankThatGivesAndGoesAwayIsNamed) {
   FakeDriver cuda;
   add_walkers(cuda);

@@ -45,7 +45,7 @@ Number number(int call, int rank, std::size_t i) {
   return static_cast<Number>(call) * 7919 + static_cast<Number>(rank) * 104729 + static_cast<Number>(i) * 31;
 }
 
-// Whoever fails tells the others, as the host does.
+// A rank that fails notifies the others, as the host does.
 class Watch {
  public:
   explicit Watch(DeviceJob& job) : job_(job), thread_([this] { run(); }) {}
@@ -182,7 +182,7 @@ TEST(DeviceProtocol, CallsInGroups2) { calls_in_groups(2, 150, 21); }
 TEST(DeviceProtocol, CallsInGroups3) { calls_in_groups(3, 100, 22); }
 TEST(DeviceProtocol, CallsInGroups5) { calls_in_groups(5, 60, 23); }
 
-// A broadcast's root has nobody to wait for inside the call: it must not run away.
+// A broadcast's root has no rank to wait for inside the call: it must not run away.
 TEST(DeviceProtocol, ARankThatOnlyGivesIsHeldBack) {
   constexpr int kRanks = 3;
   DeviceJob job(kRanks, window(kRanks));
@@ -313,8 +313,8 @@ TEST(DeviceProtocol, AnotherCallIsFoundOut) {
         const auto mine = program(job, rank.index(), "one_shot", count, 1);
         const std::uint64_t other = rank.index() == 1 ? 1 : 0;
         bool well = true;
-        // Two calls are as they should be. Whoever has all that it waits for before it hears of the other call may end
-        // the third; nobody ends the fourth.
+        // Two calls are as they should be. A rank that has all that it waits for before it learns of the other call may
+        // end the third; no rank ends the fourth.
         for (int call = 0; call < 5 && well; ++call) {
           DeviceCallArguments arguments = buffers.of(rank);
           arguments.fingerprint = 5 + (call == 2 ? other : 0);
@@ -354,7 +354,7 @@ TEST(DeviceProtocol, AnotherCallInAGroupIsFoundOut) {
         calls.push_back({call == 2 ? &narrow : &wide, arguments});
       }
       EXPECT_FALSE(rank.call_together(calls));
-      EXPECT_LE(rank.state().sequence, 3u) << "whoever had all that it waits for may have ended the third";
+      EXPECT_LE(rank.state().sequence, 3u) << "a rank that had all that it waits for may have ended the third";
     });
   }
   ASSERT_TRUE(tells(job, Failure::mismatch));

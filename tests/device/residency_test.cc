@@ -78,7 +78,7 @@ TEST(DeviceResidency, WhereThereIsNoRoomLeftTheCommunicatorSaysSo) {
     others.back().barrier();  // on host memory it works
     memory.synchronize();
     others.erase(others.begin(), others.end() - 1);
-    comm.barrier();  // nobody has the others' blocks any more
+    comm.barrier();  // no rank has the others' blocks any longer
     sum(others.back(), data, 16, memory);
     memory.synchronize();
   }));

@@ -71,7 +71,7 @@ TEST(Abort, TheFirstHolds) {
   }
 }
 
-// From another thread, while the own call waits for a rank that never comes.
+// From another thread, while this rank's call waits for a rank that never comes.
 TEST(Abort, FromAnotherThread) {
   std::vector<Communicator> ranks = Communicator::in_process(2, with_timeout(60s));
   std::atomic<bool> calling{false};
@@ -136,8 +136,8 @@ TEST(Abort, SendersAndReceivers) {
   EXPECT_EQ(aborted, 2);
 }
 
-// A caller frees its buffers when its call has failed: nobody may touch them any more, however large the calls are that
-// the others are in. (A stale access would end the process, since the memory is unmapped.)
+// A caller frees its buffers when its call has failed: no peer may touch them any longer, however large the calls are
+// that the others are in. (A stale access would end the process, since the memory is unmapped.)
 TEST(Abort, BuffersMayBeFreedAfterwards) {
   constexpr std::size_t kCount = 1'000'000;
   constexpr std::size_t kBytes = kCount * sizeof(float);

@@ -50,7 +50,7 @@ inline AnyCall random_call(std::mt19937& random, int ranks, std::size_t most) {
   return call;
 }
 
-/// Buffers of one rank, registered or plain, between fences that nobody may write on.
+/// Buffers of one rank, registered or plain, between fences that must stay as they are.
 class Field {
  public:
   Field(std::size_t bytes, bool registered) : bytes_(bytes) {
@@ -108,7 +108,7 @@ void visit_type(DataType type, Visit&& visit) {
   }
 }
 
-/// What every element of `from`'s send buffer is.
+/// Returns the value of every element of `from`'s send buffer.
 inline int value_of(int from, int salt) { return 1 + (from + salt) % 3; }
 
 inline int reduced(const AnyCall& call, int ranks, int salt) {

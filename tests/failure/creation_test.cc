@@ -93,7 +93,7 @@ TEST(Creation, ADeathMeanwhile) {
     const std::int64_t until = now_ns() + static_cast<std::int64_t>(random() % 8'000'000);
     while (now_ns() < until) cpu_relax();
     ranks.signal(victim, SIGKILL);
-    // Before it had come nobody knows it: then only the deadline can tell. Before rank 0 has made the id, nobody
+    // Before it had come it is unknown: then only the deadline can tell. Before rank 0 has made the id, no rank
     // starts.
     if (victim == 0 && !eventually(100ms, [&] { return ranks.slot(1).failures > 0; }) && ranks.slot(1).failures == 0) {
       continue;
@@ -103,7 +103,7 @@ TEST(Creation, ADeathMeanwhile) {
       if (r == victim) continue;
       ASSERT_EQ(ranks.slot(r).failures, 1) << "rank " << r;
       EXPECT_THAT(ranks.slot(r).failure[0].code, AnyOf(Code::peer_died, Code::timeout)) << ranks.error(r);
-      // Who comes after a death has ended the meeting finds nobody there.
+      // A rank that comes after a death has ended the creation finds no server.
       EXPECT_THAT(ranks.error(r),
                   AnyOf(HasSubstr("rank " + std::to_string(victim)), HasSubstr("rank 0 of 3 has not come")));
     }

@@ -152,7 +152,7 @@ TEST(FlightRecorder, ShowsTheLastCallsOfTheDead) {
     place.fails([&] { sum(comm, 33); });
     place.note(comm.flight_recorder_text());
   });
-  // Whoever were still in the second call would fail in that one.
+  // A rank that were still in the second call would fail in that one.
   for (int r = 0; r < 3; ++r) ASSERT_TRUE(ranks.wait_progress(r, 1));
   ranks.signal(2, SIGKILL);
   ASSERT_TRUE(ranks.finish(30s, {2}));

@@ -105,7 +105,7 @@ TEST(Kill, NamesTheCall) {
   EXPECT_THAT(ranks.error(0), HasSubstr("call 2"));
 }
 
-// Whoever computes while a peer dies hears of it in its next call, and so does whoever sends and receives.
+// A rank that computes while a peer dies gets the error in its next call, also in a send or receive.
 TEST(Kill, SendersAndReceivers) {
   for (const std::size_t count : {std::size_t{10}, std::size_t{3'000'000}}) {
     Processes ranks(3, [&](const Place& place) {

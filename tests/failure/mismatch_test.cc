@@ -63,7 +63,7 @@ std::string play(Communicator& comm, std::uint32_t seed, bool registered, std::s
       field.mark_recv();
     }
     perform(comm, mine, field, 3);
-    // Whoever only gives, or gets all it needs from ranks that agree with it, hears of it in the next call.
+    // A rank that only sends, or gets all it needs from ranks that agree with it, gets the error in the next call.
     if (std::string wrong = check(mine, field, comm.rank(), ranks, 3); !wrong.empty()) return both + wrong;
     comm.barrier();
     return both + "rank " + std::to_string(comm.rank()) + " was told nothing";
@@ -258,7 +258,7 @@ TEST(Mismatch, AClosedCommunicator) {
         if (place.rank() == 1) place.fails([&] { comm.recv(&x, 1, DataType::f32, 2); });
         return;
       }
-      // Closes when nobody is in the barrier any more: there it would be another failure.
+      // Closes when no rank is in the barrier any longer: there it would be another failure.
       const auto all_through = [&] { return place.progress_of(0) == 1 && place.progress_of(1) == 1; };
       if (!eventually(30s, all_through)) place.give_up("alone");
     }

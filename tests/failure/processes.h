@@ -30,7 +30,7 @@ namespace tutti::testing {
 
 using namespace std::chrono_literals;
 
-/// The contract's bound: how long a failure may take to reach everybody.
+/// The contract's bound: how long a failure may take to reach all ranks.
 inline constexpr double kBoundSeconds = 2.0;
 
 /// A number from TUTTI_TEST_<name>, so that the slow runs of a test do more of the same.
@@ -58,7 +58,7 @@ bool eventually(std::chrono::milliseconds limit, Holds&& holds) {
   }
 }
 
-/// What one rank leaves for the test to read.
+/// Results of one rank, for the test to read.
 struct Slot {
   struct Failure {
     std::int64_t at_ns = 0;
@@ -222,7 +222,7 @@ class Processes {
            (rank.ended ? " ended with status " + std::to_string(rank.status) : std::string(" hangs")) +
            " at progress " + std::to_string(slot(r).progress) + "; " + slot(r).notes + "\n" + output(r);
   }
-  /// What the rank has written to standard output and error.
+  /// Returns what the rank has written to standard output and error.
   std::string output(int rank) const {
     std::string text(1 << 16, '\0');
     const ssize_t got = pread(ranks_[static_cast<std::size_t>(rank)].output, text.data(), text.size(), 0);

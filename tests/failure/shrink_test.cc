@@ -93,7 +93,7 @@ TEST(Shrink, DeathsMeanwhile) {
   }
 }
 
-// After an abort nobody is dead: the new communicator has all ranks.
+// After an abort no rank is dead: the new communicator has all ranks.
 TEST(Shrink, AfterAnAbort) {
   Processes ranks(3, [](const Place& place) {
     Communicator comm = place.join(with_timeout(30s));
@@ -119,7 +119,7 @@ TEST(Shrink, TheSameOneTwice) {
   EXPECT_TRUE(ranks.finish(30s));
 }
 
-// Whoever has closed its communicator lives, but is no survivor.
+// A rank that has closed its communicator lives, but is no survivor.
 TEST(Shrink, WithoutWhoHasLeft) {
   Processes ranks(3, [](const Place& place) {
     {

@@ -18,7 +18,7 @@ using ::testing::StartsWith;
 
 constexpr auto kTimeout = 700ms;
 
-// Everybody fails with one sentence that blames `stopped` and nobody else; after SIGCONT so does `stopped`.
+// All ranks fail with one sentence that blames `stopped` and no other rank; after SIGCONT so does `stopped`.
 void expect_blamed(Processes& ranks, int size, int stopped) {
   ASSERT_TRUE(ranks.finish(30s, {stopped}));
   ranks.signal(stopped, SIGCONT);
@@ -93,7 +93,7 @@ TEST(Stop, AmongSendersAndReceivers) {
   expect_blamed(ranks, 3, 0);
 }
 
-// Nobody is stopped, but rank 1 does not come: it is named, and told when it does.
+// No rank is stopped, but rank 1 does not come: it is named, and told when it does.
 TEST(Stop, ARankThatComputesTooLong) {
   Processes ranks(2, [](const Place& place) {
     Communicator comm = place.join(with_timeout(300ms));

@@ -141,7 +141,7 @@ bool says(const std::string& text, int error) {
          (of_thread && text.find(std::strerror(EAGAIN)) != std::string::npos);
 }
 
-/// By these a rank would tell the others.
+/// System calls by which a rank would notify the others.
 bool cannot_tell(const Call& call) {
   for (const char* name :
        {"socket", "accept4", "connect", "bind", "listen", "sendto", "recvfrom", "getsockopt", "fcntl"}) {
@@ -156,14 +156,14 @@ struct Case {
   int victim;
 };
 
-/// What is wrong with what the ranks said; empty: nothing.
+/// Returns what is wrong with the ranks' output; empty: nothing.
 std::string judged(const Case& one, const std::vector<Told>& ranks) {
   std::string wrong;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Told& rank = ranks[r];
     const bool is_right = rank.text == "right";
-    // A call that says "not now" is made again until then; who cannot reach rank 0, or is rank 0 and lets nobody in,
-    // tells nobody.
+    // A call that says "not now" is made again until then; who cannot reach rank 0, or is rank 0 and admits no rank,
+    // notifies no rank.
     const bool late =
         one.error == EAGAIN || (cannot_tell(one.call) && rank.text.find("has not come within") != std::string::npos);
     // That it came at once, and not at the deadline, is seen by its words; a busy machine is slow.
@@ -182,7 +182,7 @@ std::string judged(const Case& one, const std::vector<Told>& ranks) {
 
 class Refused : public ::testing::TestWithParam<bool> {};
 
-// By several processes, since most of the time somebody waits.
+// By several processes, since most of the time some rank waits.
 TEST_P(Refused, L9EachCallWithEachError) {
   NOT_EMULATED("filters are for the machine's own calls");
   constexpr std::size_t kWorkers = 16;

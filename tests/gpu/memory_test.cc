@@ -69,7 +69,7 @@ struct Copier {
     (void)table.StreamSynchronize(stream);
     return value;
   }
-  /// As a kernel does it, but by copies.
+  /// Reads as a kernel does, but by copies.
   std::uint64_t resolve(const CudaIpc& links, int rank, std::uint64_t handle) const {
     const std::uint64_t entry = links.peers() + static_cast<std::uint64_t>(rank) * sizeof(DevicePeer);
     const std::uint64_t region = (handle & ~transport::kDeviceRegion) >> transport::kDeviceRegionShift;
@@ -79,7 +79,7 @@ struct Copier {
   }
 };
 
-/// As in cuda_ipc.processes: shown in three calls, then read at every peer.
+/// Tests as cuda_ipc.processes does: shown in three calls, then read at every peer.
 std::string show(Rank& rank, const Copier& copier, CudaIpc& links, std::uint64_t pointer, std::size_t bytes, int value,
                  bool plain) {
   CudaIpc::Reach reach;

@@ -105,7 +105,7 @@ TEST_P(HostFailure, AStoppedHostIsATimeoutThatNamesIt) {
   EXPECT_TRUE(job.finish(30s)) << "who was stopped hears of it when it goes on";
 }
 
-// Which of the two hosts is at fault nobody can know; each names one on the other side.
+// Which of the two hosts is at fault cannot be known; each names one on the other side.
 TEST_P(HostFailure, ALinkThatStaysDownIsAnErrorOnBothSides) {
   const auto& [count, each, network] = GetParam();
   const int victim = count - 1;
@@ -238,7 +238,7 @@ TEST_P(HostFailure, DifferentCallsAreNamed) {
     std::vector<float> data(4000, 1.0F);
     comm.all_reduce(data.data(), data.data(), 100, DataType::f32);
     place.step();
-    place.wait_for_go();  // whoever is still in the call before hears of the difference in there
+    place.wait_for_go();  // a rank that is still in the call before gets the error there
     const std::size_t count = place.rank() == odd ? 128 : 100;
     place.fails([&] {
       comm.all_reduce(data.data(), data.data(), count, DataType::f32);

@@ -49,7 +49,7 @@ class Hosts {
   }
   static std::string address(int host) { return "10.99.0." + std::to_string(host + 1); }
 
-  /// What the kernel calls the host's network.
+  /// The kernel's name for the host's network.
   std::string space(int host) const {
     const std::string holder = std::to_string(holders_[static_cast<std::size_t>(host)]);
     return std::filesystem::read_symlink("/proc/" + holder + "/ns/net").string();

@@ -24,7 +24,7 @@ class Job : public Processes {
     for (int r = host * each_; r < (host + 1) * each_; ++r) ranks.push_back(r);
     return ranks;
   }
-  /// What the rank's body has noted.
+  /// Notes of the rank's body.
   std::string note(int rank) const { return slot(rank).notes; }
   /// To all its processes. Returns when the last was sent, in now_ns().
   std::int64_t signal_host(int host, int number) const {

@@ -37,7 +37,7 @@ std::unique_ptr<bootstrap::Bootstrap> meet(std::chrono::milliseconds deadline) {
   return met.take();
 }
 
-/// What all_gather said: its error, or whether the blobs were right.
+/// Returns the outcome of all_gather: its error, or whether the blobs were right.
 std::string exchange(bootstrap::Bootstrap& bootstrap, std::size_t bytes) {
   const auto blob = [&](int rank) {
     return std::string(bytes + static_cast<std::size_t>(rank), static_cast<char>('a' + rank));

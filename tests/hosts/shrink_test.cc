@@ -145,7 +145,7 @@ TEST(HostsShrink, WhoDoesNotCallItIsNamed) {
   }
 }
 
-// Whoever has closed its communicator lives, but is no survivor; and shrinking twice makes two.
+// A rank that has closed its communicator lives, but is no survivor; and shrinking twice makes two.
 TEST(HostsShrink, WithoutWhoHasLeft) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);

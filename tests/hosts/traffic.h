@@ -11,7 +11,7 @@
 
 namespace tutti::testing {
 
-/// What goes over hosts' links in a call, of a message of one.
+/// Bytes that go over hosts' links in a call, of a message of one.
 struct Traffic {
   Collective collective;
   double first;                      // the first host
@@ -19,7 +19,7 @@ struct Traffic {
   const char* counted = "tx_bytes";  // or rx_bytes: what comes
 };
 
-/// What has gone over this host's link so far.
+/// Returns the bytes that have gone over this host's link so far.
 inline double counted(const Traffic& traffic) {
   std::ifstream file(std::string("/sys/class/net/eth0/statistics/") + traffic.counted);
   double bytes = 0;
@@ -27,10 +27,10 @@ inline double counted(const Traffic& traffic) {
   return bytes;
 }
 
-/// By all ranks: notes what goes over the own host's link in `calls` calls.
+/// Notes what goes over this host's link in `calls` calls. All ranks call it.
 inline void count_bytes(const Place& place, Communicator& comm, const Traffic& traffic, int calls,
                         const std::function<void()>& call) {
-  // Whoever has left a barrier has no bytes of the calls before it to send; those of the barrier are few.
+  // A rank that has left a barrier has no bytes of the calls before it to send; those of the barrier are few.
   comm.barrier();
   const double before = counted(traffic);
   comm.barrier();
@@ -40,7 +40,7 @@ inline void count_bytes(const Place& place, Communicator& comm, const Traffic& t
   comm.barrier();
 }
 
-/// That it was so much in `calls` calls with messages of `bytes`.
+/// Checks that it was so much in `calls` calls with messages of `bytes`.
 inline void expect_bytes(const Job& job, int hosts, int each, const Traffic& expected, int calls, double bytes) {
   // Frames and their headers (one in 22 bytes of a full one), acknowledgements of what comes, and what a call says
   // besides its data.

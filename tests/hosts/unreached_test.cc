@@ -1,5 +1,5 @@
 // A host that is not reached when it is first written to, as behind a firewall that drops: the deadline's sentence says
-// by which network and interface nobody came through.
+// by which network and interface no connection was made.
 #include <gmock/gmock.h>
 
 #include <string>

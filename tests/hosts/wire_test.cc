@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(BetweenHosts, WireSuite,
                          ::testing::Combine(::testing::ValuesIn(kMakers), ::testing::Values(Members::processes)),
                          name_of_wire_test);
 
-/// That all of this was between hosts: what is put is sent by the interface that info() names, as the kernel counts.
+/// Checks that all of this was between hosts: what is put is sent by the interface that info() names, as the kernel
+/// counts.
 class WireBetweenHosts : public ::testing::TestWithParam<WireMaker> {};
 
 TEST_P(WireBetweenHosts, SendsByTheInterfaceThatItNames) {

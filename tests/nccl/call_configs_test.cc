@@ -15,7 +15,7 @@
 namespace tutti::nccl::testing::call_configs_test {
 namespace {
 
-/// What two ranks' calls of a 4 KiB all-reduce by `config` say of themselves, or the failure's sentence.
+/// Returns the explanation of two ranks' calls of a 4 KiB all-reduce by `config`, or the failure's sentence.
 Outcome explained(const std::function<void(ncclCollConfig_t&)>& change, const Environment& more = {}) {
   Environment environment = {{"TUTTI_EXPLAIN", "1"}, {"TUTTI_TIMEOUT", "60s"}};
   environment.insert(more.begin(), more.end());

@@ -9,7 +9,7 @@ char fake_device_memory[256];
 int fake_copies = 0;
 int fake_failure = 0;  // what the next copies end with
 
-/// What else is the device's; null: nothing.
+/// Other memory of the device; null: none.
 bool (*fake_is_on_device)(std::uintptr_t pointer) = nullptr;
 
 thread_local int fake_device = 0;  // the thread's current one

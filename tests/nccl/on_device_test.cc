@@ -64,7 +64,7 @@ TEST(OnDevice, ASuspendedOneHasNoDeviceMemory) {
     tutti::testing::add_walkers(cuda);
     ncclComm_t comm = nullptr;
     must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
-    // The rank that leaves last waits for nobody. Which rank that is changes from round to round.
+    // The rank that leaves last waits for no rank. Which rank that is changes from round to round.
     for (int round = 0; round < 6; ++round) {
       if (cuda.allocated(0) == 0) throw std::runtime_error("it takes no memory of the device");
       must(ncclCommSuspend(comm, kSuspendMemory));
@@ -133,7 +133,7 @@ TEST(OnDevice, ThreadsThatMeetByAnId) {
   });
 }
 
-/// As PyTorch does, whose point-to-point communicators see no collective call.
+/// Calls as PyTorch does, whose point-to-point communicators see no collective call.
 TEST(OnDevice, MessagesMayComeFirst) {
   FakeDriver cuda;
   tutti::testing::add_walkers(cuda);
@@ -219,7 +219,8 @@ TEST(OnDevice, NonBlocking) {
   });
 }
 
-/// What is in the streams of the thread that makes the calls comes before them, also where it drives several ranks.
+/// Earlier work in the streams of the thread that makes the calls comes before them, also where it drives several
+/// ranks.
 TEST(OnDevice, ThePerThreadStreamIsTheCallers) {
   FakeDriver cuda({.devices = 2});
   tutti::testing::add_walkers(cuda);

@@ -52,7 +52,7 @@ TEST(Processes, ADeathIsAnAsynchronousErrorToo) {
     shared.progress.fetch_add(1);
     wait_until([&] { return shared.progress.load() == 2; });
     if (rank == 1) ::raise(SIGKILL);
-    ncclResult_t state = ncclSuccess;  // and nobody calls anything
+    ncclResult_t state = ncclSuccess;  // and no rank makes a call
     wait_until([&] { return ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclSuccess; });
     must(state, ncclRemoteError);
     const std::string sentence = ncclGetLastError(comm);
@@ -146,7 +146,7 @@ TEST(Processes, DestroyingGivesEverythingBack) {
       ncclComm_t comm = nullptr;
       must(ncclCommInitRank(&comm, 2, meet(shared, rank), rank));
       if (sum_of(1, comm) != 2) throw std::runtime_error("the sum is wrong");
-      shared.progress.fetch_add(1);  // nobody makes the next id before both have used this one
+      shared.progress.fetch_add(1);  // the next id is made only when both have used this one
       wait_until([&] { return shared.progress.load() >= 2 * round + 2; });
       if (rank == 0) shared.id_is_ready.store(false);
       if (sum_of(1, comm) != 2) throw std::runtime_error("the sum is wrong");

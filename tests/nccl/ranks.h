@@ -97,7 +97,7 @@ inline ncclCollConfig_t new_call_config() {
           nullptr};
 }
 
-/// What the communicator says once nothing is under way; a test's own time limit ends a wait that never does.
+/// Returns the communicator's status once nothing is under way; a test's own time limit ends a wait that never does.
 inline ncclResult_t settle(ncclComm_t comm) {
   ncclResult_t state = ncclInProgress;
   while (ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress) {

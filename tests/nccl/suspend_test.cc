@@ -210,7 +210,7 @@ TEST(Suspend, AGroupHasNoOtherCallOnTheCommunicator) {
   EXPECT_EQ(outcome.error, "");
 }
 
-/// Of the other rank there are only the first steps of a Suspend, and never the last.
+/// The other rank makes only the first steps of a Suspend, and never the last.
 TEST(Suspend, AnAbortEndsIt) {
   const std::vector<Outcome> outcomes =
       on_processes(2,

@@ -34,7 +34,7 @@ inline void fence(int number) {
 using Word = rl::atomic<int>;
 using Plain = rl::var<int>;  // what is not atomic: races on it are found
 
-/// What Relacy finds is written to `output`. It allocates while it searches, and takes what it allocates to itself: so
+/// Writes what Relacy finds to `output`. Relacy allocates while it searches, and takes what it allocates to itself: so
 /// the stream must not.
 template <class Protocol>
 bool holds(std::ostream& output) {

@@ -50,7 +50,7 @@ campaign() {
 # sent_by DEVICE: packets so far.
 sent_by() { cat /sys/class/infiniband/"$1"/ports/1/hw_counters/sent_pkts; }
 
-# may_stall COMMAND...: once more, if somebody waited in vain. Under loss a connection of Soft-RoCE (Linux 6.1) has been
+# may_stall COMMAND...: once more, if a rank waited in vain. Under loss a connection of Soft-RoCE (Linux 6.1) has been
 # seen to move nothing for a minute, neither data nor an error, while others went on: once in some sixty runs. Then what
 # the devices count is shown. Wrong data fails at once.
 exec 3>&1

@@ -163,7 +163,7 @@ TEST(BoundCpus, WhoMayRunOnAllCpusIsBoundToNone) {
   ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   EXPECT_EQ(bound_cpus().empty(), CPU_COUNT(&mine) >= online);
-  if (online == 1) GTEST_SKIP() << "one CPU: nobody is bound to a part";
+  if (online == 1) GTEST_SKIP() << "one CPU: no process is bound to a part";
   int first = 0;
   while (!CPU_ISSET(first, &mine)) ++first;
   CpuList bound;

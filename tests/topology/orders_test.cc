@@ -118,9 +118,9 @@ TEST(Rings, PropertiesOnRandomTopologies) {
     for (const Ring& ring : all) {
       std::vector<int> sorted = ring.order;
       std::sort(sorted.begin(), sorted.end());
-      std::vector<int> everybody(t.ranks.size());
-      std::iota(everybody.begin(), everybody.end(), 0);
-      ASSERT_EQ(sorted, everybody);
+      std::vector<int> all_ranks(t.ranks.size());
+      std::iota(all_ranks.begin(), all_ranks.end(), 0);
+      ASSERT_EQ(sorted, all_ranks);
       EXPECT_EQ(crossings(ring.order, by.levels[static_cast<std::size_t>(by.hosts)]), hosts == 1 ? 0 : hosts);
     }
     // All rings visit the hosts in the same order.
@@ -398,12 +398,12 @@ TEST(Machines, AllSizesMakeGraphsAndRings) {
         const std::vector<Ring> all = rings(graph.value());
         EXPECT_EQ(all.size(), hosts == 1 ? 1u : static_cast<std::size_t>(rails));
         const Groups by = groups(graph.value());
-        std::vector<int> everybody(t.value().ranks.size());
-        std::iota(everybody.begin(), everybody.end(), 0);
+        std::vector<int> all_ranks(t.value().ranks.size());
+        std::iota(all_ranks.begin(), all_ranks.end(), 0);
         for (const Ring& ring : all) {
           std::vector<int> sorted = ring.order;
           std::sort(sorted.begin(), sorted.end());
-          EXPECT_EQ(sorted, everybody);
+          EXPECT_EQ(sorted, all_ranks);
           EXPECT_EQ(crossings(ring.order, by.levels[static_cast<std::size_t>(by.hosts)]), hosts == 1 ? 0 : hosts);
         }
       }
