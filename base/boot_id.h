@@ -1,13 +1,12 @@
-// Which boot of a kernel this is: the same in all containers and namespaces of one machine, different on any other.
-//
-// Thread-safe.
+// The id of this boot of the kernel: the same in all containers and namespaces of one machine, different on others.
+// Threads: any.
 #pragma once
 
 #include <string>
 
 namespace tutti {
 
-/// Empty: the system does not tell.
+/// Returns an empty text if the system has no such id.
 std::string boot_id();
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// Broken invariants of the library itself: print both values and abort. Never for what a user or a peer can cause.
+// Broken invariants of the library itself: print both values and abort. Not for errors that a user or a peer can cause.
 #pragma once
 
 #include <cstdio>

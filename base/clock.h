@@ -24,7 +24,7 @@ inline std::int64_t thread_cpu_ns() {
 }
 
 /// The processor's counter of time: a few nanoseconds to read, the same on all cores of a host. For the flight
-/// recorder, which stamps every call; turned into time only when somebody looks.
+/// recorder, which stamps every call; turned into time only when it is printed.
 inline std::uint64_t ticks() {
 #if defined(TUTTI_HAS_CPU_TICKS)
   return cpu_ticks();

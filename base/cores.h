@@ -6,11 +6,10 @@
 
 namespace tutti {
 
-/// The numbers of the cores that the calling thread may run on, ascending; empty when the system does not tell.
+/// The numbers of the cores that the calling thread may run on, ascending; empty if the system call fails.
 std::vector<int> allowed_cores();
 
-/// Binds the calling thread, and what it starts from now on. Who cannot be bound runs on as before: it costs speed, no
-/// more.
+/// Binds the calling thread and the threads that it starts later. A failure is ignored: it costs speed only.
 void bind_to(std::span<const int> cores);
 
 }  // namespace tutti

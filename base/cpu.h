@@ -1,5 +1,5 @@
-// What processors do differently and the library asks of them: the pause of a spin loop, a counter of time, and stores
-// past the caches. Vectors are in collectives/reduce.
+// Instructions that differ between processors: the pause of a spin loop, a counter of time, and stores that bypass the
+// caches. Vectors are in collectives/reduce.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ inline void cpu_relax() {
 
 #if defined(__SSE2__) || defined(__aarch64__)
 #define TUTTI_HAS_CPU_TICKS 1
-/// A counter that all cores of a host share and that grows at one rate.
+/// Returns a counter that is the same on all cores of a host and grows at a constant rate.
 inline std::uint64_t cpu_ticks() {
 #if defined(__SSE2__)
   return __builtin_ia32_rdtsc();
@@ -35,8 +35,8 @@ inline std::uint64_t cpu_ticks() {
 }
 #endif
 
-/// Copies past the caches where the processor has such stores. Arm's cores notice long runs of stores by themselves, so
-/// plain ones do there. REQUIRES: `to` and `bytes` are multiples of 16.
+/// Copies with stores that bypass the caches, if the processor has them. Arm's cores detect long runs of stores
+/// themselves, so plain stores serve there. REQUIRES: `to` and `bytes` are multiples of 16.
 inline void stream(void* to, const void* from, std::size_t bytes) {
 #if defined(__SSE2__)
   auto* into = static_cast<__m128i*>(to);
@@ -47,7 +47,7 @@ inline void stream(void* to, const void* from, std::size_t bytes) {
 #endif
 }
 
-/// After stream() and before the release store that tells of it: on x86 a release orders ordinary stores only.
+/// Call after stream() and before the release store that publishes it: on x86 a release orders ordinary stores only.
 inline void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();

@@ -1,4 +1,4 @@
-// Splitting `total` things into `parts` contiguous shares whose sizes differ by at most one; the first ones are larger.
+// Splits `total` elements into `parts` contiguous shares whose sizes differ by at most one; the first ones are larger.
 //   even_share(10, 4, 0) = [0,3)
 //   even_share(10, 4, 1) = [3,6)
 //   even_share(10, 4, 3) = [8,10)
@@ -22,7 +22,7 @@ constexpr Share even_share(std::size_t total, std::size_t parts, std::size_t par
   return {part * base + (part < extra ? part : extra), base + (part < extra ? 1 : 0)};
 }
 
-/// The size of the largest share.
+/// Returns the size of the largest share.
 constexpr std::size_t largest_share(std::size_t total, std::size_t parts) { return (total + parts - 1) / parts; }
 
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {

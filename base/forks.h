@@ -1,12 +1,12 @@
-// Tells a fork from the process that it was forked from: what a process shares with others does not become the fork's.
-// For what is asked at every call; elsewhere getpid(), which is a system call, says the same.
+// Detects that this process is a fork, because a fork must not use what its parent shares with other processes.
+// For checks in every call; elsewhere getpid(), a system call, gives the same answer.
 #pragma once
 
 #include <cstdint>
 
 namespace tutti {
 
-/// How many forks this process is away from the one that called this first. One load; thread-safe.
+/// Returns the number of forks between this process and the one that called this first. One load. Threads: any.
 std::uint64_t forks();
 
 }  // namespace tutti

@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-/// `index` as an index of a container. REQUIRES: index >= 0.
+/// Returns `index` as an index of a container. REQUIRES: index >= 0.
 constexpr std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace tutti

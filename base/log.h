@@ -1,5 +1,7 @@
-// What the library says on standard error. Quiet by default: failures only; TUTTI_LOG=info or debug says more.
-// Each message is one line, written at once: "tutti: rank 1 myhost: <message>". Thread-safe.
+// Messages of the library on standard error: failures only, or more with TUTTI_LOG=info or debug.
+//
+// How: each message is one line in one write: "tutti: rank 1 myhost: <message>".
+// Threads: any.
 #pragma once
 
 #include <fmt/core.h>
@@ -12,15 +14,15 @@ namespace tutti::log {
 
 enum class Level : int { error, info, debug };
 
-/// Is a message of this level printed? Costs one load after the first call.
+/// Returns whether messages of this level are printed. Costs one load after the first call.
 bool enabled(Level level);
 
-/// The rank that this process's lines name; until then they name none.
+/// Sets the rank in this process's lines, which have none before.
 void set_rank(int rank);
-/// The same for the calling thread alone, where ranks are threads. -1: the process's again.
+/// Sets the rank in the calling thread's lines, for ranks that are threads. -1: back to the process's rank.
 void set_thread_rank(int rank);
 
-/// The line as it is printed, with its newline; control characters in `message` become spaces.
+/// Returns the line as it is printed, with its newline; control characters in `message` become spaces.
 std::string line(int rank, std::string_view host, std::string_view message);
 
 void write(Level level, fmt::string_view format, fmt::format_args arguments);

@@ -1,4 +1,4 @@
-// What command lines check numbers by, in words of ours: CLI11's own print 300 digits, and let "nan" pass.
+// Checks of numbers on command lines. CLI11's own checks print 300 digits and accept "nan".
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-/// A whole number from `least` to `most`.
+/// Accepts whole numbers from `least` to `most`.
 inline CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   const bool open = most == std::numeric_limits<std::int64_t>::max();
   const std::string range = open ? fmt::format("{} or more", least) : fmt::format("{} to {}", least, most);
@@ -26,7 +26,7 @@ inline CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::
           ""};
 }
 
-/// A finite number of 0 or more; `above`: of more than 0.
+/// Accepts finite numbers of 0 or more; `above`: of more than 0.
 inline CLI::Validator finite_number(bool above) {
   return {[=](std::string& text) {
             char* end = nullptr;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -23,72 +24,72 @@ struct Definition {
 
 constexpr std::array<Definition, kOptions> kTable{{
     {Option::timeout, "TUTTI_TIMEOUT", Type::duration, "300s", "",
-     "Deadline of every wait, the creation of a communicator included."},
+     "Longest time of any wait, the creation of a communicator included; then the call fails."},
     {Option::deterministic, "TUTTI_DETERMINISTIC", Type::flag, "0", "",
-     "Same bits for every algorithm, lane count, placement and kind of memory."},
+     "Give the same bits for every algorithm, lane count, placement of ranks and kind of memory."},
     {Option::memory_limit, "TUTTI_MEMORY_LIMIT", Type::bytes, "0", "",
-     "Memory of each kind (host, pinned, GPU) that one communicator may take per rank; 0: no limit."},
+     "Most bytes of each kind of memory (host, pinned, GPU) per rank and communicator; 0: no limit."},
     {Option::algorithm, "TUTTI_ALGORITHM", Type::text, "", "",
-     "Use this row of the algorithm table wherever it can serve; empty: the planner chooses."},
+     "Name of the algorithm for all calls that it can serve; empty: the planner chooses."},
     {Option::backend, "TUTTI_BACKEND", Type::choice, "tutti", "tutti|openmpi|mpich|gloo|nccl",
-     "What runs the collectives: Tutti itself or a baseline."},
+     "Library that runs the collectives: Tutti itself or a baseline."},
     {Option::log, "TUTTI_LOG", Type::choice, "", "|info|debug",
-     "What is told on standard error beside failures; empty: nothing."},
+     "What is written on standard error in addition to failures; empty: nothing."},
     {Option::explain, "TUTTI_EXPLAIN", Type::flag, "0", "",
-     "Tell for each call which algorithm ran, on how many lanes, and why."},
+     "Print for each call which algorithm ran, on how many lanes, and why."},
     {Option::trace, "TUTTI_TRACE", Type::text, "", "",
-     "Write calls and steps to this file in the trace form of Chrome and Perfetto; %r becomes the rank."},
+     "File for a trace of calls and steps in the form of Chrome and Perfetto; %r becomes the rank."},
     {Option::secret, "TUTTI_SECRET", Type::text, "", "",
-     "The job's secret, equal on all ranks; empty: derived from the job's number and the user."},
+     "The job's secret, the same on all ranks; empty: derived from the job's number and the user."},
     {Option::master_addr, "TUTTI_MASTER_ADDR", Type::text, "", "",
-     "Host name or address where rank 0 waits for the others; empty: the launcher's."},
+     "Name or address of the host where rank 0 listens; empty: what the launcher says."},
     {Option::master_port, "TUTTI_MASTER_PORT", Type::integer, "0", "",
-     "TCP port where rank 0 waits for the others; 0: the launcher's."},
+     "TCP port where rank 0 listens; 0: what the launcher says, else derived from the job."},
     {Option::interface, "TUTTI_INTERFACE", Type::text, "", "",
-     "Which address other hosts are told: interfaces (eth0,ib), addresses or networks (10.7.0.0/16), the first that is "
-     "here; ^ before them leaves them out; empty: the one that leads to the other hosts."},
+     "Address of this host that other hosts use. A list of interfaces (eth0,ib0), addresses or networks (10.7.0.0/16); "
+     "the first one that this host has counts. ^ before the list excludes its entries. Empty: the address that leads "
+     "to the other hosts."},
     {Option::arena, "TUTTI_ARENA", Type::bytes, "0", "",
-     "Address space reserved for registered memory; 0: the machine's memory, or less where a limit or a cgroup allows "
-     "less "
-     "(tutti info says what was chosen, and why)."},
+     "Bytes of address space reserved for registered memory; 0: the machine's memory, or less where a limit or a "
+     "cgroup allows less ('tutti info' says how much, and why)."},
     {Option::scratch, "TUTTI_SCRATCH", Type::bytes, "2M", "",
-     "What may be under way through the memory of one rank in one communicator, which takes somewhat more than twice "
-     "that; between hosts four times as much."},
+     "Bytes of slots per rank and communicator; total memory is a little over twice this. Four times as much in jobs "
+     "of several hosts."},
     {Option::selection, "TUTTI_SELECTION", Type::text, "", "",
-     "Rules 'collective ranks bytes algorithm; ...' behind the built-in ones, such as 'all_reduce * 0-8K one_shot'."},
-    {Option::spin, "TUTTI_SPIN", Type::duration, "100us", "", "How long a wait spins before it gives its core away."},
+     "Rules 'collective ranks bytes algorithm; ...', added after the built-in ones, such as 'all_reduce * 0-8K "
+     "one_shot'."},
+    {Option::spin, "TUTTI_SPIN", Type::duration, "100us", "", "How long a wait spins before it yields its core."},
     {Option::cross_memory, "TUTTI_CROSS_MEMORY", Type::choice, "auto", "auto|on|off",
-     "Let the kernel copy between processes for memory that is not registered; auto: where that is allowed and faster "
-     "than staging, tried at start-up; on: where it is allowed."},
+     "Cross-memory attach, by which the kernel copies between processes, for memory that is not registered. auto: "
+     "where it is permitted and a trial at start-up finds it faster than staging; on: where it is permitted."},
     {Option::flight_recorder, "TUTTI_FLIGHT_RECORDER", Type::text, "", "",
-     "File (a rank's number is put in) to which a failure, or TUTTI_FLIGHT_SIGNAL, writes the last calls of every rank "
-     "as JSON."},
+     "File for the last calls of every rank, as JSON, written after a failure or TUTTI_FLIGHT_SIGNAL; the rank's "
+     "number becomes part of the name."},
     {Option::flight_signal, "TUTTI_FLIGHT_SIGNAL", Type::integer, "0", "",
      "Number of a signal that prints the last calls on standard error (see TUTTI_FLIGHT_RECORDER); 0: none."},
-    {Option::baselines, "TUTTI_BASELINES", Type::text, "", "",
-     "Folder of the baselines' plug-ins; empty: ../lib beside the program."},
+    {Option::baseline_path, "TUTTI_BASELINE_PATH", Type::text, "", "",
+     "Folder of the baselines' plug-ins; empty: ../lib, relative to the program's folder."},
     {Option::topology, "TUTTI_TOPOLOGY", Type::text, "", "",
-     "File that describes hosts, links and where ranks are, the same on all ranks; empty: what is found."},
+     "File that describes hosts, links and the places of ranks, the same on all ranks; empty: what is found."},
     {Option::network, "TUTTI_NETWORK", Type::choice, "auto", "auto|verbs|tcp|ucx",
-     "What goes between hosts; auto: verbs where there is an RDMA device, else tcp."},
-    {Option::host, "TUTTI_HOST", Type::text, "", "",
-     "Ranks with different words here go by the network even where they could share memory; to try several hosts on "
-     "one."},
+     "Network between hosts; auto: verbs where there is an RDMA device, else tcp."},
+    {Option::host_id, "TUTTI_HOST_ID", Type::text, "", "",
+     "Host id. Ranks with different values use the network even on one machine (to emulate several hosts)."},
     {Option::tcp_ports, "TUTTI_TCP_PORTS", Type::text, "", "",
-     "Ports at which TUTTI_NETWORK=tcp listens, such as '29500-29600', one for each process of a host; empty: the "
-     "kernel chooses."},
+     "Range of ports where TUTTI_NETWORK=tcp listens, such as '29500-29600', one for each process of a host; empty: "
+     "the kernel chooses."},
     {Option::tcp_congestion, "TUTTI_TCP_CONGESTION", Type::text, "", "",
-     "TCP's congestion control for TUTTI_NETWORK=tcp, such as cubic; empty: the kernel's own, but reno in place of bbr "
-     "to hosts that answer within a millisecond."},
+     "TCP's congestion control for TUTTI_NETWORK=tcp, such as cubic; empty: the kernel's default, but reno in place of "
+     "bbr for hosts that answer within 1 ms."},
     {Option::verbs_devices, "TUTTI_VERBS_DEVICES", Type::text, "", "",
-     "RDMA devices of this host that verbs uses as its rails, in this order, such as 'mlx5_0,mlx5_2:1', and that its "
-     "ranks share; '@10.1.0.5' behind a RoCE port chooses its address; empty: those that lead to the other hosts."},
+     "RDMA devices of this host that verbs uses as rails, in this order, such as 'mlx5_0,mlx5_2:1'; its ranks share "
+     "them. '@10.1.0.5' behind a RoCE port chooses its address. Empty: those that lead to the other hosts."},
     {Option::tuning, "TUTTI_TUNING", Type::text, "", "",
-     "File of measured costs, as 'tutti tune' writes it, on the host of rank 0; off: none; empty: that of this kind of "
-     "host or network in the user's caches."},
+     "File of measured costs, as 'tutti tune' writes it, on the host of rank 0; off: none; empty: the user's file for "
+     "this kind of host or network."},
     {Option::shared_gpu, "TUTTI_SHARED_GPU", Type::choice, "auto", "auto|kernels|streams",
-     "Who waits for the peers where processes share a GPU: kernels, which must find room on it side by side, or the "
-     "streams between them; auto: kernels under MPS."},
+     "What waits for peers where processes share a GPU: kernels, which must fit on it side by side, or the streams "
+     "between kernels; auto: kernels under MPS, else streams."},
 }};
 
 constexpr bool table_is_in_order() {
@@ -98,6 +99,32 @@ constexpr bool table_is_in_order() {
   return true;
 }
 static_assert(table_is_in_order(), "rows of kTable stand in the order of enum Option");
+
+/// Names that options had before; read until the release after the one that renamed them.
+struct Renamed {
+  Option option;
+  const char* old_name;
+};
+constexpr Renamed kRenamed[] = {{Option::host_id, "TUTTI_HOST"}, {Option::baseline_path, "TUTTI_BASELINES"}};
+
+/// The text of an option and the name under which it was found; null: not set. An empty variable counts as not set,
+/// because that is how shells and launchers clear one.
+struct Found {
+  const char* name;
+  const char* text;
+};
+Found find(const Definition& definition, const Lookup& lookup) {
+  const auto set = [&](const char* name) {
+    const char* text = lookup(name);
+    return text != nullptr && *text != '\0' ? text : nullptr;
+  };
+  if (const char* text = set(definition.name)) return {definition.name, text};
+  for (const Renamed& renamed : kRenamed) {
+    if (renamed.option != definition.option) continue;
+    if (const char* text = set(renamed.old_name)) return {renamed.old_name, text};
+  }
+  return {definition.name, nullptr};
+}
 
 bool is_choice(std::string_view choices, std::string_view word) {
   for (;;) {
@@ -162,13 +189,15 @@ Values::Values(const Lookup& lookup) {
     Result<Value> fallback = parse(i, definition.default_value);
     TUTTI_CHECK(fallback.ok());
     Slot slot{fallback.take(), false};
-    // An empty variable counts as not set: that is how shells and launchers clear one.
-    if (const char* text = lookup(definition.name); text != nullptr && *text != '\0') {
-      Result<Value> given = parse(i, text);
+    if (const Found found = find(definition, lookup); found.text != nullptr) {
+      Result<Value> given = parse(i, found.text);
       if (given.ok()) {
         slot = {given.take(), true};
       } else if (status_.ok()) {
-        status_ = invalid_argument(fmt::format("{}: {}", definition.name, given.status().message()));
+        status_ = invalid_argument(fmt::format("{}: {}", found.name, given.status().message()));
+      }
+      if (found.name != definition.name) {
+        warnings_.push_back(fmt::format("{} is now {}; the old name is read until 0.3", found.name, definition.name));
       }
     }
     slots_.push_back(std::move(slot));
@@ -220,7 +249,12 @@ std::vector<Row> Values::all() const {
 }
 
 const Values& process() {
-  static const Values values([](const char* name) { return std::getenv(name); });
+  static const Values values = [] {
+    Values read([](const char* name) { return std::getenv(name); });
+    // Not by the log, which asks for options itself.
+    for (const std::string& warning : read.warnings()) fmt::print(stderr, "tutti: {}\n", warning);
+    return read;
+  }();
   return values;
 }
 

@@ -1,8 +1,10 @@
 // The one table of all options. Each has an environment name (TUTTI_TIMEOUT for Option::timeout), a type, a default and
-// a sentence of help. The environment is read once, at the first use; later changes of it have no effect.
+// a sentence of help.
 //
-// Errors: a value that cannot be read leaves its default in force and is worded by check(), which whoever makes a
-// communicator calls first. Thread-safe.
+// How: the environment is read once, at the first use; later changes of it have no effect. An old name of an option is
+// read for one release, with one line of warning.
+// Errors: an option whose value cannot be read keeps its default. check() returns the error; create() calls it first.
+// Threads: any.
 #pragma once
 
 #include <chrono>
@@ -37,10 +39,10 @@ enum class Option : int {
   cross_memory,
   flight_recorder,
   flight_signal,
-  baselines,
+  baseline_path,
   topology,
   network,
-  host,
+  host_id,
   tcp_ports,
   tcp_congestion,
   verbs_devices,
@@ -76,6 +78,8 @@ class Values {
 
   /// The first value that could not be read: "TUTTI_TIMEOUT: 'soon' is not a duration; expected ...".
   const Status& check() const { return status_; }
+  /// A sentence for each option that was found under an old name.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
   // REQUIRES: the option has this type (text also serves choices).
   std::chrono::nanoseconds duration(Option option) const;
@@ -96,6 +100,7 @@ class Values {
 
   std::vector<Slot> slots_;
   Status status_;
+  std::vector<std::string> warnings_;
 };
 
 // The process's own options, from its environment.

@@ -1,6 +1,5 @@
 // Text from outside (options, command lines) to values: sizes, durations, whole numbers, yes/no. Pure functions.
-// Errors: invalid_argument, one sentence that quotes the text and says what was expected; the caller adds whose text it
-// is.
+// Errors: invalid_argument, a sentence with the text and what was expected. The caller adds where the text is from.
 #pragma once
 
 #include <chrono>
@@ -24,12 +23,12 @@ Result<std::int64_t> parse_integer(std::string_view text);
 /// "1", "on", "yes", "true" and "0", "off", "no", "false".
 Result<bool> parse_flag(std::string_view text);
 
-/// The shortest form that parses back to the same value: 4194304 is "4M", 1000 is "1000".
+/// Returns the shortest form that parses back to the same value: 4194304 is "4M", 1000 is "1000".
 std::string print_bytes(std::uint64_t bytes);
-/// The same for durations: "300s", "100us", "0s".
+/// As print_bytes(), for durations: "300s", "100us", "0s".
 std::string print_duration(std::chrono::nanoseconds duration);
 
-/// `text` in quotes for an error sentence: control characters become '?', long text is cut.
+/// Returns `text` in quotes for an error sentence: control characters become '?', long text is cut.
 std::string quote(std::string_view text);
 
 }  // namespace tutti

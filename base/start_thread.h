@@ -1,4 +1,4 @@
-// Threads whose start may be refused.
+// Starts a thread, which the kernel may refuse.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// `what`: for the sentence, "the thread of the meeting". Errors: system, where the kernel refuses another thread.
+/// `what`: the thread's name in the error, such as "the thread of the meeting". Errors: system (refused by the kernel).
 template <class Body>
 Result<std::thread> start_thread(const std::string& what, Body&& body) {
   try {

@@ -1,7 +1,7 @@
-// How a failure travels inside the library: Status (must be looked at) and Result<T> (a value or a Status).
+// How a failure is returned inside the library: Status (must be looked at) and Result<T> (a value or a Status).
 //
-// Whoever first recognises an error words it, in one sentence (who, which call, what was expected); everybody above
-// passes it on unchanged. Success costs one null pointer. Broken invariants are not a Status: see check.h.
+// How: the function that finds an error writes its sentence (who, which call, what was expected). Callers return it
+// unchanged. Success costs one null pointer. Broken invariants are not a Status: see check.h.
 #pragma once
 
 #include <cassert>
@@ -21,7 +21,6 @@ class [[nodiscard]] Status {
   Status() = default;  // ok
   Status(Code code, std::string message) : rep_(std::make_shared<const Rep>(Rep{code, std::move(message)})) {}
 
-  static Status ok_status() { return {}; }
   bool ok() const { return rep_ == nullptr; }
   Code code() const { return ok() ? Code::ok : rep_->code; }
   const std::string& message() const;
@@ -36,7 +35,7 @@ class [[nodiscard]] Status {
 
 Status invalid_argument(std::string message);
 Status unsupported(std::string message);
-/// Adds errno's text, and the limit that it speaks of: "<what>: Too many open files (... ulimit -n)".
+/// Adds errno's text and the limit behind it: "<what>: Too many open files (... ulimit -n)".
 Status system_error(const std::string& what, int error_number);
 
 template <class T>
@@ -60,13 +59,13 @@ class [[nodiscard]] Result {
 
 }  // namespace tutti
 
-/// Hands a failure to the caller.
+/// Returns from this function if `expression` is a failure.
 #define TUTTI_TRY(expression)                                                                                \
   do {                                                                                                       \
     if (::tutti::Status tutti_try_status_ = (expression); !tutti_try_status_.ok()) return tutti_try_status_; \
   } while (false)
 
-/// `TUTTI_ASSIGN(auto x, f());` where f returns Result<X>: takes the value, or hands the failure to the caller.
+/// `TUTTI_ASSIGN(auto x, f());` where f returns Result<X>: takes the value, or returns the failure from this function.
 #define TUTTI_CONCAT_INNER_(a, b) a##b
 #define TUTTI_CONCAT_(a, b) TUTTI_CONCAT_INNER_(a, b)
 #define TUTTI_ASSIGN(declaration, expression) \

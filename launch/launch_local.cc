@@ -24,9 +24,9 @@
 namespace tutti {
 namespace {
 
-/// Where a job of ours that may be around us meets: this one needs no port (transport/bootstrap/environment.h).
+/// Variables of a surrounding job, removed since these ranks meet without a port (transport/bootstrap/environment.h).
 constexpr std::array kOfSeveralHosts = {"TUTTI_MASTER_ADDR", "TUTTI_MASTER_PORT"};
-/// What the others get after the first failure: so long to fail by themselves, and then to end in order.
+/// After the first failure: the time in which the other ranks may fail by themselves, and then end in order.
 constexpr std::chrono::milliseconds kToFail{1500};
 constexpr std::chrono::milliseconds kToEnd{500};
 constexpr std::array kPassedOn = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -45,8 +45,8 @@ bool enough_cores(const LocalLaunch& launch, const std::vector<int>& cores) {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// While it lives, this thread gets SIGCHLD and the signals that are passed on by next() alone. What this process
-/// ignores it goes on ignoring, but not SIGCHLD: else a child would leave no status behind.
+/// While it lives, this thread takes SIGCHLD and the signals to pass on through next() alone. Signals that this process
+/// ignores stay ignored, except SIGCHLD: otherwise a child would leave no status.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -65,13 +65,13 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  /// As they were before; in a child before it becomes the program.
+  /// Restores the signals; called in a child before it becomes the program.
   void restore() const {
     sigaction(SIGCHLD, &child_before_, nullptr);
     pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   }
 
-  /// This thread waits for a signal, or for `limit`. Returns the number of a signal that a process has sent, else 0. A
+  /// Waits for a signal, at most for `limit`. Returns the number of a signal that a process has sent, else 0. A
   /// terminal sends its signals to all processes of its foreground itself.
   int next(std::chrono::milliseconds limit) const {
     const timespec most{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
@@ -86,7 +86,7 @@ class HeldSignals {
   struct sigaction child_before_ {};
 };
 
-/// No `cores`: anywhere.
+/// `cores`: where it runs; empty: anywhere.
 pid_t start(const std::vector<std::string>& command, const Variables& variables, std::span<const int> cores,
             const HeldSignals& signals) {
   std::vector<char*> argv;
@@ -108,21 +108,21 @@ pid_t start(const std::vector<std::string>& command, const Variables& variables,
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-/// Whether a rank's end is a failure that says no word by itself, which is then said here.
-void tell_signal(int status, std::size_t rank, std::size_t ranks) {
+/// Prints a line for a rank that a signal ended, since it wrote none itself.
+void report_signal(int status, std::size_t rank, std::size_t ranks) {
   if (!WIFSIGNALED(status) || ranks == 1) return;
   const int number = WTERMSIG(status);
   fmt::print(stderr, "rank {} of {} was ended by signal {} ({}){}\n", rank, ranks, number, strsignal(number),
              number == SIGKILL ? ", as the kernel does where memory runs out" : "");
 }
 
-/// Processes by rank, until all have ended; see launch_local().
+/// The processes of the ranks, until all have ended; see launch_local().
 class Ranks {
  public:
   using Clock = std::chrono::steady_clock;
 
   void add(pid_t child) { children_.push_back(child); }
-  /// Ends those that have been started, and gives `status`.
+  /// Ends the started ranks and returns `status`.
   int give_up(int status, const HeldSignals& signals) {
     result_ = status;
     signal(SIGKILL);
@@ -152,7 +152,7 @@ class Ranks {
     return count;
   }
 
-  /// Of several that have ended since the last look, a killed one counts: the others may have failed because of it.
+  /// If several have ended since the last call, a killed one counts: the others may have failed because of it.
   void reap() {
     const bool failed_before = result_ != 0;
     for (std::size_t rank = 0; rank < children_.size(); ++rank) {
@@ -164,7 +164,7 @@ class Ranks {
       if (ended < 0 || failed_before || exit_status(status) == 0) continue;
       if (result_ == 0 || WIFSIGNALED(status)) {
         result_ = exit_status(status);
-        tell_signal(status, rank, children_.size());
+        report_signal(status, rank, children_.size());
       }
     }
     if (!failed_before && result_ != 0) failed_at_ = Clock::now();

@@ -1,4 +1,4 @@
-// Which launcher has started this process as a rank, by the variables that launchers set. Pure functions of these.
+// Finds out which launcher has started this process as a rank, from the variables that launchers set.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 
 namespace tutti {
 
-/// The variables in which a launcher tells a rank its place.
+/// The variables by which a launcher gives a rank its number.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
   const char* local_rank;
-  const char* local_size;  // empty: it does not tell
+  const char* local_size;  // empty: it sets none
 };
 
 inline constexpr Launcher kTuttiLauncher{"tutti", "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"};
@@ -24,25 +24,25 @@ inline constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COM
 inline constexpr Launcher kMpich{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 inline constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
-/// Set for each rank that launch_local() starts, beside its place.
+/// Set for each rank that launch_local() starts.
 inline constexpr const char* kLaunchedVariable = "TUTTI_LAUNCHED";
 
-/// The value of a variable; empty when it is not set.
+/// Returns the value of a variable; empty if it is not set.
 using Variable = std::function<std::string(const char* name)>;
 
-/// Whose variables count, the innermost launcher first, since torchrun and mpirun may run inside a Slurm job; null:
-/// nobody's. A size without a rank is no launch, except TUTTI_SIZE: no other launcher sets that variable.
+/// Returns the launcher whose variables count, or null. It is the innermost one, since torchrun and mpirun may run
+/// inside a Slurm job. A size without a rank is no launch, except TUTTI_SIZE: no other launcher sets that variable.
 const Launcher* launcher_of(const Variable& variable);
 
-/// Whether a program that was told `option` (--ranks or -t) `ranks` is to start them; false: it is one of them. Ranks
-/// that launch_local() has started are; so TUTTI_LAUNCHED decides first. Otherwise the program starts them, also where
-/// variables of a surrounding job are left over. Errors: invalid_argument, where a launcher has started this process as
-/// one of several ranks: the two contradict each other.
+/// Returns whether a program with `option` (--ranks or -t) `ranks` starts these ranks; false: it is one of them.
+/// TUTTI_LAUNCHED decides first: ranks that launch_local() has started start none. Otherwise the program starts them,
+/// even if variables of a surrounding job are left over. Errors: invalid_argument if a launcher has started this
+/// process as one of several ranks, which contradicts the option.
 Result<bool> starts_ranks(const std::string& option, int ranks, const Variable& variable);
-/// By this process's environment.
+/// As above, with this process's environment.
 Result<bool> starts_ranks(const std::string& option, int ranks);
 
-/// Whether this process is a rank already, started by launch_local(), mpirun, torchrun or srun.
+/// Returns whether this process is a rank already, started by launch_local(), mpirun, torchrun or srun.
 bool is_launched();
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Verbs beside perftest's programs, and an all_reduce over verbs beside Open MPI's over TCP, in turns: rdma_vm_bench.sh
+# Compares verbs with perftest's programs, and an all_reduce over verbs with Open MPI's over TCP, in turns: rdma_vm_bench.sh
 # [--short] BUILD [TURNS]. For the guest of ./dev rdma-vm, which is emulated: times are long, and only ratios of figures
 # that were taken in one run mean something. The figures come first, then a table of medians with the goals.
 #
@@ -60,7 +60,7 @@ by_two() {
 all_reduce_tutti() {
   export TUTTI_SIZE=2 TUTTI_LOCAL_SIZE=1 TUTTI_LOCAL_RANK=0 TUTTI_MASTER_ADDR=$address TUTTI_NETWORK=verbs
   # shellcheck disable=SC2016  # each rank's own
-  by_two bash -c 'TUTTI_RANK=$RANK TUTTI_HOST=host$RANK exec "$@"' rank "$@" --memory registered
+  by_two bash -c 'TUTTI_RANK=$RANK TUTTI_HOST_ID=host$RANK exec "$@"' rank "$@" --memory registered
 }
 
 all_reduce_openmpi() {

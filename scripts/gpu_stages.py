@@ -142,7 +142,7 @@ def bench_command(options: argparse.Namespace, *words: str) -> Command:
 
 def bench_stage(options: argparse.Namespace) -> Stage:
     programs = [*(f"{name}_perf" for name in benchmarks.MEASURED), "roofline_device", "tutti_baseline_nccl"]
-    return Stage("bench", "how fast it is with 2 and 4 ranks, beside the GPU's own copy, host loops and NCCL",
+    return Stage("bench", "how fast it is with 2 and 4 ranks, compared with the GPU's own copy, host loops and NCCL",
                  built(options, *programs), [bench_command(options, "--threads", "2", "4", "--processes", "2", "4")],
                  needs=[has_gpu])
 
@@ -242,7 +242,7 @@ def training_stage(options: argparse.Namespace) -> Stage:
         commands.append(Command([f"{BUILD}/bin/train_gpt", *device, "--ranks", str(len(gpu_property("name")) or 1),
                                  "--parallel", "ddp", "--backend", "nccl", *steps, "--check"],
                                 {"TUTTI_BASELINE_PATH": str(ROOT / BUILD / "lib")}, limit=90))
-    return Stage("training", "the trainers with --device cuda, each beside one process",
+    return Stage("training", "the trainers with --device cuda, each compared with one process",
                  built(options, "train_gpt", "train_vision", "tutti_baseline_nccl", training="ON"), commands,
                  torch_needs(options), [has_gpu])
 

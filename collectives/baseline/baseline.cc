@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 4> kNames = {"openmpi", "mpich", "gloo", 
 /// The plug-in's path; the bare file name (for the loader to search) when it lies in none of the known places.
 std::string find_plugin(const std::string& name) {
   const std::string file = "libtutti_baseline_" + name + ".so";
-  const std::string& folder = options::text(Option::baselines);
+  const std::string& folder = options::text(Option::baseline_path);
   if (!folder.empty()) return (std::filesystem::path(folder) / file).string();
   std::error_code ignored;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);

@@ -33,7 +33,7 @@ struct BaselineSettings {
 };
 
 /// `name` is openmpi, mpich, gloo or nccl. All ranks of the job call it. Plug-ins are looked for in the option
-/// TUTTI_BASELINES if it is set, else in ../lib and ../lib/tutti beside the program, else where the loader looks.
+/// TUTTI_BASELINE_PATH if it is set, else in ../lib and ../lib/tutti beside the program, else where the loader looks.
 /// Errors: invalid_argument (no such baseline), unsupported (not built here, or started without its launcher), system.
 Result<std::shared_ptr<CommunicatorInterface>> open_baseline(const std::string& name, const BaselineSettings& settings);
 

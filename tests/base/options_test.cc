@@ -82,6 +82,17 @@ TEST(Parse, QuotedTextIsHarmless) {
   EXPECT_LT(quote(std::string(100000, 'x')).size(), 100u);
 }
 
+TEST(Options, OldNamesAreReadWithAWarning) {
+  const Values old = values_of({{"TUTTI_HOST", "a"}, {"TUTTI_BASELINES", "/b"}});
+  EXPECT_EQ(old.text(Option::host_id), "a");
+  EXPECT_EQ(old.text(Option::baseline_path), "/b");
+  ASSERT_EQ(old.warnings().size(), 2u);
+  EXPECT_EQ(old.warnings()[1], "TUTTI_HOST is now TUTTI_HOST_ID; the old name is read until 0.3");
+  const Values both = values_of({{"TUTTI_HOST", "a"}, {"TUTTI_HOST_ID", "b"}});
+  EXPECT_EQ(both.text(Option::host_id), "b");
+  EXPECT_TRUE(both.warnings().empty());
+}
+
 TEST(Options, DefaultsAreInForceInAnEmptyEnvironment) {
   const Values values = values_of({});
   EXPECT_TRUE(values.check().ok());

@@ -150,7 +150,7 @@ void limit_open_files() {
   setrlimit(RLIMIT_NOFILE, &none);
 }
 
-/// Does to this rank what its fault says, on the thread that makes the calls (filters are a thread's) or another
+/// The fault that this rank makes at its moment, on the thread that makes the calls (filters are a thread's) or another
 /// one.
 class OwnFault {
  public:
@@ -265,7 +265,7 @@ std::vector<pid_t> start_ranks(const Scenario& s, const std::string& job, Report
     set("TUTTI_SIZE", std::to_string(s.ranks));
     set("TUTTI_TIMEOUT", std::to_string(s.deadline) + "s");
     if (s.hosts) {
-      set("TUTTI_HOST", rank % 2 == 0 ? "a" : "b");
+      set("TUTTI_HOST_ID", rank % 2 == 0 ? "a" : "b");
       set("TUTTI_NETWORK", s.network);
       const std::string rails = testing::rails_of_cable(rank % 2 == 0);
       if (!rails.empty()) set("TUTTI_VERBS_DEVICES", rails);

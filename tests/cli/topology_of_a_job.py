@@ -1,6 +1,6 @@
 """`tutti topology --json` in a job writes what its ranks plan from, and that file serves in place of what they find.
 
-python3 topology_of_a_job.py TUTTI FOLDER: the program, and a folder to write to. Ranks count as on hosts by TUTTI_HOST.
+python3 topology_of_a_job.py TUTTI FOLDER: the program, and a folder to write to. Ranks count as on hosts by TUTTI_HOST_ID.
 Status 77, with a line that says why: there is no network between them.
 """
 import json
@@ -20,7 +20,7 @@ def in_a_job(hosts, command, **variables):
     jobs += 1
     common = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
     common |= {"TUTTI_JOB": f"{os.getpid()}.{jobs}", "TUTTI_SIZE": str(len(hosts)), "TUTTI_TIMEOUT": "60s", **variables}
-    ranks = [subprocess.Popen(command, env=common | {"TUTTI_RANK": str(rank), "TUTTI_HOST": host}, text=True,
+    ranks = [subprocess.Popen(command, env=common | {"TUTTI_RANK": str(rank), "TUTTI_HOST_ID": host}, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
              for rank, host in enumerate(hosts)]
     said = [rank.communicate(timeout=DEADLINE)[0] for rank in ranks]

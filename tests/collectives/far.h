@@ -1,4 +1,4 @@
-// For tests of ranks that count as being on other hosts (TUTTI_HOST).
+// For tests of ranks that count as being on other hosts (TUTTI_HOST_ID).
 #pragma once
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-// What ranks are told that count as being on other hosts (TUTTI_HOST) when a call cannot end well.
+// What ranks are told that count as being on other hosts (TUTTI_HOST_ID) when a call cannot end well.
 #include <sys/mman.h>
 #include <unistd.h>
 

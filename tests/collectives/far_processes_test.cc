@@ -1,5 +1,5 @@
-// Ranks that count as being on other hosts (TUTTI_HOST), so that their data goes by a network: over this machine's own
-// interfaces. A failure prints the seed; TUTTI_TEST_SEED repeats it.
+// Ranks that count as being on other hosts (TUTTI_HOST_ID), so that their data goes by a network: over this machine's
+// own interfaces. A failure prints the seed; TUTTI_TEST_SEED repeats it.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

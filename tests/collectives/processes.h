@@ -85,9 +85,9 @@ inline Outcome in_child(const std::function<std::string()>& body, const Environm
 }
 
 /// Runs body(rank) on `ranks` processes, each with the environment by which it finds the others; by rank. `order`: in
-/// which order the ranks are started, where that matters. `hosts`: TUTTI_HOST of each rank; empty: none has one. With
-/// TUTTI_TEST_CABLE="rxe2,rxe3", the ends of a cable, host a has both as its rails and all others have them the other
-/// way round, so that all goes over the cable.
+/// which order the ranks are started, where that matters. `hosts`: TUTTI_HOST_ID of each rank; empty: none has one.
+/// With TUTTI_TEST_CABLE="rxe2,rxe3", the ends of a cable, host a has both as its rails and all others have them the
+/// other way round, so that all goes over the cable.
 inline std::vector<Outcome> run_ranks(int ranks, const std::function<std::string(int)>& body,
                                       Environment environment = {}, std::vector<int> order = {},
                                       const std::vector<std::string>& hosts = {}) {
@@ -100,7 +100,7 @@ inline std::vector<Outcome> run_ranks(int ranks, const std::function<std::string
   for (const int rank : order) {
     environment["TUTTI_RANK"] = std::to_string(rank);
     if (!hosts.empty()) {
-      const std::string& host = environment["TUTTI_HOST"] = hosts[static_cast<std::size_t>(rank)];
+      const std::string& host = environment["TUTTI_HOST_ID"] = hosts[static_cast<std::size_t>(rank)];
       const std::string rails = rails_of_cable(host == "a");
       if (!rails.empty()) environment["TUTTI_VERBS_DEVICES"] = rails;
     }

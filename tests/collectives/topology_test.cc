@@ -95,7 +95,7 @@ std::vector<std::string> errors_of(const std::string& job, const std::vector<std
                                   {"TUTTI_SIZE", std::to_string(kRanks)},
                                   {"TUTTI_TIMEOUT", "120s"},
                                   {"TUTTI_RANK", std::to_string(rank)},
-                                  {"TUTTI_HOST", hosts[rank]},
+                                  {"TUTTI_HOST_ID", hosts[rank]},
                                   {"TUTTI_TOPOLOGY", files[rank]}};
     children.push_back(internal::start_child(environment, [] {
       Communicator::from_environment();

@@ -1,4 +1,4 @@
-// Device memory in jobs of several hosts (TUTTI_HOST; over this machine's own interfaces), with ranks as processes,
+// Device memory in jobs of several hosts (TUTTI_HOST_ID; over this machine's own interfaces), with ranks as processes,
 // each with a fake driver of its own or all on the machine's: what goes through pinned memory has the bits of the host,
 // in the order of the stream.
 #include <gtest/gtest.h>

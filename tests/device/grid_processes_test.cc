@@ -1,5 +1,6 @@
-// Device memory in jobs of several hosts whose ranks have GPUs of their own (TUTTI_HOST; each rank with a fake driver
-// of its own): kernels inside each host, shares between them. The results are those of the same calls on host memory.
+// Device memory in jobs of several hosts whose ranks have GPUs of their own (TUTTI_HOST_ID; each rank with a fake
+// driver of its own): kernels inside each host, shares between them. The results are those of the same calls on host
+// memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>

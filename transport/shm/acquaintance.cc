@@ -30,7 +30,7 @@ using sockets::Token;
 
 // What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
 struct Card {
-  char machine[192] = {};  // boot id, network and process namespace (shares abstract sockets and pids), TUTTI_HOST
+  char machine[192] = {};  // boot id, network and process namespace (shares abstract sockets and pids), TUTTI_HOST_ID
   char socket[64] = {};    // where descriptors are received
   unsigned char token[16] = {};
   std::int64_t pid = 0;
@@ -61,7 +61,7 @@ std::string machine_identity() {
   const bool known = stat("/proc/self/ns/net", &network) == 0 && stat("/proc/self/ns/pid", &processes) == 0;
   const std::string place = known ? fmt::format("{}/{}/{}", boot_id(), network.st_ino, processes.st_ino)
                                   : fmt::format("unknown {:x}", random_word());
-  return place + "/" + options::text(Option::host);
+  return place + "/" + options::text(Option::host_id);
 }
 
 template <std::size_t size>

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "collectives/baseline/plugins/nccl_device.h"
 #include "collectives/baseline/plugins/nccl_library.h"
@@ -340,7 +341,7 @@ class MeetingFile {
 Result<nccl::ncclUniqueId> read_id(const BaselineSettings& settings) {
   const std::filesystem::path path = meeting_file(settings.meeting);
   const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(settings.timeout).count();
-  for (;;) {
+  for (Backoff backoff(std::chrono::milliseconds(1));; backoff.sleep()) {
     struct stat about {};
     nccl::ncclUniqueId id{};
     if (::stat(path.c_str(), &about) == 0 && about.st_uid == geteuid()) {
@@ -352,8 +353,6 @@ Result<nccl::ncclUniqueId> read_id(const BaselineSettings& settings) {
                     fmt::format("rank {}: backend nccl: rank 0 has not left its id in {} within {:.1f} s",
                                 settings.rank, path.string(), std::chrono::duration<double>(settings.timeout).count()));
     }
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
   }
 }
 
