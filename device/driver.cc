@@ -19,7 +19,7 @@ std::atomic<const Driver*> table_for_tests{nullptr};
 std::atomic<std::uint64_t> generation{0};
 std::atomic<const Driver*> ready{nullptr};  // the table, once it is initialised
 
-/// Results of the queries that are made once for each table.
+/// Facts that are found once for each table.
 struct Cache {
   std::mutex mutex;
   std::map<int, CUcontext> contexts;               // guarded by mutex

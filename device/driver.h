@@ -1,15 +1,15 @@
-// The CUDA driver, found at run time: a table of the functions that Tutti uses, and what goes with it (errors in words,
-// the devices' primary contexts). Nothing links to libcuda, so the library loads on machines without a driver.
+// The CUDA driver, found at run time: a table of the functions that Tutti uses, with error texts and the
+// devices' primary contexts. Nothing links to libcuda, so the library loads on machines without a driver.
 //
 //   TUTTI_ASSIGN(const device::Driver* cuda, device::driver());
 //   TUTTI_ASSIGN(device::CurrentContext current, device::enter(0));           // GPU 0's primary context, until the end
 //   CUdeviceptr memory = 0;
 //   TUTTI_TRY(device::check(cuda->MemAlloc(&memory, bytes), "cuMemAlloc"));   // "cuMemAlloc failed: CUDA_ERROR_..."
 //
-// Goes together with programs that use the CUDA runtime: the same primary contexts, CUstream is cudaStream_t, and the
+// Works with programs that use the CUDA runtime: the same primary contexts, CUstream is cudaStream_t, and the
 // default streams are the runtime's (null and 1: legacy, 2: per thread).
 //
-// Threads: everything from any thread; set_driver_for_tests() while no other thread uses the driver.
+// Threads: any; set_driver_for_tests() while no other thread uses the driver.
 // Source: CUDA driver API reference, 13.0; each function in the version that the table names.
 #pragma once
 
@@ -118,53 +118,53 @@ struct Driver {
 #undef TUTTI_DRIVER_MEMBER
 };
 
-/// The oldest driver that serves: the first one that runs what the toolkit of this build compiles.
+/// The oldest supported driver: the first one that runs what the toolkit of this build compiles.
 inline constexpr int kOldestDriver = 12000;
 
-/// The table of this process, looked for at the first call; the driver is initialised. The same answer ever after.
-/// Errors: unsupported, one sentence (no driver, too old a driver, no device).
+/// Returns the table of this process, and initialises the driver at the first call; later calls return the same.
+/// Errors: unsupported (no driver, too old a driver, no device).
 Result<const Driver*> driver();
 
-/// The table without initialising the driver, or null when there is none: for asking about pointers, which are all
-/// the host's until it is initialised. The library itself is loaded, once.
+/// Returns the table without initialising the driver, or null without a driver. For questions about pointers, all of
+/// which are the host's until the driver is initialised. Loads the library, once.
 const Driver* loaded_driver();
 
-/// From now on this table is the driver; null: the machine's own again. It must outlive its use. REQUIRES: no thread
-/// uses the driver, or anything that was made with it.
+/// Makes this table the driver; null: the machine's own again. It must outlive its use. REQUIRES: no thread uses the
+/// driver, or anything that was made with it.
 void set_driver_for_tests(const Driver* table);
 
-/// How often that has been done: what is cached of a driver belongs to one number.
+/// Returns how often the table was replaced. Cached data of a driver belongs to one such number.
 std::uint64_t driver_generation();
 
 /// "cuMemAlloc failed on GPU 0: CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; `where` ("GPU 0") may be empty. Codes:
-/// memory_limit when memory is short, unsupported when the device cannot do it, else system.
+/// memory_limit if memory is short, unsupported if the device cannot do it, else system.
 Status check(CUresult result, const char* call, const std::string& where = {});
 
 // Devices, by ordinal (as the runtime counts them; CUDA_VISIBLE_DEVICES has been applied).
 
 Result<int> device_count();
-/// Errors: invalid_argument when there is no such device.
+/// Errors: invalid_argument if there is no such device.
 Result<int> attribute(int device, CUdevice_attribute which);
-/// Kernels of several processes run on it side by side, by NVIDIA's MPS: the driver says so (an attribute; a driver
-/// that does not know it says no).
+/// Returns true if kernels of several processes run on it side by side, by NVIDIA's MPS. This is an attribute of the
+/// driver; a driver that does not know it gives false.
 bool under_mps(int device);
-/// Whether other devices, such as a network's card, can read and write its memory directly (GPUDirect), and how: true
-/// where what they have written is seen by kernels and copies that begin later, false where cuFlushGPUDirectRDMAWrites
-/// must come between. Errors: unsupported, and what is missing.
+/// Asks whether other devices, such as a NIC, can read and write its memory directly (GPUDirect). Returns true if
+/// kernels and copies that begin later see their writes, false if cuFlushGPUDirectRDMAWrites must come between. Errors:
+/// unsupported, with what is missing.
 Result<bool> orders_direct_writes(int device);
-/// 16 bytes that are the device's own on every process and host.
+/// Returns 16 bytes that identify the device on every process and host.
 Result<CUuuid> uuid_of(int device);
-std::string name_of(int device);  // "GPU 0 (NVIDIA H200)"; what cannot be found out is left out
+std::string name_of(int device);  // "GPU 0 (NVIDIA H200)"; unknown parts are left out
 
-/// The device of the calling thread's current context, as cudaSetDevice() sets it; -1: the thread has none yet (the
-/// runtime would take 0).
+/// Returns the device of the calling thread's current context, as cudaSetDevice() sets it; -1: the thread has none yet
+/// (the runtime would take 0).
 Result<int> current_device();
 
-/// A device's primary context, which the CUDA runtime uses too. Retained once and never given back (the runtime does
-/// the same): it goes with the process.
+/// Returns a device's primary context, which the CUDA runtime uses too. It is retained once and never released, as the
+/// runtime does.
 Result<CUcontext> primary_context(int device);
 
-/// Makes a context current for this thread, as long as it lives.
+/// Makes a context current for this thread during its lifetime.
 class CurrentContext {
  public:
   CurrentContext(CurrentContext&& other) noexcept : driver_(std::exchange(other.driver_, nullptr)) {}
@@ -178,8 +178,8 @@ class CurrentContext {
 };
 Result<CurrentContext> enter(int device);
 
-/// Lets this thread allocate, map and ask while it (or another thread) captures a stream: such calls are not part of
-/// the graph. As long as it lives.
+/// During its lifetime this thread may allocate, map and query while it (or another thread) captures a stream. Such
+/// calls are not part of the graph.
 class UncapturedCalls {
  public:
   explicit UncapturedCalls(const Driver& driver);
@@ -192,8 +192,8 @@ class UncapturedCalls {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-/// `device` may reach the memory of `peer` from its kernels: asks the driver, and enables it (once; that it is enabled
-/// already is no error). False: it cannot be. device == peer is true.
+/// Enables access from kernels of `device` to the memory of `peer`. Returns false if the driver refuses it, true if it
+/// is enabled (also before) or device == peer.
 Result<bool> enable_peer_access(int device, int peer);
 
 }  // namespace tutti::device

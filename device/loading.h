@@ -1,14 +1,14 @@
-// How the driver's table is filled; for driver.cc and the tests of it.
+// Fills the driver's table; for driver.cc and its tests.
 #pragma once
 
 #include "device/driver.h"
 
 namespace tutti::device::internal {
 
-/// Loads `library` and fills the table; nothing is initialised. Errors: unsupported, naming what is missing.
+/// Loads `library` and fills the table; the driver is not initialised. Errors: unsupported, naming what is missing.
 Status load_driver(const char* library, Driver& table);
 
-/// kind_of() looks for a driver anew.
+/// Makes kind_of() look for a driver again.
 void forget_presence();
 
 }  // namespace tutti::device::internal

@@ -1,5 +1,4 @@
-// What kind of memory a pointer means. Needs no CUDA header, and on a machine without a driver no more than a load and
-// a branch.
+// The kind of memory behind a pointer. Needs no CUDA header, and without a driver only a load and a branch.
 //
 //   const device::MemoryKind kind = device::kind_of(pointer);
 //   if (kind.on_device()) ...kind.device...
@@ -32,18 +31,18 @@ extern std::atomic<Presence> presence;
 MemoryKind ask_kind_of(const void* pointer);
 }  // namespace internal
 
-/// A pointer that the driver does not know is the host's, null too. Thread-safe.
+/// Returns host memory for null and for pointers that the driver does not know. Threads: any.
 inline MemoryKind kind_of(const void* pointer) {
   if (internal::presence.load(std::memory_order_relaxed) == internal::Presence::absent) return {};
   return internal::ask_kind_of(pointer);
 }
 
-/// The kind of memory of a call's two buffers.
+/// The kinds of a call's two buffers.
 inline bool any_on_device(const void* send, const void* recv) {
   return kind_of(send).on_device() || kind_of(recv).on_device();
 }
 
-/// Ok where device memory can be used; else the reason: "this build has no CUDA", or what driver() says.
+/// Returns ok if device memory can be used, else the reason: "this build has no CUDA", or the error of driver().
 Status available();
 
 }  // namespace tutti::device

@@ -36,7 +36,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The file's text; nothing when it cannot be read.
+/// Returns the file's text; nothing if it cannot be read.
 std::optional<std::string> text_of(const std::string& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
@@ -67,7 +67,7 @@ CpuList those_online(const CpuList& cpus, const CpuList& online) {
   return both;
 }
 
-/// The value behind "key : value" of a /proc file, from its first line that has the key.
+/// Returns the value behind "key : value" of a /proc file, from its first line that has the key.
 std::string field_of(const std::string& path, const std::string& key) {
   std::istringstream lines(text_of(path).value_or(""));
   for (std::string line; std::getline(lines, line);) {
@@ -92,7 +92,7 @@ std::vector<int> numbers_in(const std::string& path) {
   return {std::istream_iterator<int>(words), {}};
 }
 
-/// Numbers that the system gave, as 0, 1, 2, ... in the order of those numbers.
+/// Maps the system's numbers to 0, 1, 2, ... in their order.
 class Renumbering {
  public:
   explicit Renumbering(const std::set<std::int64_t>& numbers) {
@@ -133,7 +133,7 @@ class Discovery {
   }
 
   void find_numa_nodes() {
-    // As the kernel lists them, numbers may be missing; distances stand in the order of those that are there.
+    // Numbers may be missing in the kernel's list; distances are in the order of the present ones.
     for (const int number : cpus_in(node_folder_ + "/online")) {
       const std::string folder = fmt::format("{}/node{}", node_folder_, number);
       for (const int cpu : cpus_in(folder + "/cpulist")) node_of_[cpu] = static_cast<int>(host_.numa_nodes.size());
@@ -149,7 +149,7 @@ class Discovery {
     std::map<int, std::int64_t> package_of;
     std::set<std::int64_t> packages;
     for (const int cpu : online_) {
-      // -1 is how some virtual machines say that they do not know.
+      // Some virtual machines give -1 for unknown.
       package_of[cpu] = std::max<std::int64_t>(number_of(of_cpu(cpu, "topology/physical_package_id")).value_or(0), 0);
       packages.insert(package_of[cpu]);
     }
@@ -199,7 +199,7 @@ class Discovery {
   Host host_;
 };
 
-/// The CPUs that a process may run on; empty when that is not told.
+/// Returns the CPUs that a process may run on; empty if unknown.
 std::set<int> affinity_of(pid_t process) {
   for (int most = 1024; most <= kMostCpus; most *= 2) {
     const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
@@ -218,7 +218,7 @@ std::set<int> affinity_of(pid_t process) {
   return {};
 }
 
-/// CPUs that the group of this folder pays for; 0: no limit, or not told.
+/// Returns the limit of CPUs of the group of this folder; 0: no limit, or unknown.
 double quota_in(const std::string& folder) {
   double quota = 0;
   double period = 0;

@@ -1,7 +1,7 @@
 // The PCI tree by hwloc, and what the kernel says of the ports of NICs.
 //
-// hwloc is loaded when it is first asked for, and privately: this library is loaded into other people's programs, which
-// may bring an hwloc of their own (MPI libraries do), and it must not need one to be installed.
+// hwloc is loaded on demand and privately. This library is loaded into programs that may have an hwloc of their own
+// (MPI libraries do), and it must work without one.
 #include "topology/discover_devices.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::set<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-/// Whether peers could be reached by it, and by it alone.
+/// Returns true if other hosts could be reached by this NIC itself.
 bool is_port(const std::string& folder) {
   constexpr int kEthernet = 1;
   constexpr int kInfiniBand = 32;
@@ -87,7 +87,7 @@ void add_virtual_nics(Host& host, const std::string& root) {
 }
 
 double port_gb_per_s(const std::string& root, const std::string& interface, const std::string& rdma) {
-  // "200 Gb/sec (4X HDR)"; the interface of an InfiniBand card does not tell.
+  // "200 Gb/sec (4X HDR)"; the interface of an InfiniBand NIC has no speed.
   if (!rdma.empty()) {
     const double gbit = number_in(root + "/sys/class/infiniband/" + rdma + "/ports/1/rate");
     if (gbit > 0) return gbit / 8;
@@ -133,7 +133,7 @@ class DeviceTree {
   DeviceTree(const Hwloc& hwloc, Host& host, const CpuList& numa_numbers, const std::string& root)
       : hwloc_(hwloc), host_(host), numa_numbers_(numa_numbers), root_(root) {}
 
-  /// Finds what is attached to an object that is no I/O object, and to its children.
+  /// Adds the devices of an object that is no I/O object, and of its children.
   void visit(hwloc_obj_t object) {
     for (hwloc_obj_t io = object->io_first_child; io != nullptr; io = io->next_sibling) {
       const int number = object->nodeset == nullptr ? -1 : hwloc_.first_of(object->nodeset);
@@ -185,7 +185,7 @@ class DeviceTree {
       return;
     }
     if (io->type != HWLOC_OBJ_BRIDGE) return;
-    // A bridge is a switch where devices below it branch; a port with one device behind it is part of the way.
+    // A bridge counts as a switch if devices below it branch; a port with one device behind it is part of the way.
     int branches = 0;
     for (hwloc_obj_t child = io->io_first_child; child != nullptr; child = child->next_sibling) {
       branches += devices_in(child) > 0 ? 1 : 0;
@@ -224,7 +224,7 @@ class DeviceTree {
 }  // namespace
 
 void add_devices(Host& host, const CpuList& numa_numbers, const std::string& root) {
-  // Where the system does not tell the allowed cores (sched_getaffinity refused), hwloc asks again for ever.
+  // If sched_getaffinity is refused, hwloc asks for the allowed cores again for ever.
   if (allowed_cores().empty()) return;
   static const Hwloc hwloc;
   hwloc_topology_t topology = nullptr;

@@ -31,7 +31,7 @@ const char* name_of(PciPath path) {
 
 namespace {
 
-/// The host's device of that kind and PCI address, made if it is not there.
+/// Returns the host's device of that kind and PCI address, made if it is missing.
 std::size_t find_or_add(Host& host, DeviceKind kind, const std::string& pci) {
   for (std::size_t d = 0; d < host.devices.size(); ++d) {
     if (host.devices[d].kind == kind && host.devices[d].pci == pci) return d;
@@ -132,7 +132,7 @@ PciPath path_of(NvmlAncestor level) {
   return PciPath::unknown;
 }
 
-/// Leaves unchanged what NVML does not report of a GPU.
+/// Figures that NVML does not have stay as they are.
 void ask_nvml(const Nvml& nvml, Gpus& found) {
   std::vector<NvmlDevice> devices(found.gpus.size());
   std::vector<std::vector<std::string>> remotes(found.gpus.size());  // bus ids at the other ends of NVLinks

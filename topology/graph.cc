@@ -17,210 +17,9 @@
 
 namespace tutti::topology {
 
-namespace {
-
-double or_else(double known, double assumed) { return known > 0 ? known : assumed; }
-
-VertexKind kind_of(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::pci_switch: return VertexKind::pci_switch;
-    case DeviceKind::nic: return VertexKind::nic;
-    case DeviceKind::gpu: return VertexKind::gpu;
-    case DeviceKind::nvswitch: return VertexKind::nvswitch;
-  }
-  return VertexKind::network;
-}
-
-// Distances of NUMA nodes are latencies, with that of local memory as 10. The others: of two nodes of a package, and of
-// two packages, as the firmware of servers tells them; for where it does not.
-constexpr int kOwnDistance = 10;
-constexpr int kNearDistance = 12;
-constexpr int kFarDistance = 32;
-
-/// The package that each NUMA node's cores are in; -1: it has none.
-std::vector<int> packages_of_nodes(const Host& host) {
-  std::vector<int> packages(host.numa_nodes.size(), -1);
-  for (const Core& core : host.cores) packages[at(core.numa_node)] = core.package;
-  return packages;
-}
-
-/// From each NUMA node to each: as told, unless that is the same for all; else by their packages.
-std::vector<std::vector<int>> distances_between(const Host& host, const std::vector<int>& packages) {
-  const std::size_t nodes = packages.size();
-  std::set<int> told;
-  std::vector<std::vector<int>> distances(nodes, std::vector<int>(nodes, kOwnDistance));
-  for (std::size_t a = 0; a < nodes; ++a) {
-    const std::vector<int>& known = host.numa_nodes[a].distances;
-    for (std::size_t b = 0; b < nodes; ++b) {
-      if (b == a) continue;
-      distances[a][b] = known.empty() ? 0 : known[b];
-      told.insert(distances[a][b]);
-    }
-  }
-  if (told.size() > 1 && *told.begin() > kOwnDistance) return distances;
-  for (std::size_t a = 0; a < nodes; ++a) {
-    for (std::size_t b = 0; b < nodes; ++b) {
-      if (b != a) distances[a][b] = packages[a] >= 0 && packages[a] == packages[b] ? kNearDistance : kFarDistance;
-    }
-  }
-  return distances;
-}
-
-}  // namespace
-
 Graph::Graph(const Topology& topology, const Assumed& assumed, const RailShares& shares)
-    : topology_(topology), assumed_(assumed), shares_(shares) {
-  const int hosts = static_cast<int>(topology_.hosts.size());
-  numa_.resize(at(hosts));
-  devices_.resize(at(hosts));
-  nics_.resize(at(hosts));
-  for (int host = 0; host < hosts; ++host) add_host(host);
-  for (int i = 0; i < static_cast<int>(topology_.switches.size()); ++i) {
-    switches_.push_back(add_vertex(VertexKind::network, -1, i));
-  }
-  for (const Link& link : topology_.links) {
-    const int a = vertex_of(link.a);
-    const int b = vertex_of(link.b);
-    if (a != b) add_link(a, b, link.gb_per_s, link.latency_us);
-    for (const auto& [end, other] : {std::pair{a, b}, std::pair{b, a}}) {
-      const Vertex& nic = vertices_[at(end)];
-      if (nic.kind != VertexKind::nic || vertices_[at(other)].host == nic.host) continue;
-      std::vector<int>& known = nics_[at(nic.host)];
-      if (std::find(known.begin(), known.end(), end) == known.end()) known.push_back(end);
-    }
-  }
-  for (const std::vector<int>& nics : nics_) rails_ = std::max(rails_, static_cast<int>(nics.size()));
-  for (int rank = 0; rank < ranks(); ++rank) add_rank(rank);
-}
-
-int Graph::add_vertex(VertexKind kind, int host, int index, double gb_per_s) {
-  vertices_.push_back({kind, host, index, gb_per_s});
-  edges_from_.emplace_back();
-  return static_cast<int>(vertices_.size()) - 1;
-}
-
-void Graph::add_link(int a, int b, double gb_per_s, double latency_us) {
-  for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
-    edges_from_[at(from)].push_back(static_cast<int>(edges_.size()));
-    edges_.push_back({from, to, gb_per_s, latency_us});
-  }
-}
-
-void Graph::add_host(int index) {
-  const Host& host = topology_.hosts[at(index)];
-  const int nodes = static_cast<int>(host.numa_nodes.size());
-  for (int n = 0; n < nodes; ++n) {
-    const double gb_per_s = or_else(host.numa_nodes[at(n)].gb_per_s, assumed_.memory_gb_per_s);
-    numa_[at(index)].push_back(add_vertex(VertexKind::numa_node, index, n, gb_per_s));
-  }
-  // NUMA nodes that no link joins are joined all the same.
-  const auto node_of = [&](const Place& place) {
-    if (place.host != index || place.kind == PlaceKind::device || place.kind == PlaceKind::core) return -1;
-    return place.kind == PlaceKind::network ? -1 : vertices_[at(vertex_of(place))].index;
-  };
-  std::set<std::pair<int, int>> told;
-  for (const Link& link : topology_.links) {
-    const int a = node_of(link.a);
-    const int b = node_of(link.b);
-    if (a >= 0 && b >= 0) told.insert(std::minmax(a, b));
-  }
-  if (told.empty()) join_nodes(index);
-  for (int d = 0; d < static_cast<int>(host.devices.size()); ++d) {
-    const Device& device = host.devices[at(d)];
-    const bool is_gpu = device.kind == DeviceKind::gpu;
-    const int vertex =
-        add_vertex(kind_of(device.kind), index, d, is_gpu ? or_else(device.gb_per_s, assumed_.gpu_gb_per_s) : 0);
-    devices_[at(index)].push_back(vertex);
-    if (device.kind == DeviceKind::nvswitch) continue;  // no part of the PCI tree that data goes through
-    const int parent =
-        device.parent >= 0 ? devices_[at(index)][at(device.parent)] : numa_vertex(index, device.numa_node);
-    add_link(vertex, parent, or_else(device.up_gb_per_s, assumed_.pci_gb_per_s),
-             or_else(device.up_latency_us, assumed_.pci_latency_us));
-  }
-}
-
-/// Each with each: those with cores that are furthest from each other as two sockets are, and others by their share of
-/// that way.
-void Graph::join_nodes(int index) {
-  const std::vector<int>& nodes = numa_[at(index)];
-  const std::vector<int> packages = packages_of_nodes(topology_.hosts[at(index)]);
-  const std::vector<std::vector<int>> distances = distances_between(topology_.hosts[at(index)], packages);
-  int furthest = 0;
-  for (std::size_t a = 0; a < nodes.size(); ++a) {
-    for (std::size_t b = 0; b < nodes.size(); ++b) {
-      if (a != b && packages[a] >= 0 && packages[b] >= 0) furthest = std::max(furthest, distances[a][b]);
-    }
-  }
-  for (std::size_t a = 0; a < nodes.size(); ++a) {
-    for (std::size_t b = a + 1; b < nodes.size(); ++b) {
-      const int distance = std::max(distances[a][b], distances[b][a]);
-      const bool is_far = distance >= furthest;
-      const double nearness = is_far ? 1 : static_cast<double>(furthest) / distance;
-      const double way = is_far ? 1 : static_cast<double>(distance - kOwnDistance) / (furthest - kOwnDistance);
-      add_link(nodes[a], nodes[b], assumed_.socket_gb_per_s * nearness, assumed_.socket_latency_us * way);
-    }
-  }
-}
-
-int Graph::numa_vertex(int host, int node) const { return numa_[at(host)][at(node)]; }
-
-/// The last-level cache of a core where several cores share one, else its NUMA node.
-int Graph::cache_vertex(int host_index, int core) {
-  const Host& host = topology_.hosts[at(host_index)];
-  const int cpu = host.cores[at(core)].cpus.front();
-  int last = -1;
-  for (int c = 0; c < static_cast<int>(host.caches.size()); ++c) {
-    const Cache& cache = host.caches[at(c)];
-    const bool shared = cache.cpus.size() > host.cores[at(core)].cpus.size();
-    const bool holds = std::binary_search(cache.cpus.begin(), cache.cpus.end(), cpu);
-    if (shared && holds && (last < 0 || cache.level > host.caches[at(last)].level)) last = c;
-  }
-  const int node = numa_vertex(host_index, host.cores[at(core)].numa_node);
-  if (last < 0) return node;
-  const auto [found, is_new] = made_.try_emplace({VertexKind::cache, host_index, last}, 0);
-  if (is_new) {
-    found->second = add_vertex(VertexKind::cache, host_index, last);
-    add_link(found->second, node, assumed_.cache_gb_per_s, assumed_.cache_latency_us);
-  }
-  return found->second;
-}
-
-int Graph::vertex_of(const Place& place) {
-  switch (place.kind) {
-    case PlaceKind::host: return numa_vertex(place.host, 0);
-    case PlaceKind::numa_node: return numa_vertex(place.host, place.index);
-    case PlaceKind::device: return devices_[at(place.host)][at(place.index)];
-    case PlaceKind::network: return switches_[at(place.index)];
-    case PlaceKind::package: {
-      for (const Core& core : topology_.hosts[at(place.host)].cores) {
-        if (core.package == place.index) return numa_vertex(place.host, core.numa_node);
-      }
-      return numa_vertex(place.host, 0);
-    }
-    case PlaceKind::core: break;
-  }
-  const auto [found, is_new] = made_.try_emplace({VertexKind::core, place.host, place.index}, 0);
-  if (is_new) {
-    const int above = cache_vertex(place.host, place.index);
-    const int vertex = add_vertex(VertexKind::core, place.host, place.index);
-    made_[{VertexKind::core, place.host, place.index}] = vertex;
-    add_link(vertex, above, assumed_.cache_gb_per_s, assumed_.cache_latency_us);
-    return vertex;
-  }
-  return found->second;
-}
-
-void Graph::add_rank(int rank) {
-  const Place& place = topology_.ranks[at(rank)];
-  const int home = vertex_of(place);
-  const int vertex = add_vertex(VertexKind::rank, place.host, rank);
-  ranks_.push_back(vertex);
-  if (vertices_[at(home)].kind == VertexKind::gpu) {
-    add_link(vertex, home, vertices_[at(home)].gb_per_s, assumed_.gpu_latency_us);
-  } else {
-    const double gb_per_s = or_else(topology_.hosts[at(place.host)].core_gb_per_s, assumed_.core_gb_per_s);
-    add_link(vertex, home, gb_per_s, assumed_.core_latency_us);
-  }
+    : topology_(topology), assumed_(assumed), parts_(build_graph(topology_, assumed_)), shares_(shares) {
+  for (const std::vector<int>& nics : parts_.nics) rails_ = std::max(rails_, static_cast<int>(nics.size()));
 }
 
 Result<Graph> Graph::of(const Topology& topology, const Assumed& assumed) {
@@ -234,31 +33,31 @@ Result<Graph> Graph::of(const Topology& topology, const Assumed& assumed, const 
   return graph;
 }
 
-/// From host 0 (where there are ranks: from that of rank 0) to all hosts, as far as links lead.
+/// Checks that links lead from host 0 to all NUMA nodes of all hosts.
 Status Graph::check_reach() const {
-  std::vector<bool> seen(vertices_.size());
-  std::vector<int> next{numa_vertex(0, 0)};
+  std::vector<bool> seen(parts_.vertices.size());
+  std::vector<int> next{parts_.numa[0][0]};
   seen[at(next.front())] = true;
   while (!next.empty()) {
     const int vertex = next.back();
     next.pop_back();
-    for (const int edge : edges_from_[at(vertex)]) {
-      const int to = edges_[at(edge)].to;
+    for (const int edge : parts_.edges_from[at(vertex)]) {
+      const int to = parts_.edges[at(edge)].to;
       if (!seen[at(to)]) next.push_back(to);
       seen[at(to)] = true;
     }
   }
-  for (std::size_t host = 1; host < numa_.size(); ++host) {
-    for (const int node : numa_[host]) {
+  for (std::size_t host = 1; host < parts_.numa.size(); ++host) {
+    for (const int node : parts_.numa[host]) {
       if (seen[at(node)]) continue;
-      return invalid_argument(
-          fmt::format("hosts[{}]: no link leads from hosts[0] to its NUMA node {}", host, vertices_[at(node)].index));
+      return invalid_argument(fmt::format("hosts[{}]: no link leads from hosts[0] to its NUMA node {}", host,
+                                          parts_.vertices[at(node)].index));
     }
   }
   return check_ways();
 }
 
-/// The networks that links lead to from a vertex without passing through another host; each by its first switch.
+/// Returns the networks that a vertex reaches without passing through another host; each by its first switch.
 std::set<int> Graph::networks_from(int start, const std::vector<int>& network_of) const {
   std::set<int> networks;
   std::set<int> seen{start};
@@ -266,8 +65,8 @@ std::set<int> Graph::networks_from(int start, const std::vector<int>& network_of
   while (!next.empty()) {
     const int vertex = next.back();
     next.pop_back();
-    for (const int edge : edges_from_[at(vertex)]) {
-      const int to = edges_[at(edge)].to;
+    for (const int edge : parts_.edges_from[at(vertex)]) {
+      const int to = parts_.edges[at(edge)].to;
       if (network_of[at(to)] >= 0) networks.insert(network_of[at(to)]);
       if (may_enter(to, start, start, {}) && seen.insert(to).second) next.push_back(to);
     }
@@ -275,20 +74,21 @@ std::set<int> Graph::networks_from(int start, const std::vector<int>& network_of
   return networks;
 }
 
-/// Between any two hosts, for which their first ranks stand, and between these and the others of their host. Hosts on
-/// one network find each other there: no way has to be sought for each pair, of which there may be half a million.
+/// Checks that there is a way between the first ranks of any two hosts, and from these to the other ranks of their
+/// host. Hosts on one network reach each other there, so no search is needed for each pair, of which there may be half
+/// a million.
 Status Graph::check_ways() const {
-  std::vector<int> network_of(vertices_.size(), -1);  // of a switch; -1: it is none
-  for (const int first : switches_) {
+  std::vector<int> network_of(parts_.vertices.size(), -1);  // of a switch; -1: it is none
+  for (const int first : parts_.switches) {
     if (network_of[at(first)] >= 0) continue;
     std::vector<int> next{first};
     network_of[at(first)] = first;
     while (!next.empty()) {
       const int vertex = next.back();
       next.pop_back();
-      for (const int edge : edges_from_[at(vertex)]) {
-        const int to = edges_[at(edge)].to;
-        if (vertices_[at(to)].host >= 0 || network_of[at(to)] >= 0) continue;
+      for (const int edge : parts_.edges_from[at(vertex)]) {
+        const int to = parts_.edges[at(edge)].to;
+        if (parts_.vertices[at(to)].host >= 0 || network_of[at(to)] >= 0) continue;
         network_of[at(to)] = first;
         next.push_back(to);
       }
@@ -307,7 +107,7 @@ Status Graph::check_ways() const {
         from, host_of(from), to, host_of(to)));
   };
   for (int rank = 0; rank < ranks(); ++rank) {
-    const int home = edges_[at(edges_from_[at(ranks_[at(rank)])].front())].to;
+    const int home = parts_.edges[at(parts_.edges_from[at(parts_.ranks[at(rank)])].front())].to;
     const auto known = firsts.find(host_of(rank));
     if (known == firsts.end()) {
       firsts.emplace(host_of(rank), First{rank, home, networks_from(home, network_of)});
@@ -340,9 +140,9 @@ Graph::Nics Graph::nics_between(int from, int to, int lane) const {
 
 bool Graph::may_enter(int vertex, int from, int to, const Nics& by) const {
   if (vertex == to) return true;
-  const Vertex& v = vertices_[at(vertex)];
-  const int here = vertices_[at(from)].host;
-  const int there = vertices_[at(to)].host;
+  const Vertex& v = parts_.vertices[at(vertex)];
+  const int here = parts_.vertices[at(from)].host;
+  const int there = parts_.vertices[at(to)].host;
   if (v.host < 0) return here != there;
   if (v.host != here && v.host != there) return false;
   switch (v.kind) {
@@ -359,8 +159,8 @@ bool Graph::may_enter(int vertex, int from, int to, const Nics& by) const {
 
 Route Graph::search(int from, int to, const Nics& by) const {
   constexpr double kFar = std::numeric_limits<double>::infinity();
-  // How wide the widest way is; then the quickest of those that are as wide.
-  std::vector<double> width(vertices_.size(), 0);
+  // First the width of the widest way, then the quickest way of that width.
+  std::vector<double> width(parts_.vertices.size(), 0);
   std::priority_queue<std::pair<double, int>> widest;
   width[at(from)] = kFar;
   widest.emplace(kFar, from);
@@ -368,8 +168,8 @@ Route Graph::search(int from, int to, const Nics& by) const {
     const auto [w, vertex] = widest.top();
     widest.pop();
     if (w < width[at(vertex)]) continue;
-    for (const int edge : edges_from_[at(vertex)]) {
-      const Edge& e = edges_[at(edge)];
+    for (const int edge : parts_.edges_from[at(vertex)]) {
+      const Edge& e = parts_.edges[at(edge)];
       const double through = std::min(w, e.gb_per_s);
       if (through <= width[at(e.to)] || !may_enter(e.to, from, to, by)) continue;
       width[at(e.to)] = through;
@@ -379,8 +179,8 @@ Route Graph::search(int from, int to, const Nics& by) const {
   Route route;
   if (width[at(to)] == 0) return route;
   using Cost = std::tuple<double, int, int>;  // latency, hops, vertex
-  std::vector<std::pair<double, int>> best(vertices_.size(), {kFar, 0});
-  std::vector<int> came_by(vertices_.size(), -1);
+  std::vector<std::pair<double, int>> best(parts_.vertices.size(), {kFar, 0});
+  std::vector<int> came_by(parts_.vertices.size(), -1);
   std::priority_queue<Cost, std::vector<Cost>, std::greater<>> quickest;
   best[at(from)] = {0, 0};
   quickest.emplace(0, 0, from);
@@ -388,8 +188,8 @@ Route Graph::search(int from, int to, const Nics& by) const {
     const auto [latency, hops, vertex] = quickest.top();
     quickest.pop();
     if (std::pair(latency, hops) > best[at(vertex)]) continue;
-    for (const int edge : edges_from_[at(vertex)]) {
-      const Edge& e = edges_[at(edge)];
+    for (const int edge : parts_.edges_from[at(vertex)]) {
+      const Edge& e = parts_.edges[at(edge)];
       const std::pair then{latency + e.latency_us, hops + 1};
       if (e.gb_per_s < width[at(to)] || then >= best[at(e.to)] || !may_enter(e.to, from, to, by)) continue;
       best[at(e.to)] = then;
@@ -397,26 +197,26 @@ Route Graph::search(int from, int to, const Nics& by) const {
       quickest.emplace(then.first, then.second, e.to);
     }
   }
-  for (int vertex = to; vertex != from; vertex = edges_[at(route.edges.back())].from) {
+  for (int vertex = to; vertex != from; vertex = parts_.edges[at(route.edges.back())].from) {
     route.edges.push_back(came_by[at(vertex)]);
   }
   std::reverse(route.edges.begin(), route.edges.end());
   route.vertices.push_back(from);
-  for (const int edge : route.edges) route.vertices.push_back(edges_[at(edge)].to);
+  for (const int edge : route.edges) route.vertices.push_back(parts_.edges[at(edge)].to);
   return route;
 }
 
 void Graph::finish(Route& route) const {
   route.resources = route.edges;
-  for (const int edge : route.edges) route.latency_us += edges_[at(edge)].latency_us;
+  for (const int edge : route.edges) route.latency_us += parts_.edges[at(edge)].latency_us;
   for (const int vertex : route.vertices) {
-    const Vertex& v = vertices_[at(vertex)];
-    // What a GPU sends goes by NUMA nodes, but not through their memory.
+    const Vertex& v = parts_.vertices[at(vertex)];
+    // Messages of a GPU pass NUMA nodes, but not their memory.
     const bool only_passes =
         v.kind == VertexKind::numa_node && std::any_of(route.vertices.begin(), route.vertices.end(), [&](int other) {
-          return vertices_[at(other)].host == v.host && vertices_[at(other)].kind == VertexKind::gpu;
+          return parts_.vertices[at(other)].host == v.host && parts_.vertices[at(other)].kind == VertexKind::gpu;
         });
-    if (v.gb_per_s > 0 && !only_passes) route.resources.push_back(static_cast<int>(edges_.size()) + vertex);
+    if (v.gb_per_s > 0 && !only_passes) route.resources.push_back(static_cast<int>(parts_.edges.size()) + vertex);
   }
   std::sort(route.resources.begin(), route.resources.end());
   route.resources.erase(std::unique(route.resources.begin(), route.resources.end()), route.resources.end());
@@ -442,13 +242,13 @@ const Route& Graph::route(int from, int to, int lane) const {
   const auto [found, is_new] = routes_.try_emplace({from, to, by});
   Route& route = found->second;
   if (!is_new) return route;
-  const int out = edges_from_[at(ranks_[at(from)])].front();
-  const int in = edges_from_[at(ranks_[at(to)])].front() ^ 1;  // a link's edges are neighbours
-  const Route& between = way(edges_[at(out)].to, edges_[at(in)].from, by);
+  const int out = parts_.edges_from[at(parts_.ranks[at(from)])].front();
+  const int in = parts_.edges_from[at(parts_.ranks[at(to)])].front() ^ 1;  // a link's edges are neighbours
+  const Route& between = way(parts_.edges[at(out)].to, parts_.edges[at(in)].from, by);
   if (between.vertices.empty()) return route;
-  route.vertices.push_back(ranks_[at(from)]);
+  route.vertices.push_back(parts_.ranks[at(from)]);
   route.vertices.insert(route.vertices.end(), between.vertices.begin(), between.vertices.end());
-  route.vertices.push_back(ranks_[at(to)]);
+  route.vertices.push_back(parts_.ranks[at(to)]);
   route.edges.push_back(out);
   route.edges.insert(route.edges.end(), between.edges.begin(), between.edges.end());
   route.edges.push_back(in);
@@ -460,13 +260,13 @@ const Route& Graph::at_home(int rank) const {
   const auto [found, is_new] = routes_.try_emplace({rank, rank, Nics()});
   Route& route = found->second;
   if (!is_new) return route;
-  const int out = edges_from_[at(ranks_[at(rank)])].front();
+  const int out = parts_.edges_from[at(parts_.ranks[at(rank)])].front();
   route.edges.push_back(out);
-  route.vertices = {edges_[at(out)].from, edges_[at(out)].to};
-  if (vertices_[at(route.vertices.back())].kind == VertexKind::core) {  // its memory is its NUMA node's
-    const int core = vertices_[at(route.vertices.back())].index;
+  route.vertices = {parts_.edges[at(out)].from, parts_.edges[at(out)].to};
+  if (parts_.vertices[at(route.vertices.back())].kind == VertexKind::core) {  // its memory is its NUMA node's
+    const int core = parts_.vertices[at(route.vertices.back())].index;
     const int node = topology_.hosts[at(host_of(rank))].cores[at(core)].numa_node;
-    const Route& down = way(route.vertices.back(), numa_vertex(host_of(rank), node), {});
+    const Route& down = way(route.vertices.back(), parts_.numa[at(host_of(rank))][at(node)], {});
     route.edges.insert(route.edges.end(), down.edges.begin(), down.edges.end());
     route.vertices.insert(route.vertices.end(), down.vertices.begin() + 1, down.vertices.end());
   }
@@ -481,30 +281,30 @@ const Route& Graph::route_to_nic(int rank, int nic) const {
   const auto [found, is_new] = routes_.try_emplace({rank, -1 - vertex, Nics()});
   Route& route = found->second;
   if (!is_new) return route;
-  const int out = edges_from_[at(ranks_[at(rank)])].front();
-  route = way(edges_[at(out)].to, vertex, {});
+  const int out = parts_.edges_from[at(parts_.ranks[at(rank)])].front();
+  route = way(parts_.edges[at(out)].to, vertex, {});
   finish(route);
   return route;
 }
 
 double Graph::gb_per_s_of(int resource) const {
-  const int edges = static_cast<int>(edges_.size());
-  return resource < edges ? edges_[at(resource)].gb_per_s : vertices_[at(resource - edges)].gb_per_s;
+  const int edges = static_cast<int>(parts_.edges.size());
+  return resource < edges ? parts_.edges[at(resource)].gb_per_s : parts_.vertices[at(resource - edges)].gb_per_s;
 }
 
 bool Graph::is_of_cores(int resource) const {
   const auto of_cores = [&](int vertex) {
-    const VertexKind kind = vertices_[at(vertex)].kind;
+    const VertexKind kind = parts_.vertices[at(vertex)].kind;
     return kind == VertexKind::rank || kind == VertexKind::core || kind == VertexKind::cache ||
            kind == VertexKind::numa_node;
   };
-  const int edges = static_cast<int>(edges_.size());
+  const int edges = static_cast<int>(parts_.edges.size());
   if (resource >= edges) return of_cores(resource - edges);
-  return of_cores(edges_[at(resource)].from) && of_cores(edges_[at(resource)].to);
+  return of_cores(parts_.edges[at(resource)].from) && of_cores(parts_.edges[at(resource)].to);
 }
 
 std::string Graph::name_of_vertex(int vertex) const {
-  const Vertex& v = vertices_[at(vertex)];
+  const Vertex& v = parts_.vertices[at(vertex)];
   switch (v.kind) {
     case VertexKind::rank: return fmt::format("rank {}", v.index);
     case VertexKind::core: return name_of(topology_, {v.host, PlaceKind::core, v.index});
@@ -516,9 +316,9 @@ std::string Graph::name_of_vertex(int vertex) const {
 }
 
 std::string Graph::name_of_resource(int resource) const {
-  const int edges = static_cast<int>(edges_.size());
+  const int edges = static_cast<int>(parts_.edges.size());
   if (resource >= edges) return "memory of " + name_of_vertex(resource - edges);
-  const Edge& edge = edges_[at(resource)];
+  const Edge& edge = parts_.edges[at(resource)];
   return fmt::format("{} -> {}", name_of_vertex(edge.from), name_of_vertex(edge.to));
 }
 

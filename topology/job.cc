@@ -14,7 +14,7 @@ namespace tutti::topology {
 
 namespace {
 
-/// Returns where `name` stands in `text` as a word of its own: "eth1" not in "tcp/eth10". npos: nowhere.
+/// Returns the place of `name` in `text` as a word of its own: "eth1" not in "tcp/eth10". npos: none.
 std::size_t place_of(const std::string& name, const std::string& text) {
   if (name.empty()) return std::string::npos;
   const auto is_part = [&](std::size_t i) {
@@ -26,7 +26,7 @@ std::size_t place_of(const std::string& name, const std::string& text) {
   return std::string::npos;
 }
 
-/// Indices of the cores that have one of these CPUs; of all of them where none has.
+/// Returns the indices of the cores that have one of these CPUs; all cores if none has.
 std::vector<int> cores_with(const CpuList& cpus, const Host& host) {
   std::vector<int> some;
   std::vector<int> all;

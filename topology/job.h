@@ -1,5 +1,5 @@
-// The topology of a job on several hosts, from what each of them has found of itself and what is known of the network
-// between them. All ranks make it from the same parts, so that they plan from the same.
+// The topology of a job on several hosts, from each host's own topology and the known figures of the network between
+// them. All ranks build it from the same parts, so all plan from the same topology.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace tutti::topology {
 
-/// The part of one host.
+/// The contribution of one host.
 struct HostOfJob {
   Topology found;         // of this host alone
   std::string goes_by;    // words that name the NICs of its links to other hosts, in the order of its rails, as people
@@ -22,21 +22,21 @@ struct HostOfJob {
   std::string machine;    // words that hosts which are containers or namespaces of one machine have in common
 };
 
-/// Indices of the NICs that `words` name, in their order there.
+/// Returns the indices of the NICs that `words` name, in the order of `words`.
 std::vector<int> nics_named(const Host& host, const std::string& words);
 
-/// Host h is hosts[h]; rank r is on one of the cores of host `host_of_rank[r]` that the CPUs are of which it is bound
-/// to; of those on the one that its place among the ranks of that machine says which are bound to the same. Where
-/// `cpus_of_rank` has none for a rank, or none of the host's, it is not bound. The NICs that a host names are linked,
-/// the k-th of each to switch k, so a host's k-th NIC is on rail k; a host that names none is linked as a whole. A link
-/// has the bandwidth that is known of the network (measured, or said by the library that serves it), else that of the
-/// port, else kNetworkGbPerS. Errors: invalid_argument, naming the host that is not one, or the rank that is on none.
+/// Returns the topology in which host h is hosts[h] and rank r is on host `host_of_rank[r]`.
+/// Ranks: rank r is on one of the cores that have the CPUs to which it is bound. If several ranks of the machine are
+/// bound to the same cores, its place among them chooses the core. A rank is not bound if `cpus_of_rank` has no CPUs of
+/// its host for it. Links: the k-th NIC that a host names is linked to switch k, so it is on rail k. A host that names
+/// none is linked as a whole. A link has the network's bandwidth if it is known (measured, or given by its library),
+/// else the port's, else kNetworkGbPerS. Errors: invalid_argument, naming the host that is not one, or the rank that is
+/// on none.
 Result<Topology> of_job(const std::vector<HostOfJob>& hosts, const std::vector<int>& host_of_rank,
                         const std::vector<CpuList>& cpus_of_rank = {});
 
-/// Returns the topology of some of its ranks, in that order, from which a communicator of these plans. Hosts that have
-/// none of them go, and so do their links. Its graph is to be made with RailShares::of_members(). REQUIRES: members are
-/// ranks of the job.
+/// Returns the topology of a communicator: of the ranks `members`, in that order. Hosts without members are left out,
+/// and so are their links. Make its graph with RailShares::of_members(). REQUIRES: members are ranks of the job.
 Topology of_members(const Topology& job, std::span<const int> members);
 
 }  // namespace tutti::topology

@@ -1,4 +1,4 @@
-// Machines that one may not own, for tests and for `tutti topology --machine` and `tutti explain --machine`.
+// Descriptions of known machines, for tests and for `tutti topology --machine` and `tutti explain --machine`.
 //
 //   TUTTI_ASSIGN(const Topology t, machine("nvswitch", {.hosts = 64, .rails = 8}));
 //
@@ -22,12 +22,12 @@ namespace tutti::topology {
 struct MachineOptions {
   int hosts = 1;  // 1 to 1024
   int rails = 1;  // NICs of each host: 1, 2, 4 or 8 (ethernet and uneven: 1)
-  int ranks = 0;  // on each host, one for each GPU or core; 0: as many as there are GPUs, or one (uneven: 3, 1, 2)
+  int ranks = 0;  // on each host, one for each GPU or core; 0: one for each GPU, or one (uneven: 3, 1, 2)
 };
 
-/// Errors: invalid_argument, when there is no such machine or an option is out of bounds.
+/// Errors: invalid_argument if there is no such machine or an option is out of bounds.
 Result<Topology> machine(std::string_view name, const MachineOptions& options);
-/// The names that machine() knows.
+/// Returns the names that machine() knows.
 const std::vector<std::string>& machine_names();
 
 }  // namespace tutti::topology

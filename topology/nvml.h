@@ -1,8 +1,8 @@
-// NVML, NVIDIA's management library, found at run time: the few functions that say how GPUs are connected. Types and
-// numbers are those of nvml.h (its ABI is stable), written down here since the header comes with no toolkit package
-// that this build needs.
+// NVML, NVIDIA's management library, found at run time: the few functions that give the links between GPUs. Types and
+// numbers are those of nvml.h (its ABI is stable). They are repeated here, since no toolkit package that this build
+// needs has the header.
 //
-// Thread-safe; set_nvml_for_tests() is for tests alone.
+// Threads: any; set_nvml_for_tests() is for tests alone.
 // Source: NVML API reference, r580.
 #pragma once
 
@@ -47,9 +47,9 @@ struct Nvml {
   int (*memory_affinity)(NvmlDevice device, unsigned words, unsigned long* nodes, unsigned scope) = nullptr;
 };
 
-/// This machine's, initialised once. Errors: unsupported, one sentence.
+/// Returns this machine's table, initialised once. Errors: unsupported.
 Result<const Nvml*> nvml();
-/// Null: the machine's own again.
+/// Replaces the table; null: the machine's own again.
 void set_nvml_for_tests(const Nvml* table);
 
 }  // namespace tutti::topology

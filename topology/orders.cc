@@ -94,7 +94,7 @@ std::vector<Merge> merges_of(int n, const CostOfHop& cost) {
   return tree;
 }
 
-/// Clusters in one row: ranks that are near stand near. Where costs are those of a tree of switches, no order is
+/// Puts clusters in one row, near ones next to each other. If costs are those of a tree of switches, no order is
 /// cheaper.
 std::vector<int> row_of_clusters(int n, const CostOfHop& cost) {
   std::vector<int> cluster_of(at(n));
@@ -115,7 +115,7 @@ std::vector<int> row_of_clusters(int n, const CostOfHop& cost) {
   return rows[at(cluster_of[0])];
 }
 
-/// Turns the row to where it is cheapest to begin, then turns parts of it around for as long as that helps.
+/// Rotates the row to its cheapest beginning, then reverses parts of it as long as that helps.
 std::vector<int> improved(std::vector<int> way, const CostOfStop& first, const CostOfHop& cost,
                           const CostOfStop& last) {
   const int n = static_cast<int>(way.size());
@@ -142,7 +142,7 @@ std::vector<int> improved(std::vector<int> way, const CostOfStop& first, const C
   return best;
 }
 
-/// Ranks by host, hosts in the order of their first rank.
+/// Returns the ranks by host, hosts in the order of their first rank.
 Partition ranks_by_host(const Graph& graph) {
   Partition hosts;
   std::map<int, std::size_t> index;
@@ -158,13 +158,13 @@ CostOfHop between(const Graph& graph, const std::vector<int>& ranks) {
   return [&graph, &ranks](int i, int j) { return hop_cost(graph.route(ranks[at(i)], ranks[at(j)])); };
 }
 
-/// The first rank of each host stands for it.
+/// Returns the costs between hosts, of their first ranks.
 CostOfHop between_hosts(const Graph& graph, const Partition& hosts) {
   return [&graph, &hosts](int i, int j) { return hop_cost(graph.route(hosts[at(i)].front(), hosts[at(j)].front())); };
 }
 
-/// A ring for one lane through `hosts`, in that order. `taken`: edges between hosts and the network by which rings for
-/// other lanes go, to be gone round; this one's are added.
+/// Returns a ring for one lane through `hosts`, in that order. `taken`: the edges between hosts and the network that
+/// rings of other lanes use, which it avoids; its own are added.
 Ring ring_through(const Graph& graph, const Partition& hosts, int lane, std::set<int>& taken) {
   const auto leaves_host = [&](int edge) {
     const Edge& e = graph.edges()[at(edge)];
@@ -179,7 +179,7 @@ Ring ring_through(const Graph& graph, const Partition& hosts, int lane, std::set
   ring.lane = lane;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     const std::vector<int>& ranks = hosts[h];
-    // Where the other end of a hop is not known yet the best one counts.
+    // While the other end of a hop is unknown, the best one counts.
     const CostOfStop in = [&](int stop) {
       if (h > 0) return hop(ring.order.back(), ranks[at(stop)]);
       double best = kNever;
@@ -202,7 +202,7 @@ Ring ring_through(const Graph& graph, const Partition& hosts, int lane, std::set
   return ring;
 }
 
-/// Clusters of n stops, coarse to fine; neither all in one nor each on its own.
+/// Returns clusters of n stops, coarse to fine, without the trivial ones (all in one; one in each).
 std::vector<Partition> clusters(int n, const CostOfHop& cost) {
   std::vector<Partition> levels;
   if (n < 2) return levels;
@@ -230,7 +230,7 @@ std::vector<Partition> clusters(int n, const CostOfHop& cost) {
 
 double hop_cost(const Route& route) {
   const double us = route.latency_us + (route.gb_per_s > 0 ? kHopBytes / (route.gb_per_s * 1e3) : 0);
-  return std::round(us * 1e3) / 1e3;  // what is equally far must come out equal, in whatever order it was added up
+  return std::round(us * 1e3) / 1e3;  // equal distances must come out equal, in any order of addition
 }
 
 std::vector<int> cheapest_way(int n, const CostOfStop& first, const CostOfHop& cost, const CostOfStop& last) {
@@ -246,7 +246,7 @@ std::vector<int> cheapest_circle(int n, const CostOfHop& cost) {
   }
   std::vector<int> row = row_of_clusters(n, cost);
   std::rotate(row.begin(), std::find(row.begin(), row.end(), 0), row.end());
-  // Where it begins is no stop that may be moved: it is what lies before the first and behind the last of the others.
+  // The first stop stays in place: it lies before the first and behind the last of the others.
   const std::vector<int> others(row.begin() + 1, row.end());
   const CostOfStop from_zero = [&](int stop) { return cost(0, stop); };
   const CostOfStop to_zero = [&](int stop) { return cost(stop, 0); };

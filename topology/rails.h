@@ -1,12 +1,12 @@
-// Which rails carry what passes between two ranks of different hosts: a rail is the k-th NIC of every host. The wire
-// that has rails (transport/verbs) and the model that prices plans both ask here. Pure.
+// The rails that carry the messages between two ranks of different hosts: a rail is the k-th NIC of every host. The
+// wire with rails (transport/verbs) and the cost model both use this rule. Pure functions.
 //
-// The rule. Ranks share the rails of their host evenly, in the order of both: of r ranks the p-th has the rails from
-// p * rails / r on, to where the next one's begin, one at least; so with fewer rails than ranks neighbours have one
-// together. Where devices are named in their order on the bus, and ranks are given GPUs in theirs, as usual, these are
-// the near ones. Two ranks go by the share of the lower one, on both hosts: so where hosts have equally many, rail k
-// only ever meets rail k, and networks that join no others serve. Else each host gives that share of its own, of which
-// both use as many as the smaller one has. Lane k goes by the k-th of the share, around.
+// How: the ranks of a host share its rails evenly, in the order of both. The p-th of r ranks has the rails from p *
+// rails / r up to where the next rank's begin, and at least one. With fewer rails than ranks, neighbours share one. If
+// devices are named in their order on the bus and ranks get GPUs in that order, as usual, these rails are the near
+// ones. Two ranks use the share of the lower one, on both hosts. If the hosts have equally many rails, rail k only ever
+// meets rail k, so networks that are not joined serve too. Otherwise each host gives that share of its own rails, and
+// both use the size of the smaller one. Lane k uses the k-th rail of the share, modulo its size.
 #pragma once
 
 #include <span>
@@ -24,15 +24,15 @@ struct RailShare {
 
 class RailShares {
  public:
-  /// The host of each rank of the job.
+  /// `hosts`: the host of each rank of the job.
   explicit RailShares(const std::vector<int>& hosts);
-  /// Returns the rails of some of its ranks, which are numbered by their place in `members`: they keep what they share.
+  /// Returns the shares of some of its ranks, which keep them. A rank's number is then its place in `members`.
   RailShares of_members(std::span<const int> members) const;
 
   /// REQUIRES: rails > 0.
   RailShare of(int rank, int rails) const;
-  /// Those of `rank`'s host, which has `rails`, by which it and `other` go, whose host has `others`. REQUIRES: these
-  /// are two hosts.
+  /// Returns the rails of `rank`'s host (of `rails`) that it uses for `other`, whose host has `others` rails. REQUIRES:
+  /// these are two hosts.
   RailShare between(int rank, int rails, int other, int others) const;
 
  private:

@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  // for printing only: its look-up of a key is a search
 
 constexpr int kForm = 1;
-// A list of CPUs is short however many it names: all lists together may name so many.
+// A short list may name many CPUs: the limit for all lists together.
 constexpr std::size_t kMostListedCpus = std::size_t{1} << 22;
 
 constexpr std::pair<PlaceKind, const char*> kParts[] = {{PlaceKind::package, "package"},
@@ -32,7 +32,7 @@ constexpr std::pair<PlaceKind, const char*> kParts[] = {{PlaceKind::package, "pa
                                                         {PlaceKind::device, "device"}};
 constexpr DeviceKind kDeviceKinds[] = {DeviceKind::pci_switch, DeviceKind::nic, DeviceKind::gpu, DeviceKind::nvswitch};
 
-// A value and where it stands, for errors.
+// A value and its place in the text, for errors.
 struct At {
   const Json& value;
   std::string where;
@@ -84,7 +84,7 @@ class Reader {
     return {};
   }
 
-  /// A whole number from 0 to the largest that T holds.
+  /// Returns a whole number from 0 to the largest that T holds.
   template <class T>
   static Status integer_of(const At& at, T& number) {
     if (!at.value.is_number_unsigned() ||
@@ -108,7 +108,7 @@ class Reader {
     return {};
   }
 
-  // The same, for what may be left out.
+  // For optional keys.
   template <class T>
   static Status maybe_integer(const At& at, const char* key, T& number) {
     return at.value.contains(key) ? integer(at, key, number) : Status();
@@ -233,7 +233,7 @@ class Reader {
   std::size_t listed_ = 0;
 };
 
-// A name that the system gave may be anything; JSON is UTF-8.
+// A name from the system may have any bytes; JSON is UTF-8.
 std::string dump(const OrderedJson& value) { return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 template <class T, class Each>
@@ -254,7 +254,7 @@ OrderedJson json_of(const Place& place) {
   return json;
 }
 
-/// Leaves out what has its default value.
+/// Leaves out values that are the default.
 template <class T>
 void add(OrderedJson& json, const char* key, const T& value, const T& usual) {
   if (value != usual) json[key] = value;
@@ -282,7 +282,7 @@ OrderedJson json_of(const Device& device) {
   return json;
 }
 
-/// Returns the first place at which two values at `where` differ, with both. `name` says more of an item of a list.
+/// Returns the first place at which two values at `where` differ, with both. `name` adds a name to an item of a list.
 template <class Name>
 std::string difference(const Json& one, const Json& other, const std::string& where, const Name& name) {
   if (one == other) return {};

@@ -17,7 +17,7 @@
 // A place is a host, or one of its "package", "numa_node", "core" and "device", or a "switch". Hosts that are
 // containers or namespaces of one machine also have a "machine", the same words for each. May be left out, besides:
 // "caches", "devices", "switches", "links", "ranks", "core_gb_per_s"; of a NUMA node all but "bytes"; of a device all
-// but "kind". A key that is not listed here is refused, so that a slip of the pen does not go unseen.
+// but "kind". A key that is not listed here is refused, so that a typing mistake is found.
 #pragma once
 
 #include <cstddef>
@@ -39,9 +39,9 @@ std::string print(const Topology& topology);
 /// invalid_argument, naming the place in the text: "hosts[0].cores[2].cpus: ...".
 Result<Topology> parse(std::string_view text);
 
-/// The first place where two topologies differ, in the words of the file, and both values:
+/// Returns the first place where two topologies differ, in the words of the file, and both values:
 /// "hosts[1] (beta).devices[0].gb_per_s: 12.5 and 1.25", "links[2] (host 0 to switch leaf0).latency_us: 1 and 2",
-/// "hosts[0] (alpha).cores[4]: {...} and nothing". Empty: they are equal.
+/// "hosts[0] (alpha).cores[4]: {...} and nothing". Empty if they are equal.
 std::string first_difference(const Topology& one, const Topology& other);
 
 }  // namespace tutti::topology

@@ -1,11 +1,11 @@
-// Where ranks are and what lies between them, as data: hosts with their packages, NUMA nodes, caches, cores and devices
-// (PCI switches, NICs, GPUs, NVSwitches), the switches of the network, the links between those places, and the place of
-// each rank. Filled in by discovery (discover.h), from a file (text.h) or by the builder of known machines
-// (machines.h); nothing here asks the system. graph.h finds the ways through it.
+// The places of ranks and the links between them, as data: hosts with their packages, NUMA nodes, caches, cores and
+// devices (PCI switches, NICs, GPUs, NVSwitches), the switches of the network, the links between those places, and the
+// place of each rank. Filled in by discovery (discover.h), from a file (text.h) or by the builder of known machines
+// (machines.h); nothing here asks the system. graph.h finds routes in it.
 //
 // Bandwidth is in GB/s (10^9 bytes a second), each way; latency in us. 0 means: not known.
 //
-// Thread-safe: plain values.
+// Threads: any; plain values.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Core {
 struct Cache {
   int level = 1;
   std::uint64_t bytes = 0;
-  CpuList cpus;  // who shares it
+  CpuList cpus;  // that share it
   friend bool operator==(const Cache&, const Cache&) = default;
 };
 
@@ -43,14 +43,14 @@ struct NumaNode {
 
 enum class DeviceKind : std::uint8_t { pci_switch, nic, gpu, nvswitch };
 
-/// A device of a host. The PCI tree is in `parent`: what hangs below a switch names it.
+/// A device of a host. `parent` holds the PCI tree: a device below a switch names it.
 struct Device {
   DeviceKind kind = DeviceKind::nic;
   std::string name;        // "eth0", "NVIDIA H100 80GB HBM3"
   std::string pci;         // "0000:3b:00.0"; empty: it has no such address
   std::string rdma;        // of a NIC: its RDMA device, "mlx5_0"; empty: it has none
   int numa_node = 0;       // index in Host::numa_nodes
-  int parent = -1;         // index in Host::devices of a PCI switch that stands before it; -1: the NUMA node
+  int parent = -1;         // index in Host::devices of the PCI switch above it; -1: the NUMA node
   double up_gb_per_s = 0;  // of the link to there
   double up_latency_us = 0;
   double gb_per_s = 0;      // its own: a GPU's memory, a NIC's port
@@ -60,7 +60,7 @@ struct Device {
 
 struct Host {
   std::string name;
-  std::string machine;  // hosts with the same words are containers or namespaces of one machine, and have the same
+  std::string machine;  // hosts with the same text are containers or namespaces of one machine and share its
                         // cores; empty: a machine of its own
   std::string cpu_model;
   int packages = 1;
@@ -88,7 +88,7 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// The link between two places, equal in both directions.
+/// A link between two places, with the same figures in both directions.
 struct Link {
   Place a;
   Place b;
@@ -100,34 +100,34 @@ struct Link {
 struct Topology {
   std::vector<Host> hosts;  // at least one
   std::vector<Switch> switches;
-  std::vector<Link> links;   // those that are known, beside those that devices have to their parents
-  std::vector<Place> ranks;  // where each rank is, not on a switch; empty: not said
+  std::vector<Link> links;   // the known ones, in addition to those from devices to their parents
+  std::vector<Place> ranks;  // of each rank; not a switch; empty: unknown
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-/// Whether every index is in bounds, every number is possible, and no CPU lies in two cores or in two caches of a
+/// Checks that every index is in bounds, every number is possible, and no CPU is in two cores or in two caches of a
 /// level. Errors: invalid_argument, naming the place: "hosts[1].cores[3]: package is 2; the host has 2".
 Status check(const Topology& topology);
 
 /// "host 1", "host 0 gpu 3 (NVIDIA H100)", "switch rail0".
 std::string name_of(const Topology& topology, const Place& place);
 const char* name_of(DeviceKind kind);
-/// Index in `hosts` of each rank; empty: not said.
+/// Returns the index in `hosts` of each rank; empty: unknown.
 std::vector<int> host_of_rank(const Topology& topology);
-/// Returns the same place of the first host of that machine: equal for two places of hosts that are one machine.
+/// Returns this place as the first host of its machine has it: equal for the same place seen by hosts of one machine.
 Place on_machine(const Topology& topology, Place place);
-/// Whether two ranks are on one core.
+/// Returns true if two ranks are on one core.
 bool ranks_share_cores(const Topology& topology);
 
-/// Assumptions about a network that is not described: 10 Gbit/s Ethernet with TCP.
+/// The assumed network if nothing is known of it: 10 Gbit/s Ethernet with TCP.
 inline constexpr double kNetworkGbPerS = 1.25;
 inline constexpr double kNetworkLatencyUs = 10;  // from a host to the switch
 
-/// All hardware threads of a host.
+/// Returns all hardware threads of a host.
 int cpus_of(const Host& host);
-/// Bytes of the smallest cache of that level; 0: none is known.
+/// Returns the bytes of the smallest cache of that level; 0: none is known.
 std::uint64_t smallest_cache(const Host& host, int level);
-/// Bytes of the host's largest caches that each of `ranks` ranks, spread evenly over it, has; 0: none is known.
+/// Returns each rank's share of the host's largest caches if `ranks` ranks are spread evenly; 0: none is known.
 std::uint64_t cache_share(const Host& host, int ranks);
 
 }  // namespace tutti::topology

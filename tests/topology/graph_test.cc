@@ -123,7 +123,7 @@ TEST(Graph, HostsThatCannotReachEachOtherAreNamedWhicheverTheyAre) {
               HasSubstr("no way leads from ranks[1] on hosts[1] to ranks[2] on hosts[2] without"));
   t.links.push_back({{2}, {1}, 1, 1});
   EXPECT_TRUE(Graph::of(t).ok());
-  // Two networks that one host is at, which joins them for no other host; then a link that does.
+  // One host is on two networks and does not join them for others; then a link does.
   t.switches = {{"left"}, {"right"}};
   const auto at = [](int host, int network) { return Link{{host}, {0, PlaceKind::network, network}, 1, 1}; };
   t.links = {at(0, 0), at(0, 1), at(1, 0), at(2, 1)};
