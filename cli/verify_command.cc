@@ -1,11 +1,13 @@
-// tutti verify: proves every algorithm for every number of ranks, and prints a table.
+// tutti verify: proves every algorithm for every number of ranks and prints a table, or proves the plan in a file.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,8 @@ namespace {
 
 constexpr int kMostRanks = 1024;
 constexpr int kBeyond[] = {96, 128, 200, 256, 300, 384, 511, 512, 777, 1000, 1024};
-// Beyond these a proof is heavy: plans whose size grows with the square of the ranks have most such sizes left out, and
-// one proof each for 512 and 1024 ranks, so that the whole stays within minutes ...
+// Beyond these a proof is heavy. Plans that grow with the square of the ranks skip most such sizes and get one proof
+// each for 512 and 1024 ranks, so that the whole stays within minutes ...
 constexpr std::int64_t kManySteps = 700'000;
 constexpr std::int64_t kManyPlaces = 300'000;  // ranks x pieces
 // ... and within two gigabytes: those with the most steps for each pair of ranks (a ring, say) end at 512.
@@ -31,6 +33,8 @@ struct Settings {
   int max_ranks = 64;
   std::string collective;
   std::string algorithm;
+  std::string file;
+  bool in_place = false;
 };
 
 struct Row {
@@ -108,7 +112,27 @@ class Prover {
   Row row_;
 };
 
-int verify(const Settings& settings) {
+/// Proves the plan that the file has as text. Returns the exit status: 0 proven, 1 a broken rule, 2 no plan.
+int verify_file(const Settings& settings) {
+  std::ifstream file(settings.file);
+  std::ostringstream text;
+  const bool is_read = file && text << file.rdbuf();  // fails for a folder, and for an empty file
+  const auto plan = is_read ? plan::parse(text.str()) : Result<plan::Plan>(invalid_argument("cannot be read"));
+  if (!plan.ok()) {
+    fmt::print(stderr, "tutti verify: {}: {}\n", settings.file, plan.status().message());
+    return 2;
+  }
+  for (const int rounds : {1, 2, 3, 4}) {  // the third is the first that uses a slot again
+    const Status status = plan::verify(plan.value(), {.in_place = settings.in_place, .rounds = rounds});
+    if (status.ok()) continue;
+    fmt::print("{}: {} round(s): {}\n", settings.file, rounds, status.message());
+    return 1;
+  }
+  fmt::print("{}: OK\n", settings.file);
+  return 0;
+}
+
+int verify_all(const Settings& settings) {
   const std::vector<const algorithms::Algorithm*> rows = rows_of(settings.collective, settings.algorithm);
   if (rows.empty()) {
     fmt::print(stderr, "tutti verify: no algorithm has these names; there are{}\n", all_names());
@@ -146,7 +170,11 @@ void add_verify(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--collective", settings->collective, "only this collective");
   command->add_option("--algorithm", settings->algorithm, "only algorithms of this name");
-  command->callback([settings, &exit_code] { exit_code = verify(*settings); });
+  command->add_option("file", settings->file,
+                      "prove the plan in this file instead, in the form that 'tutti plan' prints");
+  command->add_flag("--in-place", settings->in_place, "with a file: input and output are the same memory");
+  command->callback(
+      [settings, &exit_code] { exit_code = settings->file.empty() ? verify_all(*settings) : verify_file(*settings); });
 }
 
 }  // namespace tutti::cli

@@ -1,6 +1,13 @@
 # The `tutti` program as a user calls it.
 add_test(NAME cli.verify COMMAND tutti verify --max-ranks 12)
 set_tests_properties(cli.verify PROPERTIES PASS_REGULAR_EXPRESSION " 0 wrong," TIMEOUT 120)
+set(golden ${CMAKE_SOURCE_DIR}/tests/plan/golden)
+add_test(NAME cli.verify_file COMMAND tutti verify ${golden}/all_gather_bruck_3.txt)
+set_tests_properties(cli.verify_file PROPERTIES PASS_REGULAR_EXPRESSION "all_gather_bruck_3.txt: OK")
+add_test(NAME cli.verify_file_broken COMMAND tutti verify ${CMAKE_CURRENT_LIST_DIR}/no_signal.plan)
+set_tests_properties(cli.verify_file_broken PROPERTIES PASS_REGULAR_EXPRESSION "no_signal.plan: 1 round.s.: .*rank")
+add_test(NAME cli.verify_no_plan COMMAND tutti verify ${CMAKE_SOURCE_DIR}/README.md)
+set_tests_properties(cli.verify_no_plan PROPERTIES PASS_REGULAR_EXPRESSION "tutti verify: .*README.md: .*line [0-9]+")
 add_test(NAME cli.plan COMMAND tutti plan --collective all_reduce --algorithm ring --ranks 4 --bytes 1M
   --svg ${CMAKE_BINARY_DIR}/tests/ring.svg)
 set_tests_properties(cli.plan PROPERTIES PASS_REGULAR_EXPRESSION "puts 1572864 bytes in 6 messages")  # 2 * 3/4 MiB
