@@ -15,7 +15,7 @@
 namespace tutti::cli {
 namespace {
 
-constexpr std::uint64_t kFresh = 1;  // in the holder only; everybody else has 0 at that address
+constexpr std::uint64_t kFresh = 1;  // in the holder only; other processes have 0 at that address
 constexpr std::uint64_t kWritten = 2;
 std::uint64_t word = 0;
 
@@ -30,7 +30,7 @@ struct Pipe {
   }
 };
 
-/// What the reader finds out about the holder's memory; empty when all went well.
+/// Returns the reader's error about the holder's memory; empty if all went well.
 std::string reach(pid_t holder) {
   std::uint64_t seen = 0;
   const auto at = reinterpret_cast<std::uint64_t>(&word);

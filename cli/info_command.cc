@@ -62,7 +62,7 @@ Json shm_json() {
   return json;
 }
 
-/// The address that this host's peers are told.
+/// Prints the address that this host gives to its peers.
 Json network_json() {
   Json json;
   const Result<sockets::OwnAddress> own = sockets::own_address(sockets::routes_to(options::text(Option::master_addr)));
@@ -78,7 +78,7 @@ Json network_json() {
   return json;
 }
 
-/// What data goes by between hosts: each network, tried.
+/// Tries each network between hosts and prints the result.
 Json networks_json(const Json& address) {
   Json json;
   for (const TriedWire& tried : try_wires(address.value("address", ""))) {
@@ -128,7 +128,7 @@ Json gpus_json() {
   return json;
 }
 
-/// What device memory goes by between hosts: tried with the first GPU.
+/// Tries device memory between hosts with the first GPU and prints the result.
 Json gpu_direct_json(const Json& address) {
   const Status tried = try_gpu_direct(0, address.value("address", ""));
   Json json = {{"available", tried.ok()}};

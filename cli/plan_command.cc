@@ -32,7 +32,7 @@ struct Settings {
   std::string svg;
 };
 
-/// What the pieces are for a message of so many bytes, and what the ranks do with them; as comment lines.
+/// Returns comment lines: the pieces of a message of `bytes`, and the ranks' work with them.
 std::string summary(const plan::Plan& plan, std::uint64_t bytes, const std::vector<int>& hosts) {
   const bool is_split = plan::placements_of(plan.collective).input == plan::Placement::split;
   const auto pieces = static_cast<std::uint64_t>(plan.pieces);

@@ -128,7 +128,7 @@ void print_orders(const Graph& graph) {
   }
 }
 
-/// Of a job: as its ranks plan from it.
+/// Prints the topology of a job, from which its ranks plan.
 Result<Topology> topology_of_job(const TuttiCommunicator& job) {
   if (const Topology* hosts = job.fabric().topology(); hosts != nullptr) return *hosts;
   TUTTI_ASSIGN(Topology found, topology::topology_of_process());

@@ -10,13 +10,13 @@
 
 namespace tutti::cli {
 
-/// Where a topology comes from: a file, a known machine, or else what this process plans from, with ranks on its cores
+/// The source of a topology: a file, a known machine, or else what this process plans from, with ranks on its cores
 /// where some are asked for.
 struct TopologySource {
   std::string file;
   std::string machine;
   topology::MachineOptions options;
-  /// What this process itself runs on.
+  /// Returns true if it is the topology of this process.
   bool is_this_host() const { return file.empty() && machine.empty(); }
 };
 

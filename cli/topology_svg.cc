@@ -177,7 +177,7 @@ class Drawing {
     out_ += "  }\n";
   }
 
-  /// What hangs below a vertex stands below it, whichever way its links were given.
+  /// Places the children of a vertex below it, in whichever direction its links were given.
   static bool stands_above(VertexKind kind, VertexKind other) {
     const auto height = [](VertexKind k) {
       switch (k) {

@@ -139,7 +139,7 @@ TUTTI_VECTOR_CLONES void add_to_two(float* __restrict x, float* __restrict y, co
   }
 }
 
-/// What both ranks' buffers are in the by-hand and in the communicator's runs.
+/// The buffers of both ranks in the by-hand and in the communicator's runs.
 struct Vectors {
   std::array<Buffer<float>, 2> input{Buffer<float>(kLarge), Buffer<float>(kLarge)};
   std::array<Buffer<float>, 2> output{Buffer<float>(kLarge), Buffer<float>(kLarge)};
@@ -196,7 +196,7 @@ class ByCommunicator {
 
 // ---- One rank alone with the executor ------------------------------------------------------------------------------
 
-/// Walks a plan whose steps concern one rank only, so nothing is ever waited for.
+/// Walks a plan whose steps concern one rank only, so it never waits.
 class AloneWithPlan {
  public:
   explicit AloneWithPlan(std::vector<plan::Step> steps)
@@ -244,7 +244,7 @@ std::vector<plan::Step> repeated(const std::vector<plan::Step>& steps) {
   return all;
 }
 
-/// What a wait looks at: the counter, and the tag beside it.
+/// The words that a wait reads: the counter and its tag.
 void look_at_signal(int calls, bool with_tag) {
   transport::SignalCell cell;
   cell.count.store(1);
@@ -311,7 +311,7 @@ int run(int calls, int rounds, const std::string& json_file) {
   cases.push_back({"communicator_8", "all_reduce of 8 B", both(small)});
   cases.push_back({"hand_4096", "all_reduce of 4 KiB, by hand: two-shot", both(two_shot)});
   cases.push_back({"communicator_4096", "all_reduce of 4 KiB", both(large)});
-  cases.push_back({"nothing", "all_reduce of nothing: announced, checked by others, waits for nobody", both(nothing)});
+  cases.push_back({"nothing", "all_reduce of nothing: announced, checked by others, waits for no rank", both(nothing)});
   cases.push_back({"announce", "announcing a call", announcing});
   cases.push_back({"look", "looking at a signal that has come", looking(false)});
   cases.push_back({"look_tag", "looking at it and at its tag", looking(true)});

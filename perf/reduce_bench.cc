@@ -1,4 +1,4 @@
-// Reductions beside the loops that a programmer would write by hand, in one run: bytes per second of each.
+// Reductions compared with loops that a programmer would write by hand, in one run: bytes per second of each.
 //
 // The yardstick is `plain`: c[i] = a[i] + b[i], auto-vectorised by the compiler for the same instruction set. Bytes are
 // those read and written (3 per element byte for two sources and one destination).

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What help2man makes a manual page of: the help of a program and of its subcommands, with the spaces that help2man tells
+# The input for help2man: the help of a program and of its subcommands, with the spaces that help2man tells
 # options from their texts by. help_for_man.sh PROGRAM --help
 program=$1
 

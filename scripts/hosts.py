@@ -70,7 +70,7 @@ def why_not():
 
 
 def congestion_control(name):
-    """For argparse: one that everybody may choose, as a namespace must."""
+    """For argparse: one that any user may choose, since a namespace must be able to."""
     allowed = pathlib.Path(CONGESTION).with_name("tcp_allowed_congestion_control").read_text().split()
     if name in allowed:
         return name

@@ -48,7 +48,7 @@ def check(root, build, tool, path):
     families = {family(name) for name in known}
     wanted = {family(name) for sign, name in found if sign == "+"}
     add = [name for sign, name in found if sign == "+" and family(name) not in families and not LEFT_ALONE.search(name)]
-    # What systems spread over their C headers is not for one of them to tell.
+    # C headers differ between systems, so this one cannot decide.
     remove = [name for sign, name in found if sign == "-" and family(name) not in wanted and not LEFT_ALONE.search(name)
               and not re.match(r"<.*\.h>", name)]
     return [name for name in add if family(name) == name], remove

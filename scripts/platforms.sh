@@ -1,5 +1,5 @@
 # ./dev platforms [--fast] [NAME...]: builds and tests for other platforms than this machine's, and shows a table at the end.
-# Each row of it is a build in .platforms/build/ROW; what it says goes to build/log/platforms-ROW-*.log. docs/platforms.md tells
+# Each row of it is a build in .platforms/build/ROW; its output goes to build/log/platforms-ROW-*.log. docs/platforms.md tells
 # what each platform is.
 platform_names=(debian13 clang arm64 minimal gpu-machine)
 platform_more_names=(torch-2.11 torch-2.14)  # 5 GB each: only when they are named

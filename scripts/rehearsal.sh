@@ -1,6 +1,6 @@
 # ./dev platforms gpu-machine: ./dev gpu rehearsed on a machine like the one that it is for, without the GPU. That is Debian 13
 # in a folder with GCC 13 that links libstdc++ statically, as one such machine's did, PyTorch 2.11 for CUDA and this machine's
-# CUDA toolkit; no network, no git, and beside the tree only what ./dev gpu --bundle brought. First without a driver, up to the
+# CUDA toolkit; no network, no git, and besides the tree only .bundle/. First without a driver, up to the
 # first call of it, then on the driver that tests have.
 rehearsal_tree=.platforms/gpu-machine-tree
 rehearsal_torch=.platforms/gpu-machine-torch
@@ -77,7 +77,7 @@ rehearsal_fill_tree() {
 rehearsal_driver() {
   local folder=$rehearsal_tree/build-gpu
   rehearse cmake --build build-gpu --target perf_fake_libcuda > "$folder/driver.log" 2>&1 &&
-    mkdir -p "$folder/driver" && cp "$folder/tests/perf_stand_ins/libcuda.so.1" "$folder/driver"
+    mkdir -p "$folder/driver" && cp "$folder/tests/perf_fakes/libcuda.so.1" "$folder/driver"
 }
 
 # rehearse COMMAND...: runs COMMAND there.

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
 import hosts as on_hosts  # noqa: E402
 import compare_plots  # noqa: E402
-from compare_goals import KIB, MIB, geometric_mean, print_size  # noqa: E402
+from compare_goals import BASELINES, KIB, MIB, geometric_mean, print_size  # noqa: E402
 from compare_measure import describe_failure  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,15 +23,15 @@ SHAPES = [(2, 1), (2, 2), (4, 1)]  # hosts, ranks on each
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall"]
 RATE = "1gbit"
 # Least, largest, factor. With two ranks four points from 64 KiB on, with more (whose large messages take longest) three.
-# What is cut into blocks of 16 bytes begins with as many as there are ranks.
+# A message that is cut into blocks of 16 bytes begins with one for each rank.
 SIZES_OF_TWO = ("4", "64M", "8")
 SIZES_OF_MORE = ("64", "64M", "32")
 SLOW_SIZES = ("64K", "16M", "16")
-TUTTI, BASELINES = "tutti registered", ["openmpi", "mpich", "gloo"]
+TUTTI = "tutti registered"
 MEMORY = {TUTTI: "registered"}
 # A run may find the kernel in a state in which all its messages are twice as dear, and the next one not: many short runs.
 ROUNDS, SLOW_ROUNDS = 5, 2
-# Of two ranks and up to 4 KiB, where all take nearly the same: who loses eight of them does not do so by chance.
+# With two ranks and up to 4 KiB all take nearly the same; losing eight rounds is no chance.
 SMALL_ROUNDS, SMALL = 9, "4K"
 AT_THE_LIMIT = 0.99  # of what a link carries: there a hundredth more or less says nothing
 TIMEOUT = 30      # of one run
@@ -44,7 +44,7 @@ PARTS_OF_TWO = 30
 BUDGET = 1500     # seconds: when they are over every table gets one round only
 PATIENCE = 8      # seconds that a variant may take in one round of a table: after that it gets no more
 # MPICH's largest where ranks are more than cores, without and with a limit: perf/README.md says why.
-CROWDED_BYTES = {None: "4K", RATE: "1M"}
+OVERSUBSCRIBED_BYTES = {None: "4K", RATE: "1M"}
 COLOURS = {TUTTI: "#c0392b", "openmpi": "#2471a3", "mpich": "#17a589", "gloo": "#7d8b8c", "tcp": "black"}
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]  # who starts MPI's launcher so takes it along when killed
 VARIABLES = {
@@ -55,7 +55,7 @@ VARIABLES = {
     "mpich": {},
 }
 # Where ranks are more than cores: each of Open MPI's takes its host for one of its own, and spins.
-CROWDED_VARIABLES = {"openmpi": {"OMPI_MCA_mpi_yield_when_idle": "1"}}
+OVERSUBSCRIBED_VARIABLES = {"openmpi": {"OMPI_MCA_mpi_yield_when_idle": "1"}}
 
 
 def shape_list(text):
@@ -82,7 +82,7 @@ def plan(arguments):
     return tables
 
 
-def is_crowded(shape):
+def is_oversubscribed(shape):
     """The hosts are one machine, whose cores they share."""
     return shape[0] * shape[1] > os.cpu_count()
 
@@ -114,8 +114,8 @@ def command_of(arguments, variant, shape, collective, rate, json_file, number, i
     least, most, factor = sizes_of(shape, rate)
     if is_small:
         most = SMALL
-    elif variant == "mpich" and is_crowded(shape):
-        most = CROWDED_BYTES[rate]
+    elif variant == "mpich" and is_oversubscribed(shape):
+        most = OVERSUBSCRIBED_BYTES[rate]
     seconds, parts = row_of(arguments, shape, rate)
     return [str(arguments.bin / f"{collective}_perf"), "--backend", variant.split()[0], "--memory",
             MEMORY.get(variant, "plain"), "-b", least, "-e", most, "-f", factor, "-n", "3", "--time",
@@ -126,8 +126,8 @@ def command_of(arguments, variant, shape, collective, rate, json_file, number, i
 def start(machine, each, variant, command, output):
     """The processes of one run; MPI's ranks are started by MPI's own launcher on the first host."""
     variables = VARIABLES[variant]
-    if is_crowded((len(machine.names), each)):
-        variables = {**variables, **CROWDED_VARIABLES.get(variant, {})}
+    if is_oversubscribed((len(machine.names), each)):
+        variables = {**variables, **OVERSUBSCRIBED_VARIABLES.get(variant, {})}
     if variant in ("gloo", TUTTI):
         return machine.start_ranks(each, command, variables, stdout=output, stderr=output)
     names = machine.names

@@ -7,23 +7,21 @@ import subprocess
 import tempfile
 import time
 
-from compare_goals import print_size
+from compare_goals import BASELINES, print_size
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "gather", "scatter",
                "sendrecv"]
-TUTTI_AND_BASELINES = ["tutti registered", "tutti plain", "openmpi", "mpich", "gloo"]
+TUTTI_AND_BASELINES = ["tutti registered", "tutti plain", *BASELINES]
 # What is compared: the column's name and the program's options.
 VARIANTS = {
     "tutti registered": ["--backend", "tutti", "--memory", "registered"],
     "tutti plain": ["--backend", "tutti", "--memory", "plain"],
     "tutti deterministic": ["--backend", "tutti", "--memory", "registered", "--deterministic"],
-    "openmpi": ["--backend", "openmpi", "--memory", "plain"],
-    "mpich": ["--backend", "mpich", "--memory", "plain"],
-    "gloo": ["--backend", "gloo", "--memory", "plain"],
+    **{name: ["--backend", name, "--memory", "plain"] for name in BASELINES},
 }
 # MPICH's ranks spin and never give their core away, so with more ranks than cores each message takes a time slice of
 # the scheduler, and a large vector takes minutes.
-CROWDED_MPICH_BYTES = 1 << 20
+OVERSUBSCRIBED_MPICH_BYTES = 1 << 20
 
 
 def parse_size(text):
@@ -115,7 +113,7 @@ class Section:
         arguments = self.arguments
         largest = arguments.max
         if variant == "mpich" and self.ranks > os.cpu_count():
-            largest = str(min(parse_size(largest), CROWDED_MPICH_BYTES))
+            largest = str(min(parse_size(largest), OVERSUBSCRIBED_MPICH_BYTES))
         return ["-b", arguments.min, "-e", largest, "-f", str(self.factor), "-n", "3", "--time", str(arguments.time)]
 
     def measure(self, collection, progress):
@@ -125,7 +123,7 @@ class Section:
         turn = [*self.variants, "limit"]
         spent = dict.fromkeys(turn, 0.0)
         if "mpich" in self.variants and self.sizes("mpich") != self.sizes("gloo"):
-            note = (f"mpich with {self.ranks} ranks on {os.cpu_count()} cores: only to {print_size(CROWDED_MPICH_BYTES)} "
+            note = (f"mpich with {self.ranks} ranks on {os.cpu_count()} cores: only to {print_size(OVERSUBSCRIBED_MPICH_BYTES)} "
                     "(its ranks spin, so each message waits for the scheduler)")
             if note not in collection.notes:
                 collection.notes.append(note)

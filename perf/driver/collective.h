@@ -16,7 +16,7 @@ struct Elements {
   std::size_t count = 0;
 };
 
-/// Who runs a row.
+/// The ranks of a row.
 struct Place {
   int rank = 0;
   int ranks = 1;
@@ -31,7 +31,7 @@ struct Block {
   std::size_t phase = 0;
 };
 
-/// What one call is made with.
+/// The arguments of one call.
 struct Arguments {
   const void* send = nullptr;
   void* recv = nullptr;
@@ -55,7 +55,7 @@ class PerfCollective {
   /// Bus bandwidth over algorithm bandwidth (nccl-tests' doc/PERFORMANCE.md).
   virtual double bus_factor(int ranks) const = 0;
 
-  /// What lies in the send buffer before the call, and in the receive buffer after it.
+  /// The contents of the send buffer before the call and of the receive buffer after it.
   virtual std::vector<Block> sent(const Place& place, std::size_t count) const = 0;
   virtual std::vector<Block> received(const Place& place, std::size_t count) const = 0;
 
@@ -72,7 +72,7 @@ inline std::size_t share_of(std::size_t total, int ranks, std::size_t type_bytes
   return total / static_cast<std::size_t>(ranks) / granule * granule;
 }
 
-/// A share of everybody moves, but not the own one: (n - 1) / n.
+/// (n - 1) / n: the shares of all ranks move except a rank's own.
 inline double all_but_own(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 
 /// The program: reads the command line, starts ranks if asked to, measures, reports. Returns the exit status.

@@ -28,7 +28,7 @@
 namespace tutti::perf {
 namespace {
 
-/// As nccl-tests has them: alltoall_perf and sendrecv_perf are one word.
+/// Names of nccl-tests: alltoall_perf and sendrecv_perf are one word.
 std::string program_of(const PerfCollective& collective) {
   const std::string_view name = collective.name();
   if (name == "all_to_all") return "alltoall_perf";
@@ -95,7 +95,8 @@ void run_rows(const Settings& settings, const PerfCollective& collective, Commun
             if (first_rank) report.print_row(row);
           }
         } catch (const Error& error) {
-          // Of "all" types or operations those that the backend lacks are left out; one that was asked for is an error.
+          // "all" leaves out the types and operations that the backend lacks; one that was asked for by name is an
+          // error.
           if (error.code() != Code::unsupported || !one_of_many) throw;
           if (first_rank) report.print_note(fmt::format("skipped: {}", error.what()));
         }
@@ -104,7 +105,7 @@ void run_rows(const Settings& settings, const PerfCollective& collective, Commun
   }
 }
 
-/// That the results can be written, before they are measured. What is there stays, until there are others.
+/// Checks before the measurement that the results can be written. An old file stays until there are new results.
 void check_json_file(const Settings& settings) {
   if (settings.json_file.empty() || std::ofstream(settings.json_file, std::ios::app)) return;
   throw Error(Code::system, fmt::format("-J {}: cannot be written", settings.json_file));
@@ -127,7 +128,7 @@ Exit run_rank(const Settings& settings, const PerfCollective& collective, Commun
   for (int cycle = 0; settings.run_cycles == 0 || cycle < settings.run_cycles; ++cycle) {
     run_rows(settings, collective, comm, bench, report);
   }
-  // Only rank 0 has the rows; the verdict is everybody's.
+  // Only rank 0 has the rows; all ranks return the verdict.
   const Summary summary = summarize(report.rows(), bandwidth_floor());
   Exit exit = summary.wrong > 0 || !summary.bandwidth_ok ? Exit::wrong_data : Exit::ok;
   if (comm.rank() == 0) {
@@ -183,7 +184,7 @@ Exit run_threads(const Settings& settings, const PerfCollective& collective, con
   return Exit::ok;
 }
 
-/// What the command line asks for: the ranks, or to be one of them.
+/// Returns whether the command line asks to start ranks, or to be one of them.
 Exit run(const Settings& settings, const PerfCollective& collective, const std::string& command) {
   return guarded(program_of(collective), [&] {
     if (settings.threads > 1) return run_threads(settings, collective, command);

@@ -31,7 +31,8 @@ class Gpu {
   /// Until the stream has done all it was given.
   void synchronize();
 
-  /// What `calls` puts into the stream becomes a graph, in place of an earlier one. REQUIRES: not the null stream.
+  /// Makes a graph of the work that `calls` puts into the stream; it replaces an earlier one. REQUIRES: not the null
+  /// stream.
   void capture(const std::function<void()>& calls);
   /// Puts the graph into the stream.
   void replay();

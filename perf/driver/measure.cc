@@ -138,7 +138,7 @@ double Bench::over_parts(const std::vector<double>& mine) {
 
 int Bench::choose_iterations(Loop& loop) {
   if (settings_.row_seconds <= 0) return settings_.iters;
-  // The first calls of all are slow, and tell little of the others: tried until a tenth of the time has gone.
+  // The first calls are slow and not typical: calls are tried until a tenth of the time has passed.
   double seconds = 0;
   for (std::size_t trial = 3;; trial *= 8) {
     comm_.barrier();

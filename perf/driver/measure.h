@@ -13,7 +13,7 @@
 
 namespace tutti::perf {
 
-/// What is measured.
+/// The subject of a measurement.
 struct RowKey {
   std::size_t bytes = 0;  // as asked for; the row's size may be less, where shares are rounded
   DataType type = DataType::f32;
@@ -28,7 +28,7 @@ struct Spread {
 };
 /// Sorted copy inside; percentiles by nearest rank. Pure.
 Spread spread_of(std::vector<double> times_us);
-/// Of a measurement in `parts` parts, whose times are given rank by rank: the median over parts, each over ranks. Pure.
+/// Returns the median over `parts` parts of a measurement, each part over ranks. `times` are rank by rank. Pure.
 double median_of_parts(const std::vector<double>& times, std::size_t parts, Average average);
 
 /// Out of place or in place.

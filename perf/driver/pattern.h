@@ -35,7 +35,7 @@ class Pattern {
 
   /// Different iterations send different data.
   void set_iteration(std::size_t iteration) { shift_ = iteration * 2503; }
-  /// What premul_sum multiplies this rank's contribution by; else 1.
+  /// Returns premul_sum's factor of this rank's contribution; 1 for other operations.
   double factor(int rank) const;
 
   /// Writes what `source` gives at positions phase, phase + 1, ...

@@ -53,7 +53,7 @@ class Report {
   std::vector<std::string> notes_;
 };
 
-/// `value` with as many digits after the point (2, 1, 0) as fit into `width`, else as 1.2e+09.
+/// Returns `value` with 2, 1 or 0 digits after the point so that it fits into `width`, else as 1.2e+09.
 std::string fitted(double value, std::size_t width);
 
 }  // namespace tutti::perf

@@ -1,5 +1,5 @@
-// What a GPU can do without any protocol, beside the collectives: the copy limit, and the host loop that somebody
-// writes who has no library.
+// The speed of a GPU without any protocol, to compare collectives with: the limit of copies, and a host loop as a user
+// without a library would write it.
 //
 // Times are microseconds by the host's clock, many calls in the stream and one wait, as the collectives are timed.
 // Throws tutti::Error.
@@ -19,16 +19,16 @@ const char* name_of(HostLoop loop);
 
 class RooflineDevice {
  public:
-  /// Buffers of `most` bytes for so many ranks, all on one GPU, which is made current.
+  /// Makes buffers of `most` bytes for `ranks` ranks, all on one GPU, which becomes current.
   RooflineDevice(std::size_t most, int ranks);
   ~RooflineDevice();
 
-  /// One copy of `bytes` on the device: as many bytes are read, and as many written.
+  /// Returns the time of one copy on the device, which reads `bytes` and writes `bytes`.
   double copy_us(std::size_t bytes, double seconds);
-  /// A collective (sum, f32) whose rows have `bytes`, in place, by cudaMemcpyAsync and an add kernel in one stream.
-  /// all_reduce: everything is added up in the first rank's buffer, by way of another one, and copied to the others.
-  /// reduce_scatter: each rank's share so in its own buffer. all_gather: each share is copied to all the others. Shares
-  /// are bytes / ranks, rounded down to whole 16 bytes; 0: nothing is left.
+  /// Returns the time of a collective (sum, f32) of `bytes`, in place, by cudaMemcpyAsync and an add kernel in one
+  /// stream. all_reduce: all inputs are added in the first rank's buffer, through another one, and copied to the
+  /// others. reduce_scatter: each rank's share is added in its own buffer. all_gather: each share is copied to all
+  /// other ranks. Shares are bytes / ranks, rounded down to whole 16 bytes. Returns 0 if that is nothing.
   double loop_us(HostLoop loop, std::size_t bytes, double seconds);
 
   Gpu& gpu() { return gpu_; }

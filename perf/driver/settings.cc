@@ -21,7 +21,7 @@ constexpr std::array<const char*, kDataTypes> kTypeNames = {"int8", "uint8",    
 constexpr std::array<const char*, kReduceOps> kOpNames = {"sum",    "prod", "min", "max", "avg",
                                                           "mulsum", "band", "bor", "bxor"};
 
-/// What the command line says before it is understood.
+/// The texts of the command line, not yet parsed.
 struct Raw {
   std::string min_bytes, max_bytes, step_bytes;
   std::string op = "sum";

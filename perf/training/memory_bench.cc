@@ -46,7 +46,7 @@ struct Arguments {
   std::string json_file;
 };
 
-/// Of the memory that the tensors lie in; each byte counts once.
+/// Returns the bytes of the memory in which the tensors lie; each byte counts once.
 std::size_t bytes_of(const Tensors& tensors) {
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> pieces;
   for (const torch::Tensor& tensor : tensors) {
@@ -128,7 +128,7 @@ Measured train_and_measure(const Arguments& arguments, const std::string& strate
   }
 
   const Measured measured = measure_tensors(*model, optimizer, fsdp.get());
-  comm.barrier();  // nobody leaves while another still gathers
+  comm.barrier();  // no rank leaves while another still gathers
   return measured;
 }
 

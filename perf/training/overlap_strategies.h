@@ -14,7 +14,7 @@
 
 namespace tutti::perf {
 
-/// What one step calls, in order, when nothing is computed.
+/// The calls of one step, in order, without computation.
 struct PlannedCall {
   Collective collective = Collective::all_reduce;
   std::size_t count = 0;  // as in Call
@@ -53,7 +53,7 @@ class Fsdp final : public Strategy {
     before_ = fsdp_.stats();
     fsdp_.zero_grad();
   }
-  /// As many as in the step before, of equal size and the same bytes together.
+  /// Buckets of equal size: their number and total bytes are those of the last step.
   std::vector<PlannedCall> calls() const override {
     const training::FsdpStats now = fsdp_.stats();
     std::vector<PlannedCall> calls;

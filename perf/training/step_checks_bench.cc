@@ -1,4 +1,4 @@
-// What it costs to find ranks whose steps or models differ: the checks of a step, measured by themselves, beside a step
+// The cost of finding ranks whose steps or models differ: the checks of a step, measured alone, compared with a step
 // of the small GPT (train_gpt's own) on two ranks.
 //
 //   step_checks_bench [--rounds 2000]

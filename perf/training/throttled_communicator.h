@@ -31,7 +31,7 @@ struct LinkOptions {
   bool overlap = true;
 };
 
-/// Owns a share of `communicator`, which nobody else may use as long as the result lives: split() one off.
+/// Shares `communicator`, which has no other user during the result's lifetime: split() one off.
 /// Errors: invalid_argument for a speed that is not above 0.
 Communicator throttle(const Communicator& communicator, const LinkOptions& link);
 

@@ -10,7 +10,7 @@
 namespace tutti::chaos {
 namespace {
 
-/// Descriptors that stay in a process: the arena's file, and of each peer one until the next window is made or retired;
+/// Files that stay open in a process: the arena's file, and of each peer one until the next window is made or retired;
 /// LibTorch's own.
 int descriptors_that_stay(const Scenario& s, bool trains) { return s.ranks + (trains ? 3 : 0); }
 
@@ -91,7 +91,7 @@ class Judge {
         break;
       case Fault::abort:
       case Fault::full_disk:
-        // The rank that notices it first closes the training's other communicators.
+        // The first rank that gets the error closes the other communicators of a training.
         expect((code == Code::aborted && text(rank).find("chaos") != std::string::npos) ||
                    (trains() && (code == Code::mismatch || code == Code::aborted)),
                "has another error");
@@ -128,7 +128,7 @@ class Judge {
     }
   }
 
-  /// All ranks of one host report the same.
+  /// The ranks of one host must give the same sentence.
   void compare() {
     const bool same = s_.fault == Fault::kill || s_.fault == Fault::abort || s_.fault == Fault::stop_long ||
                       s_.fault == Fault::wrong_call;

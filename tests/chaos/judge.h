@@ -10,7 +10,7 @@
 
 namespace tutti::chaos {
 
-/// The outcome as the campaign saw it from outside.
+/// The outcome as the campaign sees it from outside.
 struct Seen {
   std::int64_t began_ns = 0;
   std::int64_t fault_ns = 0;    // 0: it never came, all had ended

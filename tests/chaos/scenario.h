@@ -39,13 +39,13 @@ struct Scenario {
   int system_call = 0;     // place in refusable_calls(), for Fault::refused
   int error = 0;
   double deadline = 3;  // of every wait, seconds
-  /// Time that a busy machine may add to it and to a failure.
+  /// Extra time on a busy machine, for it and for a failure.
   double slack() const { return deadline * 5 / 3; }
 
   std::string text() const;
 };
 
-/// The choices from which the campaign draws.
+/// The choices of the campaign.
 struct Menu {
   bool training = true;
   bool hosts = true;

@@ -88,7 +88,7 @@ TEST(Limits, L7OpenFiles) {
   EXPECT_GT(told, 2);
 }
 
-// Rank 0 has too few to let all in: no rank waits for the deadline, and none that only got the error "died".
+// Rank 0 has too few to let all in: no rank waits for the deadline, and no rank that only got the error "died".
 TEST(Limits, L7OpenFilesOfRankZeroAlone) {
   NOT_EMULATED("it starts programs");
   for (const char* most : {"12", "16"}) {
@@ -223,7 +223,7 @@ TEST(Limits, L14AnotherNetworkNamespaceNeedsAnAddress) {
   EXPECT_THAT(ran.text, HasSubstr("ranks that are elsewhere need TUTTI_MASTER_ADDR"));
 }
 
-/// Prefixes with which programs may be started: "ulimit ...", "unshare -m sh -c 'mount ...'". $C is the command.
+/// A shell command that limits $C: "ulimit ...", "unshare -m sh -c 'mount ...'". $C is the command.
 struct Surrounding {
   const char* name;
   const char* line;

@@ -156,14 +156,14 @@ struct Case {
   int victim;
 };
 
-/// Returns what is wrong with the ranks' output; empty: nothing.
+/// Returns the error in the ranks' sentences; empty: none.
 std::string judged(const Case& one, const std::vector<Told>& ranks) {
   std::string wrong;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Told& rank = ranks[r];
     const bool is_right = rank.text == "right";
-    // A call that says "not now" is made again until then; who cannot reach rank 0, or is rank 0 and admits no rank,
-    // notifies no rank.
+    // A call that returns EAGAIN is repeated until then. A rank that cannot reach rank 0 cannot notify it, and rank 0
+    // notifies no rank if it lets none in.
     const bool late =
         one.error == EAGAIN || (cannot_tell(one.call) && rank.text.find("has not come within") != std::string::npos);
     // That it came at once, and not at the deadline, is seen by its words; a busy machine is slow.
@@ -182,7 +182,7 @@ std::string judged(const Case& one, const std::vector<Told>& ranks) {
 
 class Refused : public ::testing::TestWithParam<bool> {};
 
-// By several processes, since most of the time some rank waits.
+// In several processes, since each case waits most of the time.
 TEST_P(Refused, L9EachCallWithEachError) {
   NOT_EMULATED("filters are for the machine's own calls");
   constexpr std::size_t kWorkers = 16;

@@ -25,8 +25,8 @@ inline std::string programs_folder() {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin").string();
 }
 
-/// Runs by sh, without variables of a launcher around this test. Every wait has a deadline of 20 s, so that a rank that
-/// waits for it is seen to. A line that runs for more than 120 s is killed.
+/// Runs `line` by sh, without variables of a launcher around this test. Every wait has a deadline of 20 s. A line that
+/// runs for more than 120 s is killed.
 inline Ran run_shell(const std::string& line) {
   const std::int64_t began = now_ns();
   const std::string whole =

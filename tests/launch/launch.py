@@ -18,7 +18,7 @@ DEADLINE = 90  # seconds for each command, so that a hang ends; they take a few
 OF_TUTTI = ("TUTTI_", "OMPI_", "PMI", "SLURM_", "MASTER_", "TORCHELASTIC_")
 
 ALPHA, BETA = "alpha 10.99.0.1 eth0", "beta 10.99.0.2 eth0"
-# For a shell on a host: nothing else is on it, and the default route leads there.
+# For a shell on a host: it has no other users, and the default route leads there.
 SECOND_NETWORK = ("ip link add eth1 type veth peer name nowhere; ip link set nowhere up; ip link set eth1 up; "
                   "ip address add 10.5.0.1/24 dev eth1; ip route add default dev eth1")
 

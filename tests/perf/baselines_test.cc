@@ -106,7 +106,7 @@ TEST(Baselines, NcclThatCannotServeIsASentence) {
 }
 
 /// On so many GPUs that are none (nccl/fake_libcuda.cc), with an NCCL that refuses what NVIDIA's does
-/// (nccl/stand_in.cc). Tutti's own calls of device memory would be served by the fake GPUs too: `text` says which
+/// (nccl/fake_nccl.cc). Tutti's own calls of device memory would be served by the fake GPUs too: `text` says which
 /// backend ran.
 class NcclOnGpus : public ::testing::Test {
  protected:
@@ -123,7 +123,7 @@ class NcclOnGpus : public ::testing::Test {
   }
 
  private:
-  const std::filesystem::path folder_ = build_folder() / "tests" / "perf_stand_ins";
+  const std::filesystem::path folder_ = build_folder() / "tests" / "perf_fakes";
 };
 
 TEST_F(NcclOnGpus, EveryProgramMeasuresDeviceMemory) {
@@ -161,9 +161,9 @@ TEST_F(NcclOnGpus, MoreRanksThanGpusAreASentence) {
 }
 
 TEST(Baselines, AMissingPlugInIsASentence) {
-  setenv("TUTTI_BASELINES", "/no/such/folder", 1);
+  setenv("TUTTI_BASELINE_PATH", "/no/such/folder", 1);
   const Outcome run = run_program("all_reduce_perf", "--ranks 2 -b 8 -e 8 --backend gloo");
-  unsetenv("TUTTI_BASELINES");
+  unsetenv("TUTTI_BASELINE_PATH");
   EXPECT_EQ(run.status, 5) << run.text;
   EXPECT_NE(run.text.find("its plug-in could not be opened"), std::string::npos) << run.text;
 }

@@ -38,9 +38,9 @@ class Arguments(unittest.TestCase):
 
     def test_mpich_with_more_ranks_than_cores_stays_small(self):
         arguments = compare.parse_arguments([])
-        crowded = compare_measure.Section(arguments, "all_reduce", 10_000)
-        self.assertEqual(crowded.sizes("mpich")[3], str(MIB))
-        self.assertEqual(crowded.sizes("openmpi")[3], "64M")
+        oversubscribed = compare_measure.Section(arguments, "all_reduce", 10_000)
+        self.assertEqual(oversubscribed.sizes("mpich")[3], str(MIB))
+        self.assertEqual(oversubscribed.sizes("openmpi")[3], "64M")
         self.assertEqual(compare_measure.Section(arguments, "all_reduce", 1).sizes("mpich")[3], "64M")
 
     def test_machine_folder(self):
@@ -295,7 +295,7 @@ class Failures(unittest.TestCase):
 
 
 class Patience(unittest.TestCase):
-    def test_a_slow_contender_gets_no_more_rounds(self):
+    def test_a_slow_variant_gets_no_more_rounds(self):
         arguments = compare.parse_arguments(["--patience", "-1", "--variants", "gloo", "--rounds", "3"])
         collection = compare_measure.Collection()
         ran = []

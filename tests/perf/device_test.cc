@@ -175,7 +175,7 @@ class Loops {
 TEST(RooflineDevice, TheHostLoopIsAnAllReduce) {
   Loops loops;
   EXPECT_GT(loops.limit().loop_us(HostLoop::all_reduce, kLoopBytes, 0), 0);
-  // 1 + 2 + 3 are 6, and from then on everybody has the sum, which triples each time.
+  // 1 + 2 + 3 are 6; from then on all ranks have the sum, which triples each time.
   for (int r = 0; r < 3; ++r) {
     for (const std::size_t i : {0, 1023}) EXPECT_EQ(loops.word(r, i), 6 * 3 * 3 * 3) << r << " " << i;
   }
@@ -188,7 +188,7 @@ TEST(RooflineDevice, TheHostLoopIsAnAllGather) {
   constexpr std::size_t kShare = 340;  // words
   for (int r = 0; r < 3; ++r) {
     for (std::size_t i = 0; i < 3 * kShare; ++i) ASSERT_EQ(loops.word(r, i), static_cast<float>(i / kShare + 1)) << r;
-    EXPECT_EQ(loops.word(r, 3 * kShare), static_cast<float>(r + 1)) << "nobody's share";
+    EXPECT_EQ(loops.word(r, 3 * kShare), static_cast<float>(r + 1)) << "no rank's share";
   }
   EXPECT_EQ(loops.limit().loop_us(HostLoop::all_gather, 32, 0), 0) << "no share of whole 16 bytes";
 }
@@ -199,7 +199,7 @@ TEST(RooflineDevice, TheHostLoopIsAReduceScatter) {
   constexpr std::size_t kShare = 340;
   for (int r = 0; r < 3; ++r) {
     const auto own = static_cast<std::size_t>(r) * kShare;
-    // What the others have is added each time: 6 less the own one.
+    // The other ranks' values are added each time: 6 less its own.
     const float sum = static_cast<float>(r + 1 + 4 * (6 - (r + 1)));
     for (std::size_t i = 0; i < 3 * kShare; ++i) {
       const bool mine = i >= own && i < own + kShare;

@@ -1,6 +1,6 @@
 // A call that was started with backend nccl is in its stream when the function that starts it returns: what the caller
 // puts there next, as a training step does, finds its result. On two GPUs that are none (nccl/fake_libcuda.cc) and an
-// NCCL that is none (nccl/stand_in.cc), which ctest has the loader find.
+// NCCL that is none (nccl/fake_nccl.cc), which ctest has the loader find.
 #if TUTTI_HAS_CUDA
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::byte* filled(DeviceBuffers& memory, Value value) {
   return made;
 }
 
-/// What `start` has left in `result` when the caller's stream goes on, each time out of `times`. The stream stands
+/// Returns the values of `result` when the caller's stream goes on after `start`, `times` times. The stream stands
 /// still until the copy is in it, too.
 void must_be_there(DeviceBuffers& memory, const std::byte* result, Value expected, int times,
                    const std::function<Work()>& start) {

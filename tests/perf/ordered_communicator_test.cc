@@ -63,7 +63,7 @@ TEST(OrderedCommunicator, StartedCallsRunInOrderAndBeforeABlockingOne) {
   EXPECT_NE(recorder.threads[1], std::this_thread::get_id());
 }
 
-// Whoever starts a call that a stream carries out expects it there, behind what was started before.
+// A caller that starts a call on a stream expects it there, behind earlier work.
 TEST(OrderedCommunicator, WhatGoesIntoAStreamIsThereWhenStartReturns) {
   Recorder recorder;
   auto first = recorder.start(call_of(7));

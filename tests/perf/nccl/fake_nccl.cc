@@ -29,7 +29,7 @@ Function* ours(const char* name) {
   static void* const library = dlopen(TUTTI_NCCL_FILE, RTLD_NOW | RTLD_LOCAL);
   void* const found = library != nullptr ? dlsym(library, name) : nullptr;
   if (found == nullptr) {
-    std::fprintf(stderr, "the stand-in for NCCL: there is no %s in %s\n", name, TUTTI_NCCL_FILE);
+    std::fprintf(stderr, "the fake NCCL: there is no %s in %s\n", name, TUTTI_NCCL_FILE);
     std::abort();
   }
   return reinterpret_cast<Function*>(found);
@@ -47,7 +47,7 @@ class Claim {
  public:
   Claim(const ncclUniqueId& id, int gpu)
       : path_(std::filesystem::temp_directory_path() /
-              fmt::format("nccl_stand_in_{:016x}_{}",
+              fmt::format("fake_nccl_{:016x}_{}",
                           std::hash<std::string_view>{}(std::string_view(id.internal, sizeof(id.internal))), gpu)),
         file_(open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600)) {}
   ~Claim() {

@@ -1,5 +1,5 @@
 """perf/gpu.py as a whole, small sizes, on GPUs and an NCCL that are none and that the loader finds (nccl/).
-Usage: gpu_on_stand_ins.py GPU_PY BIN check|bench"""
+Usage: gpu_on_fakes.py GPU_PY BIN check|bench"""
 import pathlib
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def run(*words):
 
 
 def fail(why):
-    sys.exit(f"gpu_on_stand_ins: {why}")
+    sys.exit(f"gpu_on_fakes: {why}")
 
 
 def check():
