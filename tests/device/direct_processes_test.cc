@@ -20,7 +20,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
-#include "tests/device/like_the_host.h"
+#include "tests/device/host_reference.h"
 #include "tests/support/card_wire.h"
 #include "tests/support/fake_cuda/walkers.h"
 #include "tests/support/verbs_card.h"

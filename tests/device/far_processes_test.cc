@@ -16,7 +16,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
-#include "tests/device/like_the_host.h"
+#include "tests/device/host_reference.h"
 #include "tests/support/test_gpus.h"
 
 namespace tutti::testing::far_processes_test {

@@ -19,7 +19,7 @@
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
-#include "tests/device/like_the_host.h"
+#include "tests/device/host_reference.h"
 #include "tests/support/fake_cuda/walkers.h"
 
 namespace tutti::testing::grid_processes_test {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/device/device_buffers.h"
-#include "tests/device/like_the_host.h"
+#include "tests/device/host_reference.h"
 #include "tests/hosts/traffic.h"
 #include "tests/support/fake_cuda/walkers.h"
 

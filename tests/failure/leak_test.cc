@@ -16,7 +16,7 @@
 #include "transport/shm/arena.h"
 #include "transport/shm/shm.h"
 
-namespace tutti::testing::left_behind_test {
+namespace tutti::testing::leak_test {
 namespace {
 
 std::set<std::string> entries(const std::string& path) {
@@ -86,7 +86,7 @@ void expect_the_same(const Place& place, const Belongings& before) {
   }
 }
 
-TEST(LeftBehind, FiftyChildren) {
+TEST(Leak, FiftyChildren) {
   Processes ranks(2, [](const Place& place) {
     Communicator world = place.join(with_timeout(60s));
     Belongings before{};
@@ -108,7 +108,7 @@ TEST(LeftBehind, FiftyChildren) {
 }
 
 // Fifty jobs one after the other in the same processes.
-TEST(LeftBehind, FiftyJobs) {
+TEST(Leak, FiftyJobs) {
   const std::set<std::string> files = own_files();
   constexpr int kJobs = 50;
   struct Ids {
@@ -143,7 +143,7 @@ TEST(LeftBehind, FiftyJobs) {
 }
 
 // The survivors of a death give everything back too, the dead rank's share included.
-TEST(LeftBehind, AfterADeath) {
+TEST(Leak, AfterADeath) {
   const std::set<std::string> files = own_files();
   Processes ranks(3, [](const Place& place) {
     (void)arena_bytes();
@@ -175,4 +175,4 @@ TEST(LeftBehind, AfterADeath) {
 }
 
 }  // namespace
-}  // namespace tutti::testing::left_behind_test
+}  // namespace tutti::testing::leak_test
