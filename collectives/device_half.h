@@ -18,9 +18,9 @@
 
 #include "base/status.h"
 #include "collectives/call.h"
-#include "collectives/executor/host/health.h"
 #include "collectives/executor/record.h"
 #include "collectives/executor/uneven.h"
+#include "collectives/executor/wait/health.h"
 #include "transport/transport.h"
 #include "tutti/tutti.hpp"
 

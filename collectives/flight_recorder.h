@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "collectives/executor/host/wait.h"
+#include "collectives/executor/wait/wait.h"
 #include "transport/transport.h"
 
 namespace tutti {

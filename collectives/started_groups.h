@@ -11,7 +11,7 @@
 
 #include "collectives/async_queue.h"
 #include "collectives/call.h"
-#include "collectives/executor/host/transfers.h"
+#include "collectives/executor/p2p/transfers.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
 // What it costs to hand a block from one core to another through shared slots, and how that depends on when a slot is
 // used again. This is why the slots of large messages rotate through all of scratch ("Slot rotation" in
-// collectives/executor/host/executor.h), why they are stored past the caches at times (slot_stores.h there), and why
+// collectives/executor/host/plan_walker.h), why they are stored past the caches at times (slot_stores.h there), and why
 // the kernel's cross-memory attach is tried at start-up before it is used.
 //
 // One thread copies a block into a slot, another copies it out; they take turns, so each time is that of one copy

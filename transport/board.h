@@ -22,10 +22,10 @@ enum class CallState : std::uint32_t { entered, done, failed };
 
 /// One call of one rank: its announcement to the peers and its entry in the flight recorder. `sequence` is written last
 /// (release), after it was zeroed (but what a far rank has written into a mirror says by its seal whether it is whole:
-/// executor/host/net_record.h); a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
+/// executor/net_record.h); a record of call k lies at calls[k % kCallRing]. Peers read the first line while a
 /// call runs; the second is for the flight recorder alone. All fields are atomic, since a dump may read a record that
 /// its owner is just writing again: a reader that finds another sequence afterwards drops what it read (a seqlock; the
-/// orders are in executor/record.cc). A peer of the call in progress need not look twice: see HostExecutor::open.
+/// orders are in executor/record.cc). A peer of the call in progress need not look twice: see CallEntry::open.
 struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> sequence{0};     // call number, from 1
   std::atomic<std::uint64_t> fingerprint{0};  // of all that must be equal on all ranks, in this call and before
@@ -34,7 +34,7 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> count{0};
   std::atomic<double> factor{1.0};     // premul_sum: this rank's factor
   std::atomic<std::uint64_t> what{0};  // CallWords, packed
-  std::atomic<std::uint64_t> seal{0};  // of what goes to a far rank: executor/host/net_record.h
+  std::atomic<std::uint64_t> seal{0};  // of what goes to a far rank: executor/net_record.h
   // Second line.
   alignas(kCacheLine) std::atomic<std::uint64_t> entered{0};  // base/clock.h ticks
   std::atomic<std::uint64_t> ended{0};                        // likewise; 0 while it runs

@@ -21,7 +21,7 @@ struct alignas(kCacheLine) SignalCell {
 /// other. Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the
 /// others, and ranks that share a core change places once in that many calls.
 ///
-/// Where the sender is far, what lies there is another thing (executor/host/net_record.h): the first line of its record
+/// Where the sender is far, what lies there is another thing (executor/net_record.h): the first line of its record
 /// of the call, and the data behind it, so that one message does for both.
 struct alignas(kCacheLine) ExpressCell {
   static constexpr std::size_t kHeader = 16;

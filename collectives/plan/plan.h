@@ -14,7 +14,7 @@
 //
 // Between calls scratch needs no closing barrier: calls alternate between two halves of it, and before a rank touches a
 // half again it waits until each rank it shares scratch with in the two calls concerned has entered the call in between
-// (the gate; executor/host/executor.h). The verifier proves the plans with exactly this rule.
+// (the gate; executor/host/call_entry.h). The verifier proves the plans with exactly this rule.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ namespace {
 constexpr int kMostRounds = 6;
 constexpr std::size_t kManySteps = 500000;  // of hundreds of ranks: a round takes a tenth of a second
 constexpr int kMostRoundsOfMany = 4;
-constexpr double kRotateFromBytes =
-    8192;  // larger slots lie elsewhere in each call (executor/host/executor.h, "Slot rotation")
+// Larger slots lie elsewhere in each call ("Slot rotation", executor/host/plan_walker.h).
+constexpr double kRotateFromBytes = 8192;
 constexpr std::uint64_t kShareOfOutputs = 4;  // of a rank's cache: larger ones go past it (communicator.cc)
 constexpr double kNotYet = -1;
 constexpr double kLateOfSwitch = 0.25;  // by which each rank begins later than the one before

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "collectives/executor/host/wait.h"
+#include "collectives/executor/wait/wait.h"
 #include "transport/hosts/hosts.h"
 #include "transport/inproc/inproc.h"
 

@@ -1,5 +1,5 @@
 // What a far rank is told in one note, of which it may find any part: torn in every way, it must not pass for whole.
-#include "collectives/executor/host/net_record.h"
+#include "collectives/executor/net_record.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,8 @@ import tree
 WORDS = {"types"}
 CONTRACTS = WORDS | {"base", "transport", "transport/wire"}
 COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planner", "collectives/reduce",
-               "collectives/executor", "call"}
+               "collectives/executor", "collectives/executor/wait", "collectives/executor/host", "collectives/executor/p2p",
+               "collectives/executor/cuda", "call"}
 TRANSPORTS = {"transport/sockets", "transport/bootstrap", "transport/inproc", "transport/shm", "transport/hosts",
               "transport/cuda_ipc", "transport/tcp", "transport/ucx", "transport/verbs"}
 LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "launch", "api", "interface"}
@@ -37,7 +38,12 @@ ROOMS = {
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
     "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},
     "collectives/reduce": WORDS | {"base"},
-    "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call", "device"},
+    "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call"},
+    "collectives/executor/wait": CONTRACTS | {"collectives/executor"},
+    "collectives/executor/host": CONTRACTS | {"collectives/plan", "collectives/reduce", "collectives/executor",
+                                              "collectives/executor/wait"},
+    "collectives/executor/p2p": CONTRACTS | {"collectives/reduce", "collectives/executor/wait", "call"},
+    "collectives/executor/cuda": CONTRACTS | {"collectives/plan", "collectives/reduce", "collectives/executor", "call", "device"},
     "collectives/call.h": WORDS,
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
     "collectives/baseline": WORDS | {"base", "device", "api", "interface", "call", "nccl_abi"},

@@ -5,7 +5,7 @@
 namespace tutti::ordering::flags_test {
 namespace {
 
-/// HostExecutor::signal() and wait(): a slot is put, read, given back by a signal of the reader, and put again.
+/// PlanWalker::signal() and wait(): a slot is put, read, given back by a signal of the reader, and put again.
 struct Signal : rl::test_suite<Signal, 2> {
   static constexpr int kOrders = 4;
   Plain slot;
@@ -30,7 +30,7 @@ struct Signal : rl::test_suite<Signal, 2> {
   }
 };
 
-/// HostExecutor::signal_express() and wait_express(): the data lies beside its tag. The cell is used again when the
+/// PlanWalker::signal_express() and wait_express(): the data lies beside its tag. The cell is used again when the
 /// gate, which looks at the reader's record, has seen the reader in a later call.
 struct Express : rl::test_suite<Express, 2> {
   static constexpr int kOrders = 4;
@@ -78,7 +78,7 @@ struct Record : rl::test_suite<Record, 2> {
   }
 };
 
-/// HostExecutor::open(): of the call in progress one acquire shows the whole record.
+/// CallEntry::open(): of the call in progress one acquire shows the whole record.
 struct Opened : rl::test_suite<Opened, 2> {
   static constexpr int kOrders = 2;
   Word sequence, input;
@@ -94,7 +94,7 @@ struct Opened : rl::test_suite<Opened, 2> {
   }
 };
 
-/// HostExecutor::withdraw() and Waiter::part() on one side, open() and leave() on the other: after a failure a rank
+/// CallEntry::withdraw() and Waiter::part() on one side, open() and leave() on the other: after a failure a rank
 /// takes its buffer back, which a peer must be reading no longer. The peer's fence costs it nothing: the other side's
 /// membarrier() makes it.
 struct Withdrawn : rl::test_suite<Withdrawn, 2> {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "collectives/executor/host/executor.h"
+#include "collectives/executor/host/plan_walker.h"
 #include "collectives/reduce/reduce.h"
 
 namespace tutti::executor {
@@ -21,8 +21,8 @@ constexpr std::size_t kMostPerChunk = std::size_t{128} << 10;
 
 }  // namespace
 
-Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers,
-                              std::span<const std::size_t> offsets, std::size_t elements) {
+Status PlanWalker::pass_cma(const Prepared& prepared, const PreparedStep& s, const CallBuffers& buffers,
+                            std::span<const std::size_t> offsets, std::size_t elements) {
   if (!transport_.capabilities().cross_memory) {
     return health_.fail(Code::unsupported, waiter_.name()(rank_) +
                                                " was given a plan that touches plain memory of a peer, "
@@ -31,7 +31,7 @@ Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, c
   const auto reached = [this](int peer, const Status& status) {
     return status.ok() ? status : waiter_.unreachable(peer, status);
   };
-  const std::vector<std::byte*>& bases = bases_[sequence_ % 2];
+  const std::vector<std::byte*>& bases = *bases_;
   const PreparedRange* all = &prepared.ranges[s.sources];
   const std::size_t sources = s.source_count;
   const std::size_t ranges = sources + s.destination_count;
@@ -45,12 +45,12 @@ Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, c
     const PreparedRange& from = all[0];
     const PreparedRange& to = all[1];
     if (unreachable == 1 && bases[from.base] == nullptr) {
-      return reached(from.range.rank, transport_.read(from.range.rank, handle_of(from.range), offsets[0],
+      return reached(from.range.rank, transport_.read(from.range.rank, entry_.handle_of(from.range), offsets[0],
                                                       bases[to.base] + offsets[1], whole));
     }
     if (unreachable == 1) {
-      return reached(to.range.rank, transport_.write(to.range.rank, bases[from.base] + offsets[0], handle_of(to.range),
-                                                     offsets[1], whole));
+      return reached(to.range.rank, transport_.write(to.range.rank, bases[from.base] + offsets[0],
+                                                     entry_.handle_of(to.range), offsets[1], whole));
     }
   }
 
@@ -78,7 +78,7 @@ Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, c
       }
       std::byte* here = bounce + used++ * per_range;
       const int peer = all[i].range.rank;
-      TUTTI_TRY(reached(peer, transport_.read(peer, handle_of(all[i].range), offsets[i] + done, here, bytes)));
+      TUTTI_TRY(reached(peer, transport_.read(peer, entry_.handle_of(all[i].range), offsets[i] + done, here, bytes)));
       from[i] = here;
     }
     // What goes to plain memory of peers is made once, in cache, and sent from there.
@@ -104,7 +104,8 @@ Status HostExecutor::pass_cma(const Prepared& prepared, const PreparedStep& s, c
     for (std::size_t i = sources; i < ranges && outgoing != nullptr; ++i) {
       if (bases[all[i].base] != nullptr) continue;
       const int peer = all[i].range.rank;
-      TUTTI_TRY(reached(peer, transport_.write(peer, outgoing, handle_of(all[i].range), offsets[i] + done, bytes)));
+      TUTTI_TRY(
+          reached(peer, transport_.write(peer, outgoing, entry_.handle_of(all[i].range), offsets[i] + done, bytes)));
     }
     done += bytes;
   }

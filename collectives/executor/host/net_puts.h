@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collectives/executor/host/wait.h"
+#include "collectives/executor/wait/wait.h"
 #include "transport/wire/net_links.h"
 
 namespace tutti::executor {

@@ -4,15 +4,15 @@
 #include <cstddef>
 #include <span>
 
-#include "collectives/executor/host/executor.h"
+#include "collectives/executor/host/plan_walker.h"
 #include "collectives/executor/host/scratchpad.h"
 #include "collectives/plan/layout.h"
 
 namespace tutti::executor {
 
 template <class Pass>
-Status HostExecutor::each_pass(const Prepared& prepared, const PreparedStep& s, const Buffers& buffers, int round,
-                               Pass&& pass) {
+Status PlanWalker::each_pass(const Prepared& prepared, const PreparedStep& s, const CallBuffers& buffers, int round,
+                             Pass&& pass) {
   const std::size_t ranges = s.source_count + s.destination_count;
   Scratchpad<std::size_t> offsets(ranges);
   const PreparedRange* all = &prepared.ranges[s.sources];  // sources, then destinations

@@ -1,4 +1,4 @@
-#include "collectives/executor/host/mailbox.h"
+#include "collectives/executor/p2p/mailbox.h"
 
 #include <algorithm>
 

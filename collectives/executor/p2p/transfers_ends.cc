@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/executor/host/transfers.h"
+#include "collectives/executor/p2p/transfers.h"
 
 namespace tutti::executor {
 

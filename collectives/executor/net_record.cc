@@ -1,4 +1,4 @@
-#include "collectives/executor/host/net_record.h"
+#include "collectives/executor/net_record.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "collectives/executor/host/transfers.h"
+#include "collectives/executor/p2p/transfers.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "collectives/executor/host/health.h"
+#include "collectives/executor/wait/health.h"
 
 #include <sched.h>
 

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/executor/host/wait.h"
+#include "collectives/executor/wait/wait.h"
 #include "transport/transport.h"
 
 namespace tutti::executor {

@@ -32,9 +32,9 @@
 
 #include "base/status.h"
 #include "collectives/call.h"
-#include "collectives/executor/host/health.h"
-#include "collectives/executor/host/mailbox.h"
-#include "collectives/executor/host/wait.h"
+#include "collectives/executor/p2p/mailbox.h"
+#include "collectives/executor/wait/health.h"
+#include "collectives/executor/wait/wait.h"
 #include "transport/transport.h"
 
 namespace tutti::executor {

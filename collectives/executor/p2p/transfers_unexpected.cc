@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "collectives/executor/host/transfers.h"
+#include "collectives/executor/p2p/transfers.h"
 
 namespace tutti::executor {
 
