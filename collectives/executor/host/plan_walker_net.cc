@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/check.h"
 #include "collectives/executor/host/passes-inl.h"

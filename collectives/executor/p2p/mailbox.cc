@@ -15,15 +15,15 @@ constexpr std::size_t kLargestSlot = std::size_t{16} << 10;
 
 }  // namespace
 
-MailboxEnd MailboxEnd::remote_outgoing(std::byte* draft, std::byte* other_direction, std::size_t bytes) {
-  MailboxEnd end(draft, bytes);
+MailboxEnd MailboxEnd::remote_outgoing(std::byte* shadow, std::byte* other_direction, std::size_t bytes) {
+  MailboxEnd end(shadow, bytes);
   end.emptied_ = &reinterpret_cast<Counters*>(other_direction)->emptied.count;
   return end;
 }
 
-MailboxEnd MailboxEnd::remote_incoming(std::byte* memory, std::byte* draft, std::size_t bytes) {
+MailboxEnd MailboxEnd::remote_incoming(std::byte* memory, std::byte* shadow, std::size_t bytes) {
   MailboxEnd end(memory, bytes);
-  end.emptied_ = &reinterpret_cast<Counters*>(draft)->emptied.count;
+  end.emptied_ = &reinterpret_cast<Counters*>(shadow)->emptied.count;
   return end;
 }
 

@@ -41,6 +41,11 @@ struct alignas(transport::kCacheLine) SlotHeader {
   transport::Handle sent_place() { return std::atomic_ref<transport::Handle>(place).load(std::memory_order_relaxed); }
 };
 
+/// The mailbox in `receiver`'s window that `sender` fills.
+inline std::byte* mailbox_of(transport::Transport& transport, int receiver, int sender) {
+  return transport.window(receiver).mailboxes + static_cast<std::size_t>(sender) * transport.sizes().mailbox;
+}
+
 /// A mailbox as its sender or its receiver uses it: with the slot that is next, to be filled or emptied.
 class MailboxEnd {
  public:
@@ -49,9 +54,9 @@ class MailboxEnd {
   /// The sender's end of a mailbox in a remote window. What the receiver has emptied it signals into this rank's
   /// window, into the cell `emptied` of the mailbox for the other direction (whose own emptied count goes to the remote
   /// rank).
-  static MailboxEnd remote_outgoing(std::byte* draft, std::byte* other_direction, std::size_t bytes);
-  /// The receiver's end of a mailbox that a remote rank fills. `draft`: of the other direction's.
-  static MailboxEnd remote_incoming(std::byte* memory, std::byte* draft, std::size_t bytes);
+  static MailboxEnd remote_outgoing(std::byte* shadow, std::byte* other_direction, std::size_t bytes);
+  /// The receiver's end of a mailbox that a remote rank fills. `shadow`: of the other direction's.
+  static MailboxEnd remote_incoming(std::byte* memory, std::byte* shadow, std::size_t bytes);
 
   std::uint64_t slots() const { return slots_; }
   std::size_t payload() const { return stride_ - sizeof(SlotHeader); }  // bytes in a slot

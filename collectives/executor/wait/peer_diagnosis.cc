@@ -23,9 +23,7 @@ namespace {
 constexpr std::int64_t kPulseWatchNs = 200'000'000;  // a rank that polls beats far more often than this
 constexpr std::int64_t kAnswerNs = 300'000'000;      // more, for the answer of a rank whose pulse is not seen here
 constexpr std::int64_t kLostNs = 2'000'000'000;  // a link breaks a moment before the bootstrap server reports a death
-constexpr std::chrono::microseconds kNetSleep{500};  // only the network ends it
-
-void breathe() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+constexpr std::chrono::milliseconds kPause{1};
 
 }  // namespace
 
@@ -119,7 +117,7 @@ Status PeerDiagnosis::lost(int peer, const Status& why) {
     TUTTI_TRY(remote_failure());
     // Whoever has closed its communicator did its part, and wants nothing any more.
     if (transport_.window(peer).board->pulse.departed.load(std::memory_order_acquire) != 0) return {};
-    if (!net_->progress()) breathe();
+    if (!net_->progress()) std::this_thread::sleep_for(kPause);
   }
   return health_.failed() ? health_.status() : unreachable(peer, why);
 }
@@ -242,7 +240,7 @@ std::vector<PeerDiagnosis::Pace> PeerDiagnosis::paces() {
     if (net_ != nullptr) {
       serve_network(rank_);
     } else {
-      breathe();
+      std::this_thread::sleep_for(kPause);
     }
   }
   // If the bootstrap server is stopped, nothing is known of a rank that has neither a pulse nor an answer, but for the

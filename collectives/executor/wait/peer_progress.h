@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "transport/transport.h"
 
 namespace tutti::executor {
+
+/// How long a rank of several hosts sleeps at a time while it waits; only the network ends that earlier.
+inline constexpr std::chrono::microseconds kNetSleep{500};
 
 class PeerProgress {
  public:

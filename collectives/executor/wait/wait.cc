@@ -16,14 +16,13 @@ namespace tutti::executor {
 
 namespace {
 
-constexpr std::int64_t kLookEveryNs = 1'000'000;     // at the peers' boards
-constexpr std::int64_t kAskEveryNs = 50'000'000;     // whether it is interrupted
-constexpr std::int64_t kYieldForNs = 2'000'000;      // before sleeping
-constexpr std::int64_t kSleepNs = 1'000'000;         // bounds what a missed wake-up costs
-constexpr std::int64_t kPartNs = 500'000'000;        // for what a peer is doing with this rank's buffers
-constexpr std::int64_t kHoldBackNs = 100'000;        // what may go with a later message
-constexpr std::int64_t kSharedCoreNs = 700;          // more than a mere call of the kernel: another had the core
-constexpr std::chrono::microseconds kNetSleep{500};  // nothing but the network ends it
+constexpr std::int64_t kLookEveryNs = 1'000'000;  // at the peers' boards
+constexpr std::int64_t kAskEveryNs = 50'000'000;  // whether it is interrupted
+constexpr std::int64_t kYieldForNs = 2'000'000;   // before sleeping
+constexpr std::int64_t kSleepNs = 1'000'000;      // bounds what a missed wake-up costs
+constexpr std::int64_t kPartNs = 500'000'000;     // for what a peer is doing with this rank's buffers
+constexpr std::int64_t kHoldBackNs = 100'000;     // what may go with a later message
+constexpr std::int64_t kSharedCoreNs = 700;       // more than a mere call of the kernel: another had the core
 
 // The low half of a counter or a tag is what a futex can sleep on. It repeats itself after 2^32 signals, and a sender
 // is never more than a few calls ahead.
