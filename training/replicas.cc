@@ -49,7 +49,7 @@ void Replicas::check_usable(const NamedTensor& item) const {
   const auto fail = [&](const std::string& what) {
     fail_on_all(comm_, fmt::format("{}: '{}' {}", owner_, item.name, what));
   };
-  if (!can_travel(item.tensor)) {
+  if (!is_communicable(item.tensor)) {
     fail(fmt::format("is a {} on {}; only dense tensors on the CPU or a CUDA device can be used",
                      c10::str(item.tensor.layout()), item.tensor.device().str()));
   }

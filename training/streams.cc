@@ -21,11 +21,11 @@ const c10::Stream& behind_current(const c10::Stream& stream) {
 
 }  // namespace
 
-bool can_travel(const torch::Tensor& tensor) {
+bool is_communicable(const torch::Tensor& tensor) {
   return (tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == torch::kStrided;
 }
 
-torch::Tensor empty_to_travel(at::IntArrayRef sizes, torch::ScalarType type, c10::Device device) {
+torch::Tensor empty_communicable(at::IntArrayRef sizes, torch::ScalarType type, c10::Device device) {
   if (device.is_cpu()) return RegisteredPool::process()->empty(sizes, type);
   return torch::empty(sizes, torch::dtype(type).device(device));
 }
@@ -54,10 +54,10 @@ void TensorWork::wait() {
   end_->block(current_stream(end_->device()));
 }
 
-SideStream::Turn::Turn(const c10::Stream& stream)
+SideStream::StreamScope::StreamScope(const c10::Stream& stream)
     : stream_(behind_current(stream)), before_(guard_of(stream.device()).exchangeStream(stream)) {}
 
-SideStream::Turn::~Turn() { guard_of(before_.device()).exchangeStream(before_); }
+SideStream::StreamScope::~StreamScope() { guard_of(before_.device()).exchangeStream(before_); }
 
 const c10::Stream& SideStream::of(c10::Device device) {
   if (!stream_ || stream_->device() != device) stream_ = guard_of(device).getStreamFromGlobalPool(device, false);

@@ -1,6 +1,6 @@
 // Collectives on tensors wherever they lie: their memory, their order beside computation, and when they have ended.
 //
-//   torch::Tensor x = empty_to_travel({rows, width}, torch::kFloat32, device);
+//   torch::Tensor x = empty_communicable({rows, width}, torch::kFloat32, device);
 //   comm.all_reduce(x.data_ptr(), x.data_ptr(), count, type, ReduceOp::sum, in_stream_of(x));   // as a kernel would
 //
 //   TensorWork work = side_stream.start(x.device(), [&] { return comm.all_reduce_async(..., in_stream_of(x)); });
@@ -28,10 +28,10 @@
 namespace tutti::training {
 
 /// Whether ranks can tell each other what is in it: dense, in host memory or a GPU's.
-bool can_travel(const torch::Tensor& tensor);
+bool is_communicable(const torch::Tensor& tensor);
 
 /// Memory for what travels: RegisteredPool::process()'s on the CPU, LibTorch's own on a device. Contents: anything.
-torch::Tensor empty_to_travel(at::IntArrayRef sizes, torch::ScalarType type, c10::Device device);
+torch::Tensor empty_communicable(at::IntArrayRef sizes, torch::ScalarType type, c10::Device device);
 
 /// The options of a call on this tensor: in the current stream of its device.
 CallOptions in_stream_of(const torch::Tensor& tensor, CallOptions options = {});
@@ -69,20 +69,20 @@ class SideStream {
   template <class Start>
   TensorWork start(c10::Device device, Start&& start) {
     if (device.is_cpu()) return TensorWork(std::forward<Start>(start)());
-    const Turn turn(of(device));
+    const StreamScope scope(of(device));
     Work work = std::forward<Start>(start)();
     work.wait();  // it is in the stream
-    return TensorWork(turn.stream());
+    return TensorWork(scope.stream());
   }
 
  private:
   /// Until its end the current stream is another one, behind what was current.
-  class Turn {
+  class StreamScope {
    public:
-    explicit Turn(const c10::Stream& stream);
-    ~Turn();
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    explicit StreamScope(const c10::Stream& stream);
+    ~StreamScope();
+    StreamScope(const StreamScope&) = delete;
+    StreamScope& operator=(const StreamScope&) = delete;
     const c10::Stream& stream() const { return stream_; }
 
    private:

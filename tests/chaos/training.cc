@@ -64,7 +64,7 @@ void train(const Scenario& scenario, Communicator comm, Report& report) {
     training::FullyShardedDataParallel fsdp(*net, comm);
     torch::optim::AdamW optimizer(fsdp.parameters());
     steps(scenario, fsdp, net, optimizer, comm.rank(), report);
-    for (std::size_t i = 0; i < net->parameters().size(); ++i) expect_equal(comm, fsdp.whole_parameter(i));
+    for (std::size_t i = 0; i < net->parameters().size(); ++i) expect_equal(comm, fsdp.full_parameter(i));
   }
   comm.barrier();
 }

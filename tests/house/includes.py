@@ -15,6 +15,8 @@ COLLECTIVES = {"collectives/plan", "collectives/algorithms", "collectives/planne
 TRANSPORTS = {"transport/sockets", "transport/bootstrap", "transport/inproc", "transport/shm", "transport/hosts",
               "transport/cuda_ipc", "transport/tcp", "transport/ucx", "transport/verbs"}
 LIBRARY = CONTRACTS | COLLECTIVES | TRANSPORTS | {"topology", "device", "launch", "api", "interface"}
+TRAINERS = WORDS | {"base", "launch", "api", "training"}
+TORCH_PARTS = {"api"} | {f"training/torch_backend/csrc/{part}" for part in ("base", "tensors", "execution", "backend")}
 ANYTHING = None
 ROOMS = {
     "include/tutti/types.hpp": WORDS,
@@ -51,8 +53,14 @@ ROOMS = {
     "nccl/abi.h": set(),
     "nccl": WORDS | {"base", "api", "nccl_abi", "collectives", "collectives/algorithms"},  # ids forgotten; algorithms' names
     "training": WORDS | {"base", "api"},
-    "training/trainers": WORDS | {"base", "launch", "api", "training"},
-    "training/torch_backend": WORDS | {"api"},
+    "training/trainers": TRAINERS,
+    "training/trainers/gpt": TRAINERS | {"training/trainers"},
+    "training/trainers/vision": TRAINERS | {"training/trainers"},
+    "training/torch_backend/csrc/base": WORDS | {"api"},
+    "training/torch_backend/csrc/tensors": WORDS | {"api", "training/torch_backend/csrc/base"},
+    "training/torch_backend/csrc/execution": WORDS | TORCH_PARTS - {"training/torch_backend/csrc/backend"},
+    "training/torch_backend/csrc/backend": WORDS | TORCH_PARTS,
+    "training/torch_backend": WORDS | TORCH_PARTS,
     "tuning": LIBRARY | {"collectives"},
     "perf": LIBRARY | {"collectives/baseline"},
     "perf/training": LIBRARY | {"collectives", "training"},
@@ -85,6 +93,7 @@ THIRD_PARTIES = {
     r"(gtest|gmock|relacy)/": [],
 }
 EVERYWHERE = ["tests", "fuzz"]
+TORCH_BACKEND = pathlib.PurePosixPath("training/torch_backend")  # has a build of its own, whose includes begin here
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -104,7 +113,7 @@ def name_of(key):
 
 def target_of(root, including, name):
     """The file in the tree that a quoted include means, or None."""
-    for folder in [pathlib.PurePosixPath("."), pathlib.PurePosixPath("include"), including.parent]:
+    for folder in [pathlib.PurePosixPath("."), pathlib.PurePosixPath("include"), TORCH_BACKEND, including.parent]:
         parts = []
         for part in (folder / name).parts:
             parts = parts[:-1] if part == ".." else parts + [part]

@@ -147,7 +147,7 @@ def is_own(path, name):
 def own_header(root, path, included):
     for name in sorted(included, key=lambda name: (not name.startswith(f"{path.parent}/"), name)):
         if is_own(path, name):
-            for folder in ("", "include/"):
+            for folder in ("", "include/", "training/torch_backend/"):
                 if (root / (folder + name)).is_file():
                     return (root / (folder + name)).read_text(encoding="utf-8", errors="replace")
     return ""

@@ -1,4 +1,4 @@
-// Random numbers that are the same on every machine and need no shared state: for data order, drawn data and tests.
+// Random numbers that are the same on every machine and need no shared state: for data order, synthetic data and tests.
 //
 //   Random random(seed, 17);          // stream 17 of the seed; streams do not disturb each other
 //   random.below(6) + 1;              // a die

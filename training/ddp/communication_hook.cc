@@ -41,7 +41,7 @@ class Compress : public CommunicationHook {
     if (narrow_.size() <= bucket.index) narrow_.resize(bucket.index + 1);
     torch::Tensor& narrow = narrow_[bucket.index];
     if (!narrow.defined()) {
-      narrow = empty_to_travel({bucket.gradients.numel()}, type_, bucket.gradients.device());
+      narrow = empty_communicable({bucket.gradients.numel()}, type_, bucket.gradients.device());
     }
     return narrow;
   }

@@ -16,7 +16,7 @@
 #include "training/clip.h"
 #include "training/fsdp/gradient_pass.h"
 #include "training/fsdp/unit.h"
-#include "training/fsdp/unit_turns.h"
+#include "training/fsdp/unshard_schedule.h"
 #include "training/model_form.h"
 #include "training/replicas.h"
 #include "training/streams.h"
@@ -35,7 +35,7 @@ struct FullyShardedDataParallel::State {
   CallOptions call() const;
   std::vector<Communicator> communicators() const { return {comm, reductions, options.replicas}; }
   [[noreturn]] void fail(const std::string& what) const;
-  torch::Tensor whole(std::size_t index, bool gradient);
+  torch::Tensor full(std::size_t index, bool gradient);
 
   template <class Visit>
   void for_each_parameter(Visit&& visit) const {
@@ -51,7 +51,7 @@ struct FullyShardedDataParallel::State {
   std::vector<std::pair<std::size_t, std::size_t>> registration;  // the order of parameters: unit and place in it
   std::optional<ModelForm> form;                                  // as it is with sharded parameters
   std::unique_ptr<StepExchange> steps;
-  std::unique_ptr<UnitTurns> turns;
+  std::unique_ptr<UnshardSchedule> schedule;
   std::unique_ptr<GradientPass> pass;
   std::vector<torch::Tensor> kept;  // by summon_full_parameters: shards that lie in what may be written to
 };
@@ -84,19 +84,21 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
   form.emplace(module, /*with_buffers=*/false);  // nothing is done with them later
   const std::vector comms = communicators();
   steps = std::make_unique<StepExchange>(comm, reductions);
-  turns = std::make_unique<UnitTurns>(units, *steps, comms,
-                                      UnitTurns::Options{.gives_up = options.sharding == Sharding::zero3,
-                                                         .after_forward = options.reshard != Reshard::never,
-                                                         .root_takes_turns = options.reshard == Reshard::always,
-                                                         .prefetch = options.prefetch});
+  schedule =
+      std::make_unique<UnshardSchedule>(units, *steps, comms,
+                                        UnshardSchedule::Options{.reshards = options.sharding == Sharding::zero3,
+                                                                 .after_forward = options.reshard != Reshard::never,
+                                                                 .root_reshards = options.reshard == Reshard::always,
+                                                                 .prefetch = options.prefetch});
   pass = std::make_unique<GradientPass>(
-      units, *turns, *steps, reductions, options.replicas, comms, [this] { check_unchanged(); }, options.allow_unused);
+      units, *schedule, *steps, reductions, options.replicas, comms, [this] { check_unchanged(); },
+      options.allow_unused);
 }
 
 // What is whole is not followed any more: better none of it than old values.
 FullyShardedDataParallel::State::~State() {
-  if (turns->holds()) return;
-  for_each_parameter([](ShardedParameter& parameter) { parameter.give_up_memory(); });
+  if (schedule->holds_all()) return;
+  for_each_parameter([](ShardedParameter& parameter) { parameter.free_memory(); });
 }
 
 CallOptions FullyShardedDataParallel::State::call() const {
@@ -142,7 +144,7 @@ void FullyShardedDataParallel::State::check_options() const {
 void FullyShardedDataParallel::State::check(const NamedTensor& item) const {
   const torch::Tensor& tensor = item.tensor;
   const bool offloads = options.compute_device.has_value();
-  if (!can_travel(tensor) || !floating_type_of(tensor) || (offloads && !tensor.is_cpu())) {
+  if (!is_communicable(tensor) || !floating_type_of(tensor) || (offloads && !tensor.is_cpu())) {
     fail(fmt::format("parameter '{}' is a {} of {} on {}; expected a dense f32, f64, f16 or bf16 tensor on the CPU{}",
                      item.name, c10::str(tensor.layout()), c10::toString(tensor.scalar_type()), tensor.device().str(),
                      offloads ? ", from where it is offloaded" : " or a CUDA device"));
@@ -219,7 +221,7 @@ void FullyShardedDataParallel::zero_grad() {
   state_->steps->on_zero_grad();
   state_->for_each_parameter([](ShardedParameter& parameter) {
     parameter.drop_gradient();
-    parameter.whole().mutable_grad().reset();
+    parameter.full().mutable_grad().reset();
   });
 }
 
@@ -241,7 +243,7 @@ double FullyShardedDataParallel::clip_grad_norm(double largest) {
 
 FullyShardedDataParallel::FullParameters FullyShardedDataParallel::summon_full_parameters(bool write_back) {
   State& state = *state_;
-  if (state.turns->holds()) state.fail("summon_full_parameters: the parameters are whole already");
+  if (state.schedule->holds_all()) state.fail("summon_full_parameters: the parameters are whole already");
   if (state.pass->is_open()) state.fail("summon_full_parameters: called during backward");
   if (write_back) {
     state.for_each_parameter([&](ShardedParameter& parameter) {
@@ -252,10 +254,10 @@ FullyShardedDataParallel::FullParameters FullyShardedDataParallel::summon_full_p
                       parameter.name(), c10::toString(parameter.compute_type())));
     });
   }
-  state.turns->hold_all();
+  state.schedule->unshard_all();
   if (!write_back) {
     state.for_each_parameter([&](ShardedParameter& parameter) {
-      if (parameter.lies_in_whole()) state.kept.push_back(parameter.shard().detach().clone());
+      if (parameter.lies_in_full()) state.kept.push_back(parameter.shard().detach().clone());
     });
   }
   return FullParameters(state_, write_back);
@@ -272,56 +274,56 @@ FullyShardedDataParallel::FullParameters::~FullParameters() {
     torch::Tensor own = parameter.shard().detach().view({-1});
     if (write_back_) {
       own.copy_(parameter.flat().narrow(0, layout.first * layout.row_elements, own.numel()));
-    } else if (parameter.lies_in_whole()) {
+    } else if (parameter.lies_in_full()) {
       own.copy_(state->kept[kept++].view({-1}));
     }
   });
   state->kept.clear();
-  state->turns->release_all();
+  state->schedule->reshard_all();
 }
 
-torch::Tensor FullyShardedDataParallel::State::whole(std::size_t index, bool gradient) {
+torch::Tensor FullyShardedDataParallel::State::full(std::size_t index, bool gradient) {
   if (index >= registration.size())
     fail(fmt::format("there is no parameter {}; expected less than {}", index, registration.size()));
   const auto [unit, place] = registration[index];
   ShardedParameter& parameter = *units[unit]->parameters()[place];
   const torch::Tensor rows = gradient ? parameter.shard().grad() : parameter.shard().detach();
-  if (!rows.defined()) fail(fmt::format("whole_gradient: parameter '{}' has no gradient", parameter.name()));
+  if (!rows.defined()) fail(fmt::format("full_gradient: parameter '{}' has no gradient", parameter.name()));
   torch::Tensor own = torch::zeros({parameter.layout().piece()}, rows.options());
   own.narrow(0, 0, rows.numel()).copy_(rows.view({-1}));
   torch::Tensor all = torch::empty({own.numel() * comm.size()}, own.options());
   comm.all_gather(own.data_ptr(), all.data_ptr(), count_of(own), *floating_type_of(own), in_stream_of(own));
-  return all.narrow(0, 0, parameter.whole().numel()).view(parameter.whole().sizes());
+  return all.narrow(0, 0, parameter.full().numel()).view(parameter.full().sizes());
 }
 
-torch::Tensor FullyShardedDataParallel::whole_parameter(std::size_t index) { return state_->whole(index, false); }
-torch::Tensor FullyShardedDataParallel::whole_gradient(std::size_t index) { return state_->whole(index, true); }
+torch::Tensor FullyShardedDataParallel::full_parameter(std::size_t index) { return state_->full(index, false); }
+torch::Tensor FullyShardedDataParallel::full_gradient(std::size_t index) { return state_->full(index, true); }
 
 std::vector<std::string> FullyShardedDataParallel::units() const {
   std::vector<std::string> names = {""};
-  for (const std::size_t index : state_->turns->order()) names.push_back(state_->units[index]->name());
+  for (const std::size_t index : state_->schedule->order()) names.push_back(state_->units[index]->name());
   return names;
 }
 
 FsdpMemory FullyShardedDataParallel::memory() const {
   FsdpMemory memory;
   state_->for_each_parameter([&](ShardedParameter& parameter) {
-    memory.shards += parameter.lies_in_whole() ? parameter.whole_bytes() : parameter.shard_bytes();
+    memory.shards += parameter.lies_in_full() ? parameter.full_bytes() : parameter.shard_bytes();
     memory.gradients += parameter.gradient_bytes();
     const auto own_elements = static_cast<std::size_t>(parameter.layout().own * parameter.layout().row_elements);
-    memory.padding += parameter.lies_in_whole()
-                          ? static_cast<std::size_t>(parameter.layout().padding()) * parameter.whole().element_size()
+    memory.padding += parameter.lies_in_full()
+                          ? static_cast<std::size_t>(parameter.layout().padding()) * parameter.full().element_size()
                           : parameter.shard_bytes() - own_elements * parameter.shard().element_size();
   });
-  memory.gathered = state_->turns->gathered_bytes();
-  memory.peak_gathered = state_->turns->stats().peak_bytes;
+  memory.gathered = state_->schedule->gathered_bytes();
+  memory.peak_gathered = state_->schedule->stats().peak_bytes;
   return memory;
 }
 
 FsdpStats FullyShardedDataParallel::stats() const {
-  const UnitTurns::Stats& turns = state_->turns->stats();
+  const UnshardSchedule::Stats& schedule = state_->schedule->stats();
   const GradientPass::Stats& pass = state_->pass->stats();
-  return {turns.gathers, turns.bytes, pass.reductions, pass.bytes, turns.wait_seconds + pass.wait_seconds};
+  return {schedule.gathers, schedule.bytes, pass.reductions, pass.bytes, schedule.wait_seconds + pass.wait_seconds};
 }
 
 std::vector<Communicator> FullyShardedDataParallel::communicators() const { return state_->communicators(); }

@@ -72,7 +72,7 @@ enum class Sharding {
   zero3,  // and parameters
 };
 
-/// Sharding::zero3: when a unit's parameters are given up.
+/// Sharding::zero3: when a unit is resharded.
 enum class Reshard {
   all_but_root,  // after forward and after backward; the root unit after backward only
   always,        // after forward and after backward
@@ -183,9 +183,9 @@ class FullyShardedDataParallel {
   [[nodiscard]] FullParameters summon_full_parameters(bool write_back = false);
 
   /// Collective. The values of parameters()[index], whole and of the shard's type, on every rank.
-  torch::Tensor whole_parameter(std::size_t index);
+  torch::Tensor full_parameter(std::size_t index);
   /// Collective. The same for its gradient, which every rank must have.
-  torch::Tensor whole_gradient(std::size_t index);
+  torch::Tensor full_gradient(std::size_t index);
 
   /// Names of the units' modules, in the order in which forward used them; the root unit's is "".
   std::vector<std::string> units() const;

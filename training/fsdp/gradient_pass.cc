@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kName = "FullyShardedDataParallel";
 
-bool counts(ShardedParameter& parameter) { return parameter.trained() && parameter.whole().numel() > 0; }
+bool counts(ShardedParameter& parameter) { return parameter.trained() && parameter.full().numel() > 0; }
 
 }  // namespace
 
@@ -34,11 +34,11 @@ class GradientPass::Hook : public torch::autograd::PostAccumulateGradHook {
   std::size_t unit_, parameter_;
 };
 
-GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, StepExchange& steps,
+GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnshardSchedule& schedule, StepExchange& steps,
                            Communicator reductions, Communicator replicas, std::vector<Communicator> comms,
                            std::function<void()> before_pass, bool allow_unused)
     : units_(units),
-      turns_(turns),
+      schedule_(schedule),
       steps_(steps),
       reductions_(std::move(reductions)),
       replicas_(std::move(replicas)),
@@ -49,9 +49,9 @@ GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns&
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (std::size_t i = 0; i < units_[unit]->parameters().size(); ++i) {
       ShardedParameter& parameter = *units_[unit]->parameters()[i];
-      if (parameter.whole().numel() == 0) continue;
+      if (parameter.full().numel() == 0) continue;
       // Frozen ones too: they say so when they are unfrozen, or given to another such object.
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter.whole(), std::make_unique<Hook>(this, unit, i));
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter.full(), std::make_unique<Hook>(this, unit, i));
     }
   }
 }
@@ -59,8 +59,8 @@ GradientPass::GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns&
 GradientPass::~GradientPass() {
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters()) {
-      if (parameter->whole().numel() == 0) continue;
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter->whole(), nullptr);
+      if (parameter->full().numel() == 0) continue;
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter->full(), nullptr);
     }
   }
 }
@@ -75,8 +75,7 @@ void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
     fail(fmt::format(
         "parameter '{}': backward with create_graph is not supported; the mean of gradients has no derivative", name));
   }
-  if (const torch::Tensor& gradient = whole.whole().grad();
-      gradient.defined() && gradient.layout() != torch::kStrided) {
+  if (const torch::Tensor& gradient = whole.full().grad(); gradient.defined() && gradient.layout() != torch::kStrided) {
     fail(fmt::format(
         "parameter '{}' got a {} gradient; expected a dense one (Embedding: EmbeddingOptions::sparse(false))", name,
         c10::str(gradient.layout())));
@@ -95,7 +94,7 @@ void GradientPass::on_gradient(std::size_t unit, std::size_t parameter) {
   }
   progress.has_gradient[parameter] = true;
   if (--progress.pending > 0) return;
-  turns_.on_gradients(unit);
+  schedule_.on_gradients(unit);
   if (reduces_) start_reductions();
 }
 
@@ -165,7 +164,7 @@ void GradientPass::close() {
   }
   open_ = false;
   steps_.end_pass();
-  turns_.end_pass();
+  schedule_.end_pass();
 }
 
 // Of gradients that this pass did not bring. What micro-batches under no_sync left is one, too.
@@ -176,7 +175,7 @@ void GradientPass::take_stock() {
     for (std::size_t i = 0; i < units_[unit]->parameters().size(); ++i) {
       ShardedParameter& parameter = *units_[unit]->parameters()[i];
       if (progress_[unit].has_gradient[i]) continue;
-      progress_[unit].has_gradient[i] = parameter.whole().grad().defined();
+      progress_[unit].has_gradient[i] = parameter.full().grad().defined();
       if (!progress_[unit].has_gradient[i] && missing++ == 0) first = parameter.name();
     }
     progress_[unit].pending = 0;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "training/fsdp/unit.h"
-#include "training/fsdp/unit_turns.h"
+#include "training/fsdp/unshard_schedule.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti::training {
@@ -27,10 +27,10 @@ class GradientPass {
     double wait_seconds = 0;
   };
 
-  /// Puts a hook behind each parameter. `units`, `turns` and `steps` must outlive this object. After an error, all of
-  /// `comms` are aborted: others wait, or will, in a call that this rank never makes. `before_pass` runs when a pass
+  /// Puts a hook behind each parameter. `units`, `schedule` and `steps` must outlive this object. After an error, all
+  /// of `comms` are aborted: others wait, or will, in a call that this rank never makes. `before_pass` runs when a pass
   /// begins.
-  GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnitTurns& turns, StepExchange& steps,
+  GradientPass(std::vector<std::unique_ptr<Unit>>& units, UnshardSchedule& schedule, StepExchange& steps,
                Communicator reductions, Communicator replicas, std::vector<Communicator> comms,
                std::function<void()> before_pass, bool allow_unused);
   ~GradientPass();
@@ -63,7 +63,7 @@ class GradientPass {
   std::size_t nth(std::size_t place) const { return units_.size() - 1 - place; }
 
   std::vector<std::unique_ptr<Unit>>& units_;
-  UnitTurns& turns_;
+  UnshardSchedule& schedule_;
   StepExchange& steps_;
   Communicator reductions_, replicas_;
   std::vector<Communicator> comms_;

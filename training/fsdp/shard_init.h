@@ -10,7 +10,7 @@
 //
 // Values: those of the ordinary constructor, to the bit: the same numbers are drawn in the same order.
 // How: an operator that fills a parameter (normal_, uniform_, zero_, ...) is seen before it runs (operator_watch.h).
-//   With the next operator that does not take it, the pages of other ranks' rows are given up. It may be filled again.
+//   With the next operator that does not take it, the pages of other ranks' rows are freed. It may be filled again.
 //   Pages are kept whole, so up to two more pages than the rows stay.
 // What stays whole: parameters below 1 MiB, those that need no gradient when they are filled, buffers, and what is
 //   filled through a view.

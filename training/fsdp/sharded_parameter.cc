@@ -32,24 +32,24 @@ RowLayout::RowLayout(at::IntArrayRef sizes, int rank, int ranks) : ranks(ranks) 
 ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const Options& options)
     : name_(std::move(item.name)),
       layout_(item.tensor.sizes(), rank, ranks),
-      whole_(std::move(item.tensor)),
-      trained_(whole_.requires_grad()),
+      full_(std::move(item.tensor)),
+      trained_(full_.requires_grad()),
       options_(options),
-      lies_in_whole_(options.whole_stays && !options.compute_device && options.compute_type == whole_.scalar_type()) {
+      lies_in_full_(options.keep_full && !options.compute_device && options.compute_type == full_.scalar_type()) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor before = whole_.detach().contiguous();
+  const torch::Tensor before = full_.detach().contiguous();
   const auto kind =
       before.options().dtype(options.compute_type).device(options.compute_device.value_or(before.device()));
-  whole_.set_data(torch::empty_strided(before.sizes(), before.strides(), kind));
-  storage_ = whole_.storage();
-  give_up_memory();
-  if (options.whole_stays) take_memory();
-  if (lies_in_whole_) {
+  full_.set_data(torch::empty_strided(before.sizes(), before.strides(), kind));
+  storage_ = full_.storage();
+  free_memory();
+  if (options.keep_full) take_memory();
+  if (lies_in_full_) {
     flat_.zero_();
     padded_shard_ = alias(flat_, rank * layout_.piece(), {layout_.piece()});
     alias(flat_, 0, before.sizes()).copy_(before);
   } else {
-    padded_shard_ = empty_to_travel({layout_.piece()}, before.scalar_type(), before.device());
+    padded_shard_ = empty_communicable({layout_.piece()}, before.scalar_type(), before.device());
     padded_shard_.zero_();
     const std::int64_t elements = layout_.own * layout_.row_elements;
     padded_shard_.narrow(0, 0, elements)
@@ -60,7 +60,7 @@ ShardedParameter::ShardedParameter(NamedTensor item, int rank, int ranks, const 
 }
 
 const char* ShardedParameter::change() const {
-  if (whole_.storage().unsafeGetStorageImpl() != storage()) return "was given other memory";
+  if (full_.storage().unsafeGetStorageImpl() != storage()) return "was given other memory";
   if (shard_.numel() > 0 && shard_.data_ptr() != padded_shard_.data_ptr()) {
     return "has a shard that was given other memory";
   }
@@ -72,14 +72,14 @@ const char* ShardedParameter::change() const {
 }
 
 torch::Tensor ShardedParameter::rows_of(const torch::Tensor& padded) const {
-  std::vector<std::int64_t> sizes = whole_.sizes().vec();
+  std::vector<std::int64_t> sizes = full_.sizes().vec();
   if (sizes.empty()) sizes = {1};
   sizes[0] = layout_.own;
   return alias(padded, 0, sizes);
 }
 
-std::size_t ShardedParameter::whole_bytes() const {
-  return static_cast<std::size_t>(layout_.piece() * layout_.ranks) * whole_.element_size();
+std::size_t ShardedParameter::full_bytes() const {
+  return static_cast<std::size_t>(layout_.piece() * layout_.ranks) * full_.element_size();
 }
 std::size_t ShardedParameter::shard_bytes() const {
   return static_cast<std::size_t>(layout_.piece()) * shard_.element_size();
@@ -91,8 +91,8 @@ std::size_t ShardedParameter::gradient_bytes() const {
 // The storage object stays the same, so that whatever shares it (views, what autograd saved) shares what is in it.
 void ShardedParameter::take_memory() {
   const std::int64_t elements = layout_.piece() * layout_.ranks;
-  flat_ = options_.compute_device ? torch::empty({elements}, whole_.options().requires_grad(false))
-                                  : empty_to_travel({elements}, whole_.scalar_type(), whole_.device());
+  flat_ = options_.compute_device ? torch::empty({elements}, full_.options().requires_grad(false))
+                                  : empty_communicable({elements}, full_.scalar_type(), full_.device());
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   allow_access(*storage);
   auto* keep = new torch::Tensor(flat_);
@@ -101,11 +101,11 @@ void ShardedParameter::take_memory() {
   storage->set_nbytes(flat_.nbytes());
 }
 
-void ShardedParameter::give_up_memory() {
+void ShardedParameter::free_memory() {
   flat_.reset();
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, whole_.device()));
-  storage->set_nbytes(whole_bytes());  // so that an operator gets as far as the pointer, whose error says what to do
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, full_.device()));
+  storage->set_nbytes(full_bytes());  // so that an operator gets as far as the pointer, whose error says what to do
   forbid_access(*storage, "parameter '" + name_ +
                               "' is sharded: outside of forward and backward, and on other threads than the one that "
                               "made the FullyShardedDataParallel, read and write it under summon_full_parameters()");
@@ -122,12 +122,12 @@ void ShardedParameter::add_gradient(const torch::Tensor& padded) {
   }
 }
 
-void ShardedParameter::add_gradient_inside(const torch::Tensor& whole_gradient, const torch::Tensor& padded) {
+void ShardedParameter::add_gradient_inside(const torch::Tensor& full_gradient, const torch::Tensor& padded) {
   torch::Tensor& gradient = shard_.mutable_grad();
   if (gradient.defined()) return add_gradient(padded);
   const torch::NoGradGuard no_grad;
-  gradient_memory_ = whole_gradient;
-  gradient = alias(whole_gradient, layout_.first * layout_.row_elements, shard_.sizes());
+  gradient_memory_ = full_gradient;
+  gradient = alias(full_gradient, layout_.first * layout_.row_elements, shard_.sizes());
   if (gradient.data_ptr() != padded.data_ptr()) gradient.copy_(rows_of(padded));
 }
 

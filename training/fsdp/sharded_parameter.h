@@ -33,11 +33,11 @@ class ShardedParameter {
   struct Options {
     torch::ScalarType compute_type;
     std::optional<torch::Device> compute_device;  // given: the whole is there, in memory of LibTorch
-    bool whole_stays = false;
+    bool keep_full = false;
   };
   /// Takes over the parameter of a module: from now on it has the type and the device to compute with. Its shard stays
   /// where the parameter was.
-  /// With `whole_stays`, and if both are its own, the shard lies inside the whole parameter, else in memory of its own.
+  /// With `keep_full`, and if both are its own, the shard lies inside the whole parameter, else in memory of its own.
   ShardedParameter(NamedTensor item, int rank, int ranks, const Options& options);
 
   const std::string& name() const { return name_; }
@@ -46,29 +46,29 @@ class ShardedParameter {
   /// What others did since to the shard, or to the memory of the module's parameter, that cannot be followed: a clause
   /// without its subject, or null. The rest is ModelForm's.
   const char* change() const;
-  torch::Tensor& whole() { return whole_; }
+  torch::Tensor& full() { return full_; }
   torch::Tensor& shard() { return shard_; }
   const torch::Tensor& shard() const { return shard_; }
-  torch::ScalarType compute_type() const { return whole_.scalar_type(); }
+  torch::ScalarType compute_type() const { return full_.scalar_type(); }
   torch::ScalarType type() const { return shard_.scalar_type(); }
   const void* storage() const { return storage_.unsafeGetStorageImpl(); }
-  bool lies_in_whole() const { return lies_in_whole_; }
+  bool lies_in_full() const { return lies_in_full_; }
   /// The shard's memory with its padding: [piece].
   const torch::Tensor& padded_shard() const { return padded_shard_; }
 
   // The whole parameter's memory.
   bool has_memory() const { return flat_.defined(); }
   void take_memory();
-  void give_up_memory();
+  void free_memory();
   /// All ranks' rows with padding: [ranks * piece]. REQUIRES: has_memory().
   const torch::Tensor& flat() const { return flat_; }
-  std::size_t whole_bytes() const;  // padding included
+  std::size_t full_bytes() const;   // padding included
   std::size_t shard_bytes() const;  // padding included
 
   /// Adds to the shard's gradient; when there is none, `padded` becomes it. [piece], of the shard's type.
   void add_gradient(const torch::Tensor& padded);
   /// The same, but a new gradient lies in the whole one's memory, which stays as long. Of the shard's type, contiguous.
-  void add_gradient_inside(const torch::Tensor& whole_gradient, const torch::Tensor& padded);
+  void add_gradient_inside(const torch::Tensor& full_gradient, const torch::Tensor& padded);
   void drop_gradient();
   std::size_t gradient_bytes() const;
 
@@ -77,12 +77,12 @@ class ShardedParameter {
 
   std::string name_;
   RowLayout layout_;
-  torch::Tensor whole_, flat_;
+  torch::Tensor full_, flat_;
   torch::Tensor shard_, padded_shard_;
   torch::Tensor gradient_memory_;  // what the shard's gradient lies in
   const bool trained_;
   Options options_;
-  bool lies_in_whole_;
+  bool lies_in_full_;
   c10::Storage storage_;  // kept: if the parameter is given another one, no other tensor shall be taken for it
 };
 

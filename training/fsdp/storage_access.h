@@ -1,4 +1,4 @@
-// Access to a storage whose memory FSDP has given up. Versions of PyTorch differ for the training layer in this alone.
+// Access to a storage whose memory FSDP has freed. Versions of PyTorch differ for the training layer in this alone.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

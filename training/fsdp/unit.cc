@@ -33,7 +33,7 @@ Unit::Unit(std::string name, std::vector<std::unique_ptr<ShardedParameter>> para
   std::vector<torch::ScalarType> compute_types, reduce_types;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& parameter = *parameters_[i];
-    if (parameter.whole().numel() == 0) continue;
+    if (parameter.full().numel() == 0) continue;
     all.push_back(i);
     if (parameter.trained()) trained.push_back(i);
     has_frozen_ = has_frozen_ || !parameter.trained();
@@ -86,23 +86,23 @@ std::uint64_t Unit::shard_versions() const {
   return sum;
 }
 
-bool Unit::is_whole() const { return whole_ && gathered_versions_ == shard_versions(); }
+bool Unit::is_unsharded() const { return unsharded_ && gathered_versions_ == shard_versions(); }
 
 void Unit::expire() {
   if (gathering_) finish_gather();
-  whole_ = false;
+  unsharded_ = false;
 }
 
 std::size_t Unit::bytes() const {
   std::size_t sum = 0;
-  for (const auto& parameter : parameters_) sum += parameter->whole_bytes();
+  for (const auto& parameter : parameters_) sum += parameter->full_bytes();
   return sum;
 }
 
 std::size_t Unit::gathered_bytes() const {
   std::size_t sum = 0;
   for (const auto& parameter : parameters_) {
-    if (parameter->has_memory() && !parameter->lies_in_whole()) sum += parameter->whole_bytes();
+    if (parameter->has_memory() && !parameter->lies_in_full()) sum += parameter->full_bytes();
   }
   return sum;
 }
@@ -118,7 +118,8 @@ std::size_t Unit::reduced_bytes() const {
 
 // Of what travels. With offload that is host memory, pinned where a device copies from it and to it meanwhile.
 torch::Tensor Unit::block(std::int64_t elements, torch::ScalarType type) const {
-  if (!options_.compute_device || options_.compute_device->is_cpu()) return empty_to_travel({elements}, type, home());
+  if (!options_.compute_device || options_.compute_device->is_cpu())
+    return empty_communicable({elements}, type, home());
   return torch::empty({elements}, torch::TensorOptions(type).pinned_memory(true));
 }
 
@@ -141,7 +142,7 @@ void Unit::start_gather() {
     if (!parameter->has_memory()) parameter->take_memory();
   }
   gathering_ = true;
-  whole_ = false;
+  unsharded_ = false;
   gathered_versions_ = shard_versions();
   for (Part& part : gathers_) {
     ShardedParameter& first = *parameters_[part.members[0]];
@@ -176,22 +177,22 @@ void Unit::finish_gather() {
     part.recv.reset();
   }
   gathering_ = false;
-  whole_ = true;
+  unsharded_ = true;
 }
 
-void Unit::give_up() {
+void Unit::reshard() {
   if (gathering_) finish_gather();
-  for (const auto& parameter : parameters_) parameter->give_up_memory();
-  whole_ = false;
+  for (const auto& parameter : parameters_) parameter->free_memory();
+  unsharded_ = false;
 }
 
 // Takes the whole gradients away from their parameters.
 torch::Tensor Unit::reduction_source(Part& part) {
   for (const std::size_t i : part.members) {
-    torch::Tensor gradient = std::exchange(parameters_[i]->whole().mutable_grad(), torch::Tensor());
+    torch::Tensor gradient = std::exchange(parameters_[i]->full().mutable_grad(), torch::Tensor());
     // Backward may give several parameters views of one memory. In zero1 each keeps what it has.
     const bool shares = gradient.defined() && gradient.storage().use_count() > 1;
-    part.gradients.push_back(options_.keep_whole_gradients && shares ? gradient.clone() : gradient);
+    part.gradients.push_back(options_.keep_full_gradients && shares ? gradient.clone() : gradient);
   }
   const ShardedParameter& first = *parameters_[part.members[0]];
   const torch::Tensor& alone = part.gradients[0];
@@ -212,7 +213,7 @@ torch::Tensor Unit::reduction_source(Part& part) {
     }
     offset += layout.piece();
   }
-  if (!options_.keep_whole_gradients) part.gradients.clear();
+  if (!options_.keep_full_gradients) part.gradients.clear();
   return source;
 }
 
@@ -221,7 +222,7 @@ void Unit::start_reduction() {
   for (Part& part : reductions_) {
     part.send = reduction_source(part);
     // In zero1 the mean stays in the whole gradient's memory, where it lies anyway when no copy was made.
-    const bool in_place = options_.keep_whole_gradients && part.gradients[0].defined() &&
+    const bool in_place = options_.keep_full_gradients && part.gradients[0].defined() &&
                           part.send.data_ptr() == part.gradients[0].data_ptr();
     part.recv =
         in_place ? part.send.narrow(0, reduce_comm_.rank() * part.piece, part.piece) : block(part.piece, part.type);
@@ -260,7 +261,7 @@ void Unit::finish_reduction(const std::vector<bool>& unused) {
       const torch::Tensor mean = part.recv.narrow(0, offset, piece).to(parameter.type());
       offset += piece;
       if (unused[part.members[m]]) continue;
-      const bool inside = options_.keep_whole_gradients && part.gradients[m].defined() &&
+      const bool inside = options_.keep_full_gradients && part.gradients[m].defined() &&
                           part.gradients[m].scalar_type() == parameter.type() && part.gradients[m].is_contiguous() &&
                           part.gradients[m].device() == mean.device();
       if (inside) {

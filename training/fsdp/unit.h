@@ -23,7 +23,7 @@ namespace tutti::training {
 class Unit {
  public:
   struct Options {
-    bool keep_whole_gradients = false;            // Sharding::zero1
+    bool keep_full_gradients = false;             // Sharding::zero1
     std::optional<torch::Device> compute_device;  // given: what travels lies in host memory, copied there and back
     std::optional<torch::ScalarType> reduce_type;
     CallOptions call;
@@ -41,20 +41,21 @@ class Unit {
   bool has_frozen() const { return has_frozen_; }
   bool has_trained() const { return !reductions_.empty(); }
 
-  /// Gathered, and no shard was written to since: neither seen by expire(), nor counted by LibTorch.
-  bool is_whole() const;
+  /// Returns true if it was gathered and no shard was written to since, as far as expire() and LibTorch's counters
+  /// tell.
+  bool is_unsharded() const;
   /// A shard is about to be written to. Finishes a gather under way first, which reads it.
   void expire();
   bool is_gathering() const { return gathering_; }
   void start_gather();
   void finish_gather();
-  /// The whole parameters' memory. Finishes a gather under way first.
-  void give_up();
+  /// Frees the full parameters' memory. Finishes a gather under way first.
+  void reshard();
   std::size_t bytes() const;           // of the whole parameters, padding included
   std::size_t gathered_bytes() const;  // of them, what is there now and holds no shards
   std::size_t reduced_bytes() const;
 
-  /// The gradients' mean over the ranks, from the whole gradients, which are given up; a missing one counts as zero.
+  /// Starts to reduce the full gradients to their mean over the ranks, and frees them. A missing one counts as zero.
   void start_reduction();
   bool is_reduced() const;
   /// The next mean, over the ranks with the same shards. REQUIRES: is_reduced(), or waits for it.
@@ -87,7 +88,7 @@ class Unit {
   Options options_;
   bool has_frozen_ = false;
   std::vector<Part> gathers_, reductions_;
-  bool gathering_ = false, whole_ = false;
+  bool gathering_ = false, unsharded_ = false;
   std::uint64_t gathered_versions_ = 0;
 };
 

@@ -126,7 +126,7 @@ PipelineLoss tensor_parallel_gpt_loss(const GptConfig& config, Communicator comm
   return loss;
 }
 
-std::vector<std::string> whole_parameters(const torch::nn::Module& module) {
+std::vector<std::string> replicated_parameters(const torch::nn::Module& module) {
   std::unordered_set<const void*> cut;
   const auto note = [&](const nn::Module& layer) {
     if (const auto* column = layer.as<ColumnParallelLinearImpl>()) {

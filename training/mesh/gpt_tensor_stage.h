@@ -68,6 +68,6 @@ PipelineLoss tensor_parallel_gpt_loss(const GptConfig& config, Communicator comm
 /// Names of the parameters that every rank of a tp group holds whole, in any module made of the layers of
 /// tensor/layers.h: layer norms, positions, biases behind a reduction, and all that is no such layer. Clipping counts
 /// them once (mesh/clip.h).
-std::vector<std::string> whole_parameters(const torch::nn::Module& module);
+std::vector<std::string> replicated_parameters(const torch::nn::Module& module);
 
 }  // namespace tutti::training

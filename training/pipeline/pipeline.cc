@@ -31,7 +31,7 @@ double now_seconds() {
 }
 
 bool can_be_sent(const torch::Tensor& tensor) {
-  return can_travel(tensor) && floating_type_of(tensor).has_value() &&
+  return is_communicable(tensor) && floating_type_of(tensor).has_value() &&
          tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions);
 }
 

@@ -13,7 +13,7 @@ namespace tutti::training {
 namespace {
 
 torch::Tensor registered(at::IntArrayRef sizes, const torch::Tensor& like) {
-  return empty_to_travel(sizes, like.scalar_type(), like.device());
+  return empty_communicable(sizes, like.scalar_type(), like.device());
 }
 
 torch::Tensor registered_copy(const torch::Tensor& x) { return registered(x.sizes(), x).copy_(x); }

@@ -119,7 +119,7 @@ struct SumGradients : torch::autograd::Function<SumGradients> {
 }  // namespace
 
 DataType data_type_of(const torch::Tensor& tensor, const Communicator& comm, const std::string& who) {
-  if (!can_travel(tensor)) {
+  if (!is_communicable(tensor)) {
     fail_on_all(comm,
                 fmt::format("{}: the tensor is a {} on {}; only dense tensors on the CPU or a CUDA device can be used",
                             who, c10::str(tensor.layout()), tensor.device().str()));

@@ -21,7 +21,7 @@ tutti_feature("PyTorch package" on "${python_of_torch}")
 
 set(package ${CMAKE_CURRENT_LIST_DIR})
 set(room ${CMAKE_BINARY_DIR}/torch_backend)
-file(GLOB sources CONFIGURE_DEPENDS ${package}/csrc/* ${package}/tutti_torch/* ${package}/cmake/*)
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${package}/csrc/* ${package}/tutti_torch/* ${package}/cmake/*)
 add_custom_command(OUTPUT ${room}/installed
   COMMAND ${CMAKE_COMMAND} -E env CMAKE_BUILD_PARALLEL_LEVEL=2
     CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER} CMAKE_C_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "allocator.h"
-#include "backend.h"
-#include "callbacks.h"
-#include "creation.h"
-#include "signals.h"
+#include "csrc/backend/backend.h"
+#include "csrc/backend/creation.h"
+#include "csrc/base/callbacks.h"
+#include "csrc/base/signals.h"
+#include "csrc/tensors/allocator.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti_torch {

@@ -1,0 +1,91 @@
+#include "csrc/base/callbacks.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace tutti_torch {
+
+namespace {
+
+class Callbacks {
+ public:
+  void run(std::function<void()> callback) {
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(callback));
+      ++unfinished_;
+      if (static_cast<std::size_t>(idle_) < waiting_.size()) add_thread();
+    }
+    changed_.notify_one();
+  }
+
+  void wait(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    none_.wait_for(lock, limit, [this] { return unfinished_ == 0; });
+  }
+
+ private:
+  void add_thread() {
+    try {
+      std::thread([this] { loop(); }).detach();
+      ++threads_;
+    } catch (const std::system_error&) {
+      if (threads_ == 0) throw;  // else one of them gets to it
+    }
+  }
+
+  void loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ++idle_;
+      changed_.wait(lock, [this] { return !waiting_.empty(); });
+      --idle_;
+      std::function<void()> callback = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      callback();
+      callback = nullptr;
+      lock.lock();
+      if (--unfinished_ == 0) none_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable none_;
+  std::deque<std::function<void()>> waiting_;  // guarded by mutex_
+  int idle_ = 0;                               // likewise: threads in changed_.wait()
+  int threads_ = 0;                            // likewise
+  int unfinished_ = 0;                         // likewise: waiting or running
+};
+
+// Never destroyed: its threads outlive main(). A forked child leaves its parent's where it is, with threads that it
+// does not have.
+Callbacks* g_callbacks = nullptr;
+
+Callbacks& callbacks() {
+  static const bool once = [] {
+    g_callbacks = new Callbacks;
+    pthread_atfork(nullptr, nullptr, [] { g_callbacks = new Callbacks; });
+    return true;
+  }();
+  (void)once;
+  return *g_callbacks;
+}
+
+}  // namespace
+
+void run_callback(std::function<void()> callback) { callbacks().run(std::move(callback)); }
+
+void wait_for_callbacks(std::chrono::milliseconds limit) { callbacks().wait(limit); }
+
+}  // namespace tutti_torch
