@@ -18,7 +18,7 @@ std::string by_rank(std::span<const Communicator> comms, const std::string& what
     try {
       comm.abort(message);
     } catch (const std::exception&) {
-      // Whoever waits in this one then ends by its timeout.
+      // A peer that waits in this one then ends by its timeout.
     }
   }
   throw Error(code, message);

@@ -15,7 +15,7 @@ PlaceInMemory place_of(const torch::Tensor& tensor) {
   return {tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr, tensor.storage_offset()};
 }
 
-/// Of each, the first one that lies in the same place; itself, where it has no elements.
+/// Returns for each the first one that lies in the same place; itself, where it has no elements.
 std::vector<std::size_t> ties_of(const std::vector<NamedTensor>& tensors) {
   std::vector<std::size_t> ties;
   std::map<PlaceInMemory, std::size_t> first_with;

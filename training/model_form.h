@@ -19,7 +19,7 @@
 
 namespace tutti::training {
 
-/// Where a tensor's first element lies: its storage, which is there also while FSDP has freed the memory.
+/// The place of a tensor's first element: its storage, which is there also while FSDP has freed the memory.
 using PlaceInMemory = std::pair<const void*, std::int64_t>;
 
 class ModelForm {

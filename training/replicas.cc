@@ -15,7 +15,7 @@
 namespace tutti::training {
 namespace {
 
-/// What must be the same on all ranks before bytes can be exchanged.
+/// Describes a tensor by all that must be the same on all ranks before bytes can be exchanged.
 std::string description_of(const NamedTensor& item) {
   std::string text = fmt::format("{} {} {}", item.name, c10::toString(item.tensor.scalar_type()),
                                  item.tensor.requires_grad() ? "trained" : "frozen");

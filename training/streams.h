@@ -47,7 +47,7 @@ class TensorWork {
  public:
   TensorWork() = default;
   explicit TensorWork(Work work) : work_(std::move(work)) {}
-  /// What has been put into the stream until now.
+  /// Stands for all that has been put into the stream until now.
   explicit TensorWork(const c10::Stream& stream);
 
   /// See above. Throws the call's error, as far as it is known then.

@@ -24,7 +24,7 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module);
 /// The number of elements, as the library's calls take it.
 inline std::size_t count_of(const torch::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
-/// What the library can add up: f32, f64, f16, bf16. Nothing for other types.
+/// Returns the library's name of a type that it can add up: f32, f64, f16, bf16. Nothing for other types.
 std::optional<DataType> floating_type_of(const torch::Tensor& tensor);
 
 }  // namespace tutti::training

@@ -39,7 +39,7 @@ inline std::vector<std::string> on_ranks(int size, const std::function<void(int,
   return errors;
 }
 
-/// What on_ranks() returns when nobody threw.
+/// Returns what on_ranks() returns when no rank threw.
 inline std::vector<std::string> nothing(int size) { return std::vector<std::string>(static_cast<std::size_t>(size)); }
 
 }  // namespace tutti::training

@@ -100,7 +100,7 @@ struct AutocastState {
   bool cache = true;
 };
 
-/// The second run casts weights anew: a cast that somebody else cached belongs to another graph.
+/// The second run casts weights anew: a cast that was cached before belongs to another graph.
 class AutocastGuard {
  public:
   explicit AutocastGuard(const AutocastState& state) : before_(state.kinds()), clear_(state.enabled()) {

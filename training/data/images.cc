@@ -29,7 +29,7 @@ void append_big_endian(std::vector<std::uint8_t>& out, std::int64_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<std::uint8_t>(value >> shift));
 }
 
-/// What follows a header of `header_ints` numbers, after a look at the first.
+/// Returns the bytes behind a header of `header_ints` numbers, of which it checks the first.
 Bytes check_header(const MappedFile& file, std::uint32_t magic, std::size_t header_ints, const char* what) {
   const Bytes bytes = file.bytes();
   if (bytes.size() < 4 * header_ints) {

@@ -127,7 +127,7 @@ std::uint64_t DistributedSampler::sample_at(std::uint64_t place) const {
   return options_.shuffle ? shuffled(place, samples_, mix64(mix64(options_.seed) ^ epoch_)) : place;
 }
 
-/// Of all ranks; more than there are samples is as good as infinite, and does not overflow.
+/// Returns the rows of all ranks. More than there are samples is as good as infinite, and does not overflow.
 std::uint64_t DistributedSampler::step_size(std::size_t rows) const {
   return rows > samples_ / ranks_ ? samples_ + ranks_ : rows * ranks_;
 }

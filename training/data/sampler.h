@@ -55,7 +55,7 @@ struct SamplerStep {
   std::size_t total = 0;              // sum of counts
 };
 
-/// Where a run stands. Plain numbers, to be stored with a checkpoint.
+/// The position of a run, in plain numbers, to be stored with a checkpoint.
 struct SamplerState {
   std::uint64_t samples = 0;  // in the data set
   std::uint64_t seed = 0;
@@ -78,7 +78,7 @@ class DistributedSampler {
   /// ended. All ranks get the same number of steps.
   std::optional<SamplerStep> next(std::size_t rows);
 
-  /// As next() would give after `ahead` more steps, without moving.
+  /// Returns what next() would return after `ahead` more steps, without moving.
   std::optional<SamplerStep> peek(std::uint64_t ahead, std::size_t rows) const;
   /// Steps that are left in this epoch.
   std::uint64_t steps(std::size_t rows) const;
@@ -103,7 +103,8 @@ class DistributedSampler {
   bool is_restored_ = false;  // and not used since
 };
 
-/// Where `index` goes in a shuffle of 0..size-1 that `key` picks: a bijection. REQUIRES: index < size <= 2^62.
+/// Returns the place of `index` in a shuffle of 0..size-1 that `key` picks: a bijection. REQUIRES: index < size <=
+/// 2^62.
 std::uint64_t shuffled(std::uint64_t index, std::uint64_t size, std::uint64_t key);
 
 }  // namespace tutti::training

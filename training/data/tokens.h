@@ -39,7 +39,6 @@ class TokenFiles {
   std::uint64_t count(std::size_t file) const { return files_[file].count; }
   std::uint64_t total() const;
   const std::string& path(std::size_t file) const { return files_[file].mapping.path(); }
-  int bytes_per_token() const { return width_; }  // 2 or 4
 
   /// Copies tokens first to first + out.size() - 1 of a file. REQUIRES: they are in it.
   void read(std::size_t file, std::uint64_t first, std::span<std::int64_t> out) const;

@@ -19,7 +19,7 @@ struct BucketParameter {
   DataType type = DataType::f32;
 };
 
-/// Where one parameter's gradient lies in its bucket.
+/// The place of one parameter's gradient in its bucket.
 struct BucketSlice {
   std::size_t parameter = 0;  // index into what plan_buckets() was given
   std::size_t offset = 0;     // elements from the start of the bucket

@@ -55,7 +55,7 @@
 
 namespace tutti::training {
 
-/// What a trained parameter without a gradient at the end of a backward pass means.
+/// The meaning of a trained parameter without a gradient at the end of a backward pass.
 enum class UnusedParameters {
   refuse,  // an error, which names it and the rank
   find,    // allowed, and different ones in each pass: buckets with one start at the end of backward, and one small

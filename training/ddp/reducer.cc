@@ -32,7 +32,7 @@ class Mean : public CommunicationHook {
   CallOptions call_;
 };
 
-/// Of a bucket, on the device of its parameters; on the CPU registered.
+/// Returns memory for a bucket, on the device of its parameters; on the CPU registered.
 std::shared_ptr<void> bucket_memory(std::size_t bytes, c10::Device device) {
   if (device.is_cpu()) return {allocate(bytes), deallocate};
   const torch::Tensor memory =

@@ -65,7 +65,7 @@
 
 namespace tutti::training {
 
-/// What is sharded over the ranks, by the names of the ZeRO paper.
+/// The state that is sharded over the ranks, by the names of the ZeRO paper.
 enum class Sharding {
   zero1,  // optimiser state: gradients stay whole, the next forward gathers the updated parameters
   zero2,  // and gradients
@@ -79,7 +79,7 @@ enum class Reshard {
   never,         // after backward only: one gather less, for the memory of a whole model during the pass
 };
 
-/// Where the values of the parameters come from.
+/// The source of the parameters' values.
 enum class Values {
   rank_0,    // every rank gets rank 0's
   own_rows,  // each rank's rows are right already: made under ShardInit (shard_init.h), or read from somewhere
@@ -191,9 +191,9 @@ class FullyShardedDataParallel {
   std::vector<std::string> units() const;
   FsdpMemory memory() const;
   FsdpStats stats() const;
-  /// Of both communicators, as Communicator::traffic().
+  /// Returns the traffic of both communicators, as Communicator::traffic().
   Traffic traffic() const;
-  /// All that ranks wait for each other in: the given one, the own one that gradients travel by, the replicas'.
+  /// Returns all communicators that ranks wait in: the given one, the one that gradients travel by, the replicas'.
   std::vector<Communicator> communicators() const;
 
  private:

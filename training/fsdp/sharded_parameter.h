@@ -43,7 +43,7 @@ class ShardedParameter {
   const std::string& name() const { return name_; }
   const RowLayout& layout() const { return layout_; }
   bool trained() const { return trained_; }
-  /// What others did since to the shard, or to the memory of the module's parameter, that cannot be followed: a clause
+  /// Returns what callers did since to the shard, or to the memory of the module's parameter, that is refused: a clause
   /// without its subject, or null. The rest is ModelForm's.
   const char* change() const;
   torch::Tensor& full() { return full_; }
@@ -67,7 +67,8 @@ class ShardedParameter {
 
   /// Adds to the shard's gradient; when there is none, `padded` becomes it. [piece], of the shard's type.
   void add_gradient(const torch::Tensor& padded);
-  /// The same, but a new gradient lies in the whole one's memory, which stays as long. Of the shard's type, contiguous.
+  /// Adds in the same way, but a new gradient lies in the full one's memory, which stays as long. It is of the shard's
+  /// type, and contiguous.
   void add_gradient_inside(const torch::Tensor& full_gradient, const torch::Tensor& padded);
   void drop_gradient();
   std::size_t gradient_bytes() const;

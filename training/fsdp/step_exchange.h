@@ -51,7 +51,7 @@ class StepExchange {
   bool due_ = true;
 };
 
-/// What a mismatch of calls, or a call that only some ranks made, may come from; added to its sentence once.
+/// Returns `message`, of calls that do not match or that only some ranks made, with what may cause that; added once.
 std::string with_reason(const std::string& message);
 
 /// Runs `step`, and adds the reason to a mismatch or a timeout that it throws.

@@ -52,7 +52,7 @@ Unit::~Unit() {
       try {
         if (part.work) part.work.wait();
       } catch (const std::exception&) {
-        // Ended, so that its memory can go; whoever waits for it elsewhere hears of the error.
+        // Ended, so that its memory can go. The error is thrown where the call is waited for.
       }
     }
   }

@@ -47,8 +47,8 @@ struct UnitParameters {
   std::vector<NamedTensor> parameters;  // full names, in order of registration
 };
 
-/// What the policy makes of the model: the root unit first ("", perhaps without parameters), then the others in order
-/// of registration. Errors: invalid_argument for a name that the model does not have.
+/// Returns the units that the policy makes: the root unit first ("", perhaps without parameters), then the others in
+/// order of registration. Errors: invalid_argument for a name that the model does not have.
 std::vector<UnitParameters> plan_units(const torch::nn::Module& model, const UnitPolicy& policy);
 
 }  // namespace tutti::training

@@ -39,7 +39,8 @@ class TensorParallelGptStageImpl : public torch::nn::Module {
   torch::Tensor token_weight() const;
   /// Collective over the tp group. This stage's parameters into a model of the same config.
   void store(Gpt whole) const;
-  /// As TensorParallelGpt has it; `index` counts the blocks of the whole model.
+  /// Sets what runs a block in place of its forward, as in TensorParallelGpt; `index` counts the blocks of the whole
+  /// model.
   void set_block_runner(TensorParallelGptImpl::BlockRunner runner) { run_block_ = std::move(runner); }
   RandomStates& random() { return *random_; }
 
@@ -62,7 +63,7 @@ class TensorParallelGptStageImpl : public torch::nn::Module {
 };
 TORCH_MODULE(TensorParallelGptStage);
 
-/// Of the last stage: cross entropy summed over the targets [rows, time], and their number; as gpt_loss().
+/// Returns the last stage's loss: cross entropy summed over the targets [rows, time], and their number; as gpt_loss().
 PipelineLoss tensor_parallel_gpt_loss(const GptConfig& config, Communicator comm);
 
 /// Names of the parameters that every rank of a tp group holds whole, in any module made of the layers of

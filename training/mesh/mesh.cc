@@ -28,7 +28,7 @@ constexpr int kMostRanks = 1 << 20;  // keeps products far from overflow
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(Code::invalid_argument, what); }
 
-/// The same on all ranks of a host, different on another host.
+/// Returns a number that is the same on all ranks of a host, and different on another host.
 std::uint64_t host_hash(const std::string& given) {
   std::string text = given;
   if (text.empty()) {

@@ -46,7 +46,7 @@ MeshShape parse_mesh(std::string_view text, int ranks);
 /// "dp=2,tp=2": the dimensions above 1; "dp=1" when there is none.
 std::string to_text(const MeshShape& shape);
 
-/// Where a rank is.
+/// A rank's coordinates in the mesh.
 struct MeshPlace {
   int dp = 0, fsdp = 0, tp = 0, pp = 0;
 };
@@ -82,8 +82,8 @@ class Mesh {
   const Communicator& data() const { return data_; }
 
   int hosts() const { return hosts_; }
-  /// Of this rank, in all dimensions (and in data()), each communicator once; since they were made. What is split from
-  /// them later is not in it.
+  /// Returns this rank's traffic in all dimensions (and in data()), each communicator once; since they were made. What
+  /// is split from them later is not in it.
   Traffic traffic() const;
   /// A picture: a line for each stage and replica; a bracket is a tp group, brackets side by side are shards.
   ///   mesh of 8 ranks on 1 host: fsdp=2,tp=2,pp=2

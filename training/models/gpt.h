@@ -39,7 +39,7 @@ class GptBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GptBlock);
 
-/// What a GPT is made of, for those who run parts of it elsewhere (pipeline/gpt_stages.h).
+/// The parts of a GPT, for code that runs some of them elsewhere (pipeline/gpt_stages.h).
 struct GptParts {
   torch::Tensor embed(const torch::Tensor& tokens);  // [rows, time] i64 to [rows, time, width]
   torch::Tensor head(const torch::Tensor& x);        // [rows, time, width] to logits

@@ -73,7 +73,7 @@ class VitImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& images);
   std::int64_t parameter_count() const;  // elements of trained parameters
 
-  /// The same modules as one list, each from one tensor to one tensor: "embedding", "block0" and so on, "head".
+  /// Returns these modules as one list, each from one tensor to one tensor: "embedding", "block0" and so on, "head".
   torch::nn::Sequential layers() const;
   const std::vector<VitBlock>& blocks() const { return blocks_; }
 

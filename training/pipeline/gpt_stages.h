@@ -34,7 +34,7 @@ class GptStageImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
   /// The embedding's, on the first and the last stage; undefined on the others.
   torch::Tensor token_weight() const;
-  /// As Gpt has it; `index` counts the blocks of the whole model.
+  /// Sets what runs a block in place of its forward, as in Gpt; `index` counts the blocks of the whole model.
   void set_block_runner(GptImpl::BlockRunner runner) { run_block_ = std::move(runner); }
 
  private:

@@ -35,7 +35,7 @@ bool can_be_sent(const torch::Tensor& tensor) {
          tensor.dim() <= static_cast<std::int64_t>(Transfers::kMaxDimensions);
 }
 
-/// What all copies of a tied parameter have in common.
+/// The form that all copies of a tied parameter have in common.
 std::string form_of(const torch::Tensor& parameter) {
   return to_text(shape_of(parameter)) + (parameter.requires_grad() ? " trained" : " frozen");
 }
@@ -48,7 +48,7 @@ std::vector<std::uint64_t> hashes_of(Communicator& comm, const std::string& text
   return hashes;
 }
 
-/// Where its parameters are; the CPU for one without any.
+/// Returns the device of its parameters; the CPU for one without any.
 c10::Device device_of_stage(const Stage& stage) {
   const std::vector<torch::Tensor> parameters =
       stage.module ? stage.module->parameters() : std::vector<torch::Tensor>();
@@ -263,7 +263,7 @@ struct Pipeline::State {
     }
   }
 
-  /// Its name in the own stages; empty: it has none.
+  /// Returns its name in this rank's stages; empty: it has none.
   std::string name_of(const torch::Tensor& parameter) const {
     for (const Stage& each : stages) {
       if (!each.module) continue;
@@ -343,7 +343,7 @@ struct Pipeline::State {
     add_up();
   }
 
-  /// Collective. The loss and its weight are zeros from all but the last stage's rank. Nobody leaves before all have
+  /// Collective. The loss and its weight are zeros from all but the last stage's rank. No rank leaves before all have
   /// come so far, so all fail if one does.
   void add_up() {
     struct Part {
@@ -395,7 +395,7 @@ struct Pipeline::State {
   double total_weight = 0;
   std::int64_t step = 0;
   std::vector<Live> lives;           // by own stage, then micro-batch
-  std::vector<c10::Device> devices;  // of the own stages
+  std::vector<c10::Device> devices;  // of this rank's stages
   int live_count = 0;
   const Action* current = nullptr;
   PipelineRun result;

@@ -68,7 +68,7 @@ Schedule gpipe(int ranks, int micro_batches);
 /// synchronous form of Megatron-LM, 2021, section 2.2.1). Holds min(m, p-r) activations.
 Schedule one_forward_one_backward(int ranks, int micro_batches);
 
-/// The same with v stages on each rank; the idle share of an ideal run falls to (p-1)/(v m) (Narayanan et al.,
+/// 1F1B with v stages on each rank; the idle share of an ideal run falls to (p-1)/(v m) (Narayanan et al.,
 /// "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021, section 2.2.2). Warm-up of
 /// 2(p-r-1) + (v-1)p forwards. `micro_batches` is a multiple of `ranks`.
 Schedule interleaved(int ranks, int micro_batches, int stages_per_rank);

@@ -198,7 +198,7 @@ class Simulator {
     return me.next > from;
   }
 
-  /// What the other side of `a` is called.
+  /// Returns the name of the other side of `a`.
   Action counterpart(const Action& a) const {
     switch (a.kind) {
       case send_activation: return {recv_activation, a.stage + 1, a.micro_batch};

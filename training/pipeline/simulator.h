@@ -9,7 +9,7 @@
 //   the next one on both sides, takes `send` and keeps both threads busy. A calculation waits for its tensors.
 // Checks: each (stage, micro-batch) has F once and either B once or I and W once (none at all in a schedule of forwards
 //   only), on the stage's rank and in that order; each tensor that another rank needs is sent once and received once;
-//   sends meet receives in the same order; nobody waits for ever.
+//   sends meet receives in the same order; no rank waits for ever.
 // Errors: invalid_argument, one sentence with rank and action.
 #pragma once
 

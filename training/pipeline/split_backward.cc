@@ -31,7 +31,7 @@ const torch::autograd::AccumulateGrad* as_leaf(const Node* node) {
 }
 bool takes_gradient(const Node* node) { return as_leaf(node) != nullptr; }
 
-/// LibTorch's own operators are; an autograd function of somebody's own is not, and may do more than calculate.
+/// LibTorch's own operators are; a user's autograd function is not, and may do more than calculate.
 bool may_run_twice(const Node& node) { return const_cast<Node&>(node).is_traceable(); }
 
 /// All nodes from `root` on, each behind the nodes that it leads to.

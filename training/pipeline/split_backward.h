@@ -1,5 +1,5 @@
 // Backward in two parts: first the gradient of a stage's input, which the rank before waits for, then the gradients of
-// its parameters, for which nobody waits (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, section 2).
+// its parameters, for which no other rank waits (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, section 2).
 //
 //   SplitBackward split;
 //   Tensor g = split.run_input(output, input, gradient_of_output);   // parameters' .grad() untouched

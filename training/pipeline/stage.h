@@ -28,7 +28,7 @@ Stage make_stage(const torch::nn::ModuleHolder<Impl>& module) {
   return {module.ptr(), [impl = module.ptr()](const torch::Tensor& x) { return impl->forward(x); }};
 }
 
-/// What the last stage's output is worth. A run minimises sum(value) / sum(weight) over its micro-batches.
+/// The loss of the last stage's output. A run minimises sum(value) / sum(weight) over its micro-batches.
 struct PipelineLoss {
   /// A scalar for a micro-batch's output and target: the sum of the losses of all that counts, its tokens for example.
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> value;

@@ -19,7 +19,7 @@
 
 namespace tutti::training {
 
-/// Collective: everybody's actions, on every rank. Clocks are only comparable between ranks of one host.
+/// Collective. Returns all ranks' actions, on every rank. Clocks are only comparable between ranks of one host.
 Timeline gather_timeline(const std::vector<TimedAction>& mine, Communicator communicator);
 
 /// The mean time of each kind of calculation, and each stage's share of it; sends cost nothing. A kind that does not

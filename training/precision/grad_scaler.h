@@ -47,7 +47,7 @@ struct GradScalerOptions {
   bool enabled = true;          // false: step() steps, all else does nothing
 };
 
-/// What a checkpoint keeps. Take it after update().
+/// The state that a checkpoint keeps. Take it after update().
 struct GradScalerState {
   double scale = 65536;
   double growth_factor = 2;

@@ -27,7 +27,7 @@ namespace tutti::training {
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  // targets that count neither in the sum nor in the mean
-  /// What the sum is divided by; without it, the number of targets that are not ignored. Give the count over all ranks
+  /// The sum is divided by it; without it, by the number of targets that are not ignored. Give the count over all ranks
   /// of a data parallel step here, where those differ.
   std::optional<double> divisor;
   /// Entries from here on are padding: they have no share in the softmax, and no gradient. 0: none are.

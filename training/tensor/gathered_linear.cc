@@ -48,7 +48,7 @@ struct GatheredLinear : torch::autograd::Function<GatheredLinear> {
   }
 };
 
-/// As autocast would, had it seen the linear layer.
+/// Casts as autocast would, had it seen the linear layer.
 torch::Tensor cast(const torch::Tensor& tensor) {
   const c10::DeviceType device = tensor.device().type();
   if (!at::autocast::is_autocast_enabled(device)) return tensor;

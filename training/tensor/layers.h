@@ -71,7 +71,7 @@ class RowParallelLinearImpl : public torch::nn::Module {
   RowParallelLinearImpl(const torch::nn::Linear& whole, Communicator comm, const ParallelOptions& options = {});
   /// [..., in / N] to [..., out].
   torch::Tensor forward(const torch::Tensor& x);
-  /// The same with another bias (which may be undefined): one that went through sum_gradients() with others.
+  /// Runs it with another bias (which may be undefined): one that went through sum_gradients() with others.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& other_bias);
   WholeParameters whole() const;
 

@@ -57,7 +57,7 @@ torch::Tensor scatter_sequence(const torch::Tensor& x, const Communicator& comm,
 std::vector<torch::Tensor> sum_gradients(const std::vector<torch::Tensor>& parameters, const Communicator& comm,
                                          const std::string& layer = "");
 
-/// What the core calls a tensor's type. Errors as above.
+/// Returns the core's name of a tensor's type. Errors as above.
 DataType data_type_of(const torch::Tensor& tensor, const Communicator& comm, const std::string& who);
 
 }  // namespace tutti::training

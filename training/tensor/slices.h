@@ -21,8 +21,8 @@ namespace tutti::training {
 struct Cut {
   std::int64_t dim = 0;
   std::int64_t groups = 1;
-  /// Of the dimension in the whole, which the ranks then need not divide: slices are of ceil(extent / ranks), what lies
-  /// past the end is zero. One group only. 0: slices fit without padding.
+  /// Size of the dimension in the whole, which the ranks then need not divide: slices are of ceil(extent / ranks), what
+  /// lies past the end is zero. One group only. 0: slices fit without padding.
   std::int64_t extent = 0;
 };
 

@@ -21,7 +21,7 @@ double all_reduce_bytes(double bytes, int ranks);      // 2 (n-1)/n S
 double all_gather_bytes(double bytes, int ranks);      // (n-1)/n S
 double reduce_scatter_bytes(double bytes, int ranks);  // (n-1)/n S
 
-/// What is cut over the ranks of data parallelism.
+/// The state that is cut over the ranks of data parallelism.
 enum class ShardedState : std::uint8_t {
   none,        // DDP
   optimizer,   // zero1
@@ -29,7 +29,7 @@ enum class ShardedState : std::uint8_t {
   parameters,  // zero3: and all else
 };
 
-/// Of P parameters over n ranks: bytes sent per step for gradients and parameters. `unresharded`: elements that
+/// A step of P parameters over n ranks, for the bytes sent for gradients and parameters. `unresharded`: elements that
 /// stay whole between forward and backward (with zero3, the root unit and the last one of forward). `reductions`: how
 /// often the gradients are exchanged in a step, `passes`: forward and backward passes in a step (for zero3, which
 /// gathers in each).
@@ -86,7 +86,7 @@ double tensor_parallel_bytes(const GptConfig& config, const TensorParallelStep& 
 /// all stages, B = 2 F (and F = I = W for zb-h1), sends take none. p ranks, m micro-batches, v stages per rank. Holds
 /// for m >= p. `schedule` as make_schedule() has it.
 double pipeline_bubble(std::string_view schedule, int p, int m, int v = 1);
-/// The same, divided by the time that is not idle.
+/// Returns the idle time divided by the time that is not idle.
 double bubble_of_ideal(double bubble);
 /// Micro-batches whose activations rank r holds at the most: gpipe m, 1f1b min(m, p - r), zb-h1 at most min(m, p). -1
 /// for interleaved, which has no formula here: ask the simulator.

@@ -48,8 +48,6 @@ class Progress {
   std::string summary() const;
   /// Whether the files have all of it; else says which one has not, on standard error.
   bool all_written();
-  double mean_wait_seconds() const { return counted_ == 0 ? 0 : total_wait_ / counted_; }
-  double mean_seconds() const { return counted_ == 0 ? 0 : total_seconds_ / counted_; }
 
  private:
   void write(const StepMetrics& step);

@@ -77,7 +77,7 @@ TEST(Loader, ReadsAheadAsFarAsDepthAndNoFurther) {
         return number;
       },
       {.threads = 2, .depth = kDepth, .end = 1000});
-  ahead.wait();  // with nobody asking
+  ahead.wait();  // without a call of next()
   for (std::uint64_t number = 0; number < 1000; ++number) {
     EXPECT_EQ(loader.next(), number);
     ++handed_out;

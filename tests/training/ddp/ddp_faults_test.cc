@@ -23,7 +23,7 @@ class Unused : public ::testing::TestWithParam<UnusedParameters> {};
 INSTANTIATE_TEST_SUITE_P(DdpFaults, Unused,
                          ::testing::Values(UnusedParameters::refuse, UnusedParameters::find, UnusedParameters::fixed));
 
-/// Of step `missed` rank 1's loss reaches no parameter; its next backward meets that of rank 0's step.
+/// In step `missed` rank 1's loss reaches no parameter; its next backward meets that of rank 0's step.
 template <class Optimizer, class OptimizerOptions>
 void expect_missed_step_found(UnusedParameters unused, const OptimizerOptions& how, int missed) {
   std::vector<Net> nets{make_net(1), make_net(1)};

@@ -44,7 +44,7 @@ struct Cost {
   std::size_t optimizer = 0;
 };
 
-/// Of the second step; the first learns the order of the units.
+/// Returns the cost of the second step; the first learns the order of the units.
 Cost cost_of(int size, const FsdpOptions& options) {
   std::vector<Stack> stacks;
   for (int rank = 0; rank < size; ++rank) stacks.push_back(make_stack());
@@ -75,7 +75,7 @@ Cost cost_of(int size, const FsdpOptions& options) {
   return cost;
 }
 
-/// Of all ranks together, beside parameters and gradients: step_exchange.h.
+/// Returns the bytes of all ranks beside parameters and gradients: step_exchange.h.
 std::uint64_t compared_steps(std::uint64_t n) { return n * 32 * (n - 1); }
 
 class FsdpCostRanks : public ::testing::TestWithParam<int> {};

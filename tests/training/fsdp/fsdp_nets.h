@@ -66,7 +66,7 @@ inline Tensors full_parameters(FullyShardedDataParallel& fsdp) {
   return result;
 }
 
-/// Of the trained ones.
+/// Returns the gradients of the trained ones.
 inline Tensors full_gradients(FullyShardedDataParallel& fsdp) {
   Tensors result;
   for (std::size_t i = 0; i < fsdp.parameters().size(); ++i) {

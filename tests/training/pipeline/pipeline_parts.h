@@ -82,7 +82,8 @@ inline PipelineLoss token_loss() {
   return loss;
 }
 
-/// What a pipeline must equal: one process, micro-batch after micro-batch. Adds to the gradients; returns the loss.
+/// Runs the reference of a pipeline: one process, micro-batch after micro-batch. Adds to the gradients; returns the
+/// loss.
 template <class Forward>
 double accumulate(const Batches& batches, const PipelineLoss& loss, Forward forward, double total = 0) {
   if (total == 0) {

@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include "base/option_checks.h"
-#include "launch/launch_local.h"
 #include "training/trainers/device.h"
 #include "training/trainers/gpt/recipe.h"
 #include "tutti/tutti.hpp"
@@ -17,8 +16,6 @@ namespace {
 void add_parallelism(CLI::App& app, GptCommand& command) {
   GptRunOptions& run = command.run;
   const std::string group = "Parallelism";
-  app.add_option("--ranks", command.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
-      ->check(whole_number(1, kMostLocalRanks));
   app.add_option(
          "--parallel", command.parallel,
          "How the ranks share the work; with --mesh, which of them shards (default: ddp, or what the mesh says)")
@@ -54,16 +51,8 @@ void add_parallelism(CLI::App& app, GptCommand& command) {
          "only takes the way through host blocks")
       ->group(group);
   app.add_flag("--deterministic", run.deterministic, "Same bits whatever algorithm and placement")->group(group);
-  app.add_option("--backend", command.backend, "What runs the collectives")
-      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}))
-      ->capture_default_str()
-      ->group(group);
   app.add_option("--algorithm", command.algorithm,
                  "Force one where it can serve (docs/algorithms.md lists them); ring sends what the formulas say")
-      ->group(group);
-  app.add_option("--device", command.device, "Where tensors are")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str()
       ->group(group);
 }
 
@@ -104,10 +93,7 @@ void add_options(CLI::App& app, GptCommand& command) {
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
   app.add_option("--seed", run.seed, "For parameters and rows")->check(whole_number(0))->capture_default_str();
-  app.add_option("--threads", command.threads, "Of torch, per rank; 0: cores / ranks")
-      ->check(whole_number(0))
-      ->take_last()
-      ->capture_default_str();
+  add_trainer_options(app, command);
   add_model(app, command);
   add_parallelism(app, command);
   const std::string group = "Output";
@@ -116,13 +102,15 @@ void add_options(CLI::App& app, GptCommand& command) {
       ->group(group);
   app.add_flag("--check-batch", command.check_batch, "As --check, with all rows in one large batch, within a tolerance")
       ->group(group);
-  app.add_option("--csv", command.csv, "Write metrics of every step to this file")->group(group);
-  app.add_option("--json-lines", command.json_lines, "The same as one JSON object per line")->group(group);
-  app.add_option("--plot", command.plot, "Draw the loss curve to this PNG")->group(group);
   app.add_option(
          "--timeline", command.timeline,
          "Write the last run of a pipeline and its simulation to this JSON file (pipeline/timeline.py draws it)")
       ->group(group);
+  app.callback([&] {
+    for (const char* name : {"--schedule", "--micro-batches"}) {
+      if (app.count(name) > 0) command.of_pipeline = name;
+    }
+  });
   app.footer(
       "At its end it prints memory per rank, bytes sent per step, the idle share of a pipeline and the share of\n"
       "communication that is hidden, beside what the formulas say.\n"

@@ -69,6 +69,21 @@ ClippedParameters count_once(const torch::nn::Module& module, const std::vector<
   return result;
 }
 
+std::vector<torch::Tensor> parameters_in(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> result;
+  for (const NamedTensor& item : parameters_of(module)) result.push_back(item.tensor);
+  return result;
+}
+
+HeldBytes held_by(const std::vector<torch::Tensor>& parameters) {
+  HeldBytes held;
+  for (const torch::Tensor& parameter : parameters) {
+    held.parameters += parameter.nbytes();
+    if (parameter.grad().defined()) held.gradients += parameter.grad().nbytes();
+  }
+  return held;
+}
+
 double tensor_bytes_sent(const GptRunOptions& options, int begin, int end) {
   if (options.mesh.tp == 1) return 0;
   TensorParallelStep step;

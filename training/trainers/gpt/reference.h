@@ -15,7 +15,7 @@
 
 namespace tutti::training {
 
-/// The same mathematics, rounded elsewhere: samples of what rounding does.
+/// An order of additions: other orders are the same mathematics, rounded elsewhere, and show what rounding does.
 struct ReferenceOrder {
   bool ranks_reversed = false;  // the data ranks' gradients are added in the opposite order
   bool rows_reversed = false;   // the rows of each batch are in the opposite order

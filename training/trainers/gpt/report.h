@@ -13,7 +13,7 @@
 
 namespace tutti::training {
 
-/// Of one rank, in bytes. Travels between ranks as an array of f64.
+/// The cost of one rank, in bytes. Ranks exchange it as an array of f64.
 struct RankCost {
   double parameters = 0, gradients = 0, optimizer = 0, padding = 0;
   double gathered = 0;        // at most, of whole parameters beside the shards

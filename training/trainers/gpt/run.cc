@@ -59,7 +59,7 @@ class Run {
       result_.parameters.push_back(parameter.detach().clone());
     }
     Communicator world = mesh_.world();
-    world.barrier();  // nobody leaves while another still checks
+    world.barrier();  // every rank stays until all have checked
     return std::move(result_);
   }
 

@@ -52,13 +52,13 @@ struct HeldBytes {
   std::size_t padding = 0;   // in `parameters`
 };
 
-/// What the formulas say of this rank and a step.
+/// The cost of this rank and a step by formula.
 struct ExpectedCost {
   StateBytes state;
   double bytes_sent = 0;
 };
 
-/// What a pipeline's last run showed.
+/// The measurements of a pipeline's last run.
 struct PipelineMeasure {
   Schedule schedule;                               // no ranks' actions: there is no pipeline
   Timeline measured, simulated;                    // simulated with each stage's measured cost
@@ -74,7 +74,7 @@ class Strategy {
   /// rows(passes - 1). Returns the mean loss over this data rank's rows.
   virtual float backward(const std::function<Batch(int micro)>& rows, GradScaler& scaler) = 0;
 
-  /// What the optimiser steps on.
+  /// Returns the tensors that the optimiser steps on.
   virtual std::vector<torch::Tensor> trained() const = 0;
   virtual ClippedParameters clipped() const = 0;
   /// Collective. This training's parameters into a whole model, on every rank.

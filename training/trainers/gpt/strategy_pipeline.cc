@@ -76,11 +76,7 @@ class PipelineStrategy : public Strategy {
     return static_cast<float>(loss);
   }
 
-  std::vector<torch::Tensor> trained() const override {
-    std::vector<torch::Tensor> result;
-    for (const NamedTensor& item : parameters_of(*part_)) result.push_back(item.tensor);
-    return result;
-  }
+  std::vector<torch::Tensor> trained() const override { return parameters_in(*part_); }
 
   ClippedParameters clipped() const override {
     ClippedParameters result = count_once(*part_, parameters_of(*part_), mesh_);
@@ -126,14 +122,7 @@ class PipelineStrategy : public Strategy {
   std::uint64_t bytes_sent() const override {
     return mesh_.traffic().bytes_put + (ends_ ? ends_.traffic().bytes_put : 0);
   }
-  HeldBytes held() const override {
-    HeldBytes held;
-    for (const torch::Tensor& parameter : trained()) {
-      held.parameters += parameter.nbytes();
-      if (parameter.grad().defined()) held.gradients += parameter.grad().nbytes();
-    }
-    return held;
-  }
+  HeldBytes held() const override { return held_by(trained()); }
 
   ExpectedCost expected_cost() const override {
     const int ranks = mesh_.pp().size();

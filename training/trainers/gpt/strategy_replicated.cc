@@ -2,13 +2,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "training/ddp/ddp.h"
 #include "training/trainers/gpt/rank_model.h"
-#include "training/trainers/gpt/recipe.h"
 #include "training/trainers/gpt/strategy.h"
 
 namespace tutti::training {
@@ -23,23 +21,10 @@ class Replicated : public Strategy {
         ddp_(*model_.module, mesh.data(), ddp_options()) {}
 
   float backward(const std::function<Batch(int micro)>& rows, GradScaler& scaler) override {
-    ddp_.zero_grad();
-    std::vector<torch::Tensor> losses;
-    for (int pass = 0; pass < options_.passes(); ++pass) {
-      std::optional<DistributedDataParallel::NoSync> guard;
-      if (pass + 1 < options_.passes() && !options_.exchanges_every_pass()) guard.emplace(ddp_.no_sync());
-      const torch::Tensor mean = model_.loss(rows(pass));
-      (scaler.scale(mean) / options_.passes()).backward();
-      losses.push_back(mean.detach());
-    }
-    return mean_of(losses);
+    return backward_passes(ddp_, model_, options_, rows, scaler);
   }
 
-  std::vector<torch::Tensor> trained() const override {
-    std::vector<torch::Tensor> result;
-    for (const NamedTensor& item : parameters_of(*model_.module)) result.push_back(item.tensor);
-    return result;
-  }
+  std::vector<torch::Tensor> trained() const override { return parameters_in(*model_.module); }
   ClippedParameters clipped() const override {
     return count_once(*model_.module, parameters_of(*model_.module), mesh_);
   }
@@ -48,14 +33,7 @@ class Replicated : public Strategy {
 
   double wait_seconds() const override { return ddp_.stats().wait_seconds; }
   std::uint64_t bytes_sent() const override { return mesh_.traffic().bytes_put; }
-  HeldBytes held() const override {
-    HeldBytes held;
-    for (const torch::Tensor& parameter : trained()) {
-      held.parameters += parameter.nbytes();
-      if (parameter.grad().defined()) held.gradients += parameter.grad().nbytes();
-    }
-    return held;
-  }
+  HeldBytes held() const override { return held_by(trained()); }
 
   ExpectedCost expected_cost() const override {
     const int layers = options_.model.layers + 2;

@@ -8,7 +8,6 @@
 
 #include "training/fsdp/fsdp.h"
 #include "training/trainers/gpt/rank_model.h"
-#include "training/trainers/gpt/recipe.h"
 #include "training/trainers/gpt/strategy.h"
 
 namespace tutti::training {
@@ -37,17 +36,9 @@ class Sharded : public Strategy {
   }
 
   float backward(const std::function<Batch(int micro)>& rows, GradScaler& scaler) override {
-    fsdp_->zero_grad();
-    std::vector<torch::Tensor> losses;
-    for (int pass = 0; pass < options_.passes(); ++pass) {
-      std::optional<FullyShardedDataParallel::NoSync> guard;
-      if (pass + 1 < options_.passes() && !options_.exchanges_every_pass()) guard.emplace(fsdp_->no_sync());
-      const torch::Tensor mean = model_.loss(rows(pass));
-      (scaler.scale(mean) / options_.passes()).backward();
-      losses.push_back(mean.detach());
-    }
+    const float loss = backward_passes(*fsdp_, model_, options_, rows, scaler);
     ++steps_;
-    return mean_of(losses);
+    return loss;
   }
 
   std::vector<torch::Tensor> trained() const override { return fsdp_->parameters(); }

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -26,14 +25,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/standard_streams.h"
-#include "launch/launcher.h"
 #include "training/pipeline/timeline.h"
 #include "training/trainers/device.h"
 #include "training/trainers/gpt/check.h"
 #include "training/trainers/gpt/command.h"
 #include "training/trainers/gpt/run.h"
-#include "training/trainers/launch.h"
+#include "training/trainers/program.h"
 #include "training/trainers/progress.h"
 
 namespace tutti::training {
@@ -63,12 +60,10 @@ void check_files(const GptCommand& command) {
   }
 }
 
-/// What rank 0 does when the others have gone home. Returns the exit status.
-int look_back(const GptCommand& command, const ByteText& text, const GptResult& result, const std::string& csv) {
+/// Validates, plots and compares on rank 0, after the training. Returns the exit status.
+int look_back(const GptCommand& command, const ByteText& text, const GptResult& result) {
   std::printf("validation loss %.4f\n", validation_loss(command.run, text, result.parameters));
-  if (!command.plot.empty() && plot_loss(csv, command.plot)) {
-    std::printf("loss curve in %s\n", command.plot.c_str());
-  }
+  plot_if_asked(command);
   if (!command.timeline.empty()) {
     const PipelineMeasure& pipeline = result.pipeline;
     write_timeline(command.timeline, pipeline.schedule, pipeline.measured, pipeline.simulated);
@@ -122,17 +117,15 @@ int run_rank(GptCommand command) {
   command.run.device = choose_device(command.device, comm, options.deterministic);
 
   std::optional<Progress> progress;
-  std::string csv = command.csv;
   if (rank == 0) {
-    if (csv.empty() && !command.plot.empty()) csv = command.plot + ".csv";
-    progress.emplace(ProgressOptions{"train_gpt", command.run.steps, "tokens", csv, command.json_lines});
+    progress.emplace(ProgressOptions{"train_gpt", command.run.steps, "tokens", command.csv_file(), command.json_lines});
     introduce(command, ranks, text);
   }
   const GptResult result =
       train_gpt(command.run, text, std::move(comm), [&](const StepMetrics& step) { progress->show(step); });
   if (rank != 0) return 0;
   std::printf("%s\n%s", progress->summary().c_str(), result.report.c_str());
-  const int status = look_back(command, text, result, csv);
+  const int status = look_back(command, text, result);
   return progress->all_written() ? status : 1;
 }
 
@@ -141,32 +134,13 @@ int run_rank(GptCommand command) {
 
 int main(int argc, char** argv) {
   using namespace tutti::training;
-  tutti::open_standard_streams();
   GptCommand command;
   CLI::App app("Trains a byte-level GPT on any text, on several ranks.");
   add_options(app, command);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return tutti::end_of_output("train_gpt", app.exit(error));
-  }
-  for (const char* name : {"--schedule", "--micro-batches"}) {
-    if (app.count(name) > 0) command.of_pipeline = name;
-  }
-  try {
-    const bool starts = starts_ranks_of("train_gpt", command.ranks);
-    const int ranks = std::max(1, command.ranks);
-    if (starts || !tutti::is_launched()) {
-      GptCommand trial = command;  // what cannot be is said once, before any rank starts
-      interpret(trial, ranks);
-      check_files(trial);
-    }
-    if (starts && ranks > 1) {
-      return launch_ranks(ranks, command.backend, threads_of_each(command.threads, ranks), argc, argv);
-    }
-    return tutti::end_of_output("train_gpt", run_rank(std::move(command)));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  const auto check = [&] {
+    GptCommand trial = command;
+    interpret(trial, std::max(1, command.ranks));
+    check_files(trial);
+  };
+  return run_trainer({"train_gpt", command, check, [&] { return run_rank(command); }}, app, argc, argv);
 }

@@ -53,10 +53,11 @@ double pass_over(const VisionRunOptions& options, const Stage& model, const Imag
 /// Copies of parameters, then buffers. On the CPU.
 std::vector<torch::Tensor> state_of(const torch::nn::Module& module);
 
-/// What a share's mean loss counts in the mean over shares, so that it becomes the mean over rows; as Join::weigh().
+/// Returns the weight of a share's mean loss in the mean over shares, so that it becomes the mean over rows; as
+/// Join::weigh().
 double weight_of(const VisionRows& rows, std::size_t share);
 
-/// Of a pipeline: cross entropy summed over the rows, and their number.
+/// Returns a pipeline's loss: cross entropy summed over the rows, and their number.
 PipelineLoss summed_loss();
 
 /// Errors: invalid_argument for what a pipeline cannot do.

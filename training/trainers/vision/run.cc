@@ -117,7 +117,7 @@ VisionResult train_vision_ddp(const VisionRunOptions& options, const VisionData&
       train_on_shares(options, data, comm, report, model, ddp, model.module->parameters(),
                       options.end == EpochEnd::uneven ? &join : nullptr, [&] { return comm.traffic().bytes_put; });
   ddp.check_equal();
-  comm.barrier();  // nobody leaves while another still checks
+  comm.barrier();  // every rank stays until all have checked
   result.state = state_of(*model.module);
   const std::size_t gradients = bytes_of(model.module->parameters());
   result.cost = fmt::format(
@@ -149,7 +149,7 @@ VisionResult train_vision_fsdp(const VisionRunOptions& options, const VisionData
       "while units are whole {} more at most; {:.0f} bytes sent in each step",
       comm.rank(), memory.shards, comm.size(), static_cast<double>(bytes) / comm.size(), memory.peak_gathered,
       result.bytes_sent);
-  comm.barrier();  // nobody leaves while another still gathers
+  comm.barrier();  // every rank stays until all have gathered
   return result;
 }
 

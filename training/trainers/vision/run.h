@@ -8,7 +8,8 @@
 // A step has shares (loader.h): one for each rank with DDP and FSDP, one for each micro-batch with a pipeline.
 // EpochEnd: with `uneven`, ranks of DDP whose share of an epoch's last step is empty follow by Join, and the gradient
 //   is the mean over all samples there are. With `pad`, repeated samples count as the others do.
-// Errors: tutti::Error; whoever throws in the middle of a run leaves the others waiting, so call it under or_abort().
+// Errors: tutti::Error; a rank that throws in the middle of a run leaves the others waiting, so call it under
+// or_abort().
 #pragma once
 
 #include <torch/torch.h>

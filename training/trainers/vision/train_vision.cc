@@ -11,37 +11,28 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/option_checks.h"
-#include "base/standard_streams.h"
-#include "launch/launch_local.h"
-#include "launch/launcher.h"
 #include "training/abort.h"
 #include "training/trainers/device.h"
-#include "training/trainers/launch.h"
 #include "training/trainers/precision.h"
+#include "training/trainers/program.h"
 #include "training/trainers/progress.h"
 #include "training/trainers/vision/run.h"
 
 namespace tutti::training {
 namespace {
 
-struct Arguments {
+struct Arguments : TrainerOptions {
   VisionRunOptions run;
-  int ranks = 0;  // to start; 0: not given
-  int threads = 0;
   std::string parallel = "ddp";
-  std::string backend = "tutti", device = "cpu", precision = "fp32";
   std::string end;
   std::string data, synthetic = "shapes";
   int images = 4000, test_images = 1000;
-  std::string csv, json_lines, plot;
-  bool check = false;
 };
 
 void add_options(CLI::App& app, Arguments& arguments) {
@@ -51,21 +42,17 @@ void add_options(CLI::App& app, Arguments& arguments) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
-  app.add_option("--ranks", arguments.ranks, "Start this many local processes (not needed under mpirun or torchrun)")
-      ->check(whole_number(1, kMostLocalRanks));
+  add_trainer_options(app, arguments);
   add("--model", run.model.model, "What is trained")->check(CLI::IsMember({"resnet", "vit"}));
   add("--parallel", arguments.parallel, "How the ranks share the work; pipeline: --model vit only")
       ->check(CLI::IsMember({"ddp", "fsdp", "pipeline"}));
-  add("--backend", arguments.backend, "What runs the collectives")
-      ->check(CLI::IsMember({"tutti", "openmpi", "mpich", "gloo", "nccl"}));
-  add("--device", arguments.device, "Where tensors are")->check(CLI::IsMember({"cpu", "cuda"}));
   add("--precision", arguments.precision,
       "bf16, fp16: autocast, with a scaled loss for fp16 (not of a pipeline); weights stay fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   add("--data", arguments.data, "Folder with MNIST's or CIFAR-10's files, by their usual names");
   const CLI::IsMember kinds({"shapes", "digits"});
-  CLI::Option* synthetic = add("--synthetic", arguments.synthetic, "Without --data: the kind of images")->check(kinds);
-  app.add_option("--draw", arguments.synthetic)->check(kinds)->excludes(synthetic)->group("");  // the name until 0.2
+  add("--synthetic", arguments.synthetic, "Without --data: the kind of images")->check(kinds);
+  app.add_option("--draw", arguments.synthetic)->check(kinds)->group("");  // the name until 0.2
   add("--images", arguments.images, "Synthetic images to train on")->check(positive);
   add("--test-images", arguments.test_images, "Synthetic images to test with")->check(positive);
   add("--epochs", run.epochs, "Times that every image is seen")->check(positive);
@@ -87,25 +74,18 @@ void add_options(CLI::App& app, Arguments& arguments) {
   add("--schedule", run.schedule, "Of a pipeline")->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1"}));
   add("--micro-batches", run.micro_batches, "Of a pipeline's step")->check(positive);
   add("--stages-per-rank", run.stages_per_rank, "Of a pipeline with --schedule interleaved")->check(positive);
-  add("--threads", arguments.threads, "Of torch, per rank; 0: cores / ranks")->check(none_or_more)->take_last();
   app.add_flag("--deterministic", run.ddp.deterministic, "Same bits whatever algorithm and placement");
   app.add_flag("--check", arguments.check,
                "Afterwards train in one process and compare every bit (takes as long again, times ranks; implies "
                "--deterministic)");
-  app.add_option("--csv", arguments.csv, "Write metrics of every step to this file");
-  app.add_option("--json-lines", arguments.json_lines, "The same as one JSON object per line");
-  app.add_option("--plot", arguments.plot, "Draw the loss curve to this PNG");
 }
 
-/// What rank 0 does when the others have gone home. Returns the exit status.
-int look_back(const Arguments& arguments, const VisionData& data, const VisionResult& result, int ranks,
-              const std::string& csv) {
+/// Validates, plots and compares on rank 0, after the training. Returns the exit status.
+int look_back(const Arguments& arguments, const VisionData& data, const VisionResult& result, int ranks) {
   std::printf("%s\n", result.cost.c_str());
   std::printf("test accuracy %.1f %% of %lld images\n", 100 * test_accuracy(arguments.run, data, result.state),
               static_cast<long long>(data.test.count()));
-  if (!arguments.plot.empty() && plot_loss(csv, arguments.plot)) {
-    std::printf("loss curve in %s\n", arguments.plot.c_str());
-  }
+  plot_if_asked(arguments);
   if (!arguments.check) return 0;
   std::printf("training again in one process, to compare ...\n");
   std::fflush(stdout);
@@ -122,6 +102,7 @@ int look_back(const Arguments& arguments, const VisionData& data, const VisionRe
 }
 
 int run_rank(Arguments arguments) {
+  check_device("train_vision", arguments.device, arguments.backend);
   const std::map<std::string, EpochEnd> ends = {
       {"uneven", EpochEnd::uneven}, {"pad", EpochEnd::pad}, {"drop", EpochEnd::drop}};
   if (arguments.end.empty()) arguments.end = arguments.parallel == "ddp" ? "uneven" : "drop";
@@ -141,14 +122,12 @@ int run_rank(Arguments arguments) {
   arguments.run.precision = precision_of(arguments.precision);
 
   std::optional<Progress> progress;
-  std::string csv = arguments.csv;
   if (rank == 0) {
-    if (csv.empty() && !arguments.plot.empty()) csv = arguments.plot + ".csv";
     const int shares = arguments.parallel == "pipeline" ? arguments.run.micro_batches : ranks;
     progress.emplace(ProgressOptions{.program = "train_vision",
                                      .steps = steps_of(arguments.run, data, shares),
                                      .unit = "images",
-                                     .csv = csv,
+                                     .csv = arguments.csv_file(),
                                      .json_lines = arguments.json_lines});
     std::printf("train_vision: %s, %d rank%s on %s, %s over %s, %lld images (%s), %d x %d rows per step, %s\n",
                 arguments.run.model.model.c_str(), ranks, ranks == 1 ? "" : "s", arguments.device.c_str(),
@@ -164,7 +143,7 @@ int run_rank(Arguments arguments) {
   });
   if (rank != 0) return 0;
   std::printf("%s\n", progress->summary().c_str());
-  const int status = look_back(arguments, data, result, ranks, csv);
+  const int status = look_back(arguments, data, result, ranks);
   return progress->all_written() ? status : 1;
 }
 
@@ -173,27 +152,14 @@ int run_rank(Arguments arguments) {
 
 int main(int argc, char** argv) {
   using namespace tutti::training;
-  tutti::open_standard_streams();
   Arguments arguments;
   CLI::App app("Trains an image classifier on several ranks.");
   add_options(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return tutti::end_of_output("train_vision", app.exit(error));
-  }
-  if (app.count("--draw") > 0 && !tutti::is_launched()) {
-    std::fprintf(stderr, "train_vision: --draw is called --synthetic now; the next release does not know --draw\n");
-  }
-  try {
-    check_device("train_vision", arguments.device, arguments.backend);
-    if (starts_ranks_of("train_vision", arguments.ranks) && arguments.ranks > 1) {
-      const int threads = threads_of_each(arguments.threads, arguments.ranks);
-      return launch_ranks(arguments.ranks, arguments.backend, threads, argc, argv);
+  const auto check = [&] {
+    if (app.count("--draw") > 0) {
+      std::fprintf(stderr, "train_vision: --draw is called --synthetic now; the next release does not know --draw\n");
     }
-    return tutti::end_of_output("train_vision", run_rank(std::move(arguments)));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+    check_device("train_vision", arguments.device, arguments.backend);
+  };
+  return run_trainer({"train_vision", arguments, check, [&] { return run_rank(arguments); }}, app, argc, argv);
 }

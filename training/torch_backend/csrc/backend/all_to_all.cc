@@ -21,7 +21,7 @@ std::vector<std::size_t> offsets_of(const std::vector<std::size_t>& counts) {
   return offsets;
 }
 
-/// Of one tensor that is split along its first dimension; no splits: into equal parts.
+/// Returns the counts of one tensor that is split along its first dimension; no splits: into equal parts.
 std::vector<std::size_t> counts_of(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
                                    std::size_t per_element, const char* name, const Caller& caller) {
   TUTTI_TORCH_EXPECT(tensor.dim() > 0, caller, "the ", name, " has 0 dimensions; expected at least 1, to split");

@@ -69,7 +69,7 @@ class TuttiBackend final : public c10d::Backend {
   /// `ranks` of this group form one of their own, in that order; null on the others. All ranks call it.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  /// Of calls that begin after it.
+  /// Sets the timeout of calls that begin after it.
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
   /// Ends what is under way, on all ranks, and every call to come. Returns at once.

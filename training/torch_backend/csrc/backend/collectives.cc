@@ -49,7 +49,7 @@ TuttiBackend::WorkPtr TuttiBackend::reduce(TensorList& tensors, const c10d::Redu
 
 TuttiBackend::WorkPtr TuttiBackend::barrier(const c10d::BarrierOptions& options) {
   Call call = call_of(c10d::OpType::BARRIER, "tutti:barrier");
-  // Whoever comes is done with what is in the stream, as with NCCL's.
+  // A rank that comes is done with what is in its stream, as with NCCL's.
   if (options.device && !options.device->is_cpu()) synchronize_current_stream(*options.device);
   call.operations.push_back({.kind = Collective::barrier});
   return launch(std::move(call), options);

@@ -13,7 +13,7 @@ using tutti::Collective;
 
 namespace {
 
-/// The same `count` elements to every rank, and from each as many as its output holds.
+/// Returns splits that send the same `count` elements to every rank, and receive from each what its output holds.
 std::shared_ptr<const Splits> to_all(std::size_t count, at::TensorList outputs, std::size_t per_element) {
   auto splits = std::make_shared<Splits>();
   std::size_t offset = 0;

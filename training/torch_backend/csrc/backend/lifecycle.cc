@@ -15,7 +15,7 @@ namespace tutti_torch {
 
 namespace {
 
-/// What a rank that handles an exception waits for the group's calls to end.
+/// The time that a rank that handles an exception waits for the group's calls to end.
 constexpr std::chrono::seconds kGrace{2};
 
 }  // namespace
@@ -93,7 +93,7 @@ void TuttiBackend::abort_because(const std::string& reason) {
 
 void TuttiBackend::shutdown() {
   const auto aborted = [](const Channel& channel) { return channel.failure() == tutti::Code::aborted; };
-  // Whoever was interrupted in a collective does not wait for the sends of its group, and the other way round.
+  // A rank that was interrupted in a collective does not wait for the sends of its group, and the other way round.
   if (aborted(*collectives_) || aborted(transfers_.channel())) abort_because("its group was aborted or interrupted");
   // A rank that an exception ends may never again do what its peers need to end what is under way.
   const Clock::time_point deadline = handling_exception() ? Clock::now() + kGrace : Clock::time_point::max();
@@ -124,7 +124,7 @@ void TuttiBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   };
   if (rank_ != 0) {
     store_->set(prefix + "came/" + std::to_string(rank_), std::string("here"));
-    // Rank 0 may have come late, and gives everybody its time from then on.
+    // Rank 0 may have come late, and gives every rank its time from then on.
     const bool answered = comes(prefix + "verdict", deadline + timeout);
     TORCH_CHECK_WITH(DistBackendError, answered, caller.text(), " and timed out: rank 0, which may come ",
                      timeout.count(), " ms after this rank, has not answered within ", 2 * timeout.count(), " ms");

@@ -1,4 +1,4 @@
-// all_reduce of sparse tensors (DDP's gradients of sparse embeddings): everybody gets everybody's entries and adds
+// all_reduce of sparse tensors (DDP's gradients of sparse embeddings): every rank gets all ranks' entries and adds
 // them.
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kMostDimensions = 61;
 
-/// What all ranks must agree on, and then the number of entries.
+/// The form of a sparse tensor, which must be the same on all ranks, and then the number of entries.
 struct Layout {
   std::int64_t sparse_dimensions = 0;
   std::int64_t dimensions = 0;
@@ -42,7 +42,7 @@ Layout layout_of(const at::Tensor& tensor, const Caller& caller) {
   return layout;
 }
 
-/// Broadcasts that give everybody each rank's rows, one behind the other. `rows`: how many each rank has.
+/// Adds broadcasts that give every rank each rank's rows, one behind the other. `rows`: how many each rank has.
 at::Tensor add_gather(std::vector<Operation>& operations, const at::Tensor& own, const std::vector<std::int64_t>& rows,
                       int rank) {
   std::vector<std::int64_t> sizes = own.sizes().vec();

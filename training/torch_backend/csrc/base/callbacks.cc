@@ -63,9 +63,9 @@ class Callbacks {
   std::condition_variable changed_;
   std::condition_variable none_;
   std::deque<std::function<void()>> waiting_;  // guarded by mutex_
-  int idle_ = 0;                               // likewise: threads in changed_.wait()
+  int idle_ = 0;                               // guarded by mutex_: threads in changed_.wait()
   int threads_ = 0;                            // likewise
-  int unfinished_ = 0;                         // likewise: waiting or running
+  int unfinished_ = 0;                         // guarded by mutex_: waiting or running
 };
 
 // Never destroyed: its threads outlive main(). A forked child leaves its parent's where it is, with threads that it

@@ -27,8 +27,8 @@ struct Caller {
 /// A DistBackendError of these words.
 std::exception_ptr backend_error(std::string text);
 
-/// What to throw for `error`. Where a signal handler of Python raised on this thread while Tutti waited, what it
-/// raised: the error came of it.
+/// Returns what to throw for `error`. Where a signal handler of Python raised on this thread while Tutti waited, what
+/// it raised: the error came of it.
 std::exception_ptr torch_error(const tutti::Error& error);
 
 /// Calls `body`, and throws torch_error() for what it throws.

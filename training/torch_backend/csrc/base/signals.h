@@ -23,8 +23,8 @@ void find_main_thread();
 /// Runs the handlers of signals that have come. Throws what one of them raised, KeyboardInterrupt as a rule.
 void check_signals();
 
-/// The same for Tutti's waits on this thread (tutti::Options::interrupted): true where a handler raised. What it raised
-/// is kept for take_interrupt(), as Tutti's call then fails.
+/// Runs them in Tutti's waits on this thread (tutti::Options::interrupted). Returns true if a handler raised. What it
+/// raised is kept for take_interrupt(), as Tutti's call then fails.
 bool interrupted();
 /// Null: none on this thread since the last call.
 std::exception_ptr take_interrupt();

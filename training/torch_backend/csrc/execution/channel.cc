@@ -25,7 +25,7 @@ struct List {
 };
 
 // Never destroyed: groups may be destroyed after main(). A forked child has no channel to close: its parent's may be in
-// the middle of a call, with locks that nobody gives back here.
+// the middle of a call, with locks that no thread of this process releases.
 List* g_list = nullptr;
 
 List& list() {

@@ -30,7 +30,7 @@ namespace tutti_torch {
 class Channel {
  public:
   static std::shared_ptr<Channel> make(tutti::Communicator communicator);
-  /// Ends what is under way with an error on all ranks: nobody is left who could wait for it.
+  /// Ends what is under way with an error on all ranks: no caller is left to wait for it.
   ~Channel();
   /// Closes all channels that this process has made, before it ends: waits for what is under way for at most `limit`
   /// together, then ends it. To be called without the GIL.
@@ -44,7 +44,7 @@ class Channel {
 
   /// Throws tutti::Error.
   void run(std::span<const Operation> operations);
-  /// Likewise, with another timeout than the group's, which is `usual`.
+  /// Runs them with another timeout than the group's, which is `usual`.
   void run(std::span<const Operation> operations, std::chrono::milliseconds timeout, std::chrono::milliseconds usual);
 
   /// `done` is called once, when all are done or one has failed: by the thread that finishes the last one, or by this
@@ -61,7 +61,7 @@ class Channel {
   /// This process is a fork of the one that made it, which has none of the threads that would end a work.
   bool is_of_a_parent() const { return getpid() != process_; }
 
-  /// Of the first operation that failed, or of an abort(); ok: none.
+  /// Returns the code of the first operation that failed, or of an abort(); ok: none.
   tutti::Code failure() const { return state_->failure.load(std::memory_order_relaxed); }
 
   /// Throws what has ended the group, in a call that is in a stream too.

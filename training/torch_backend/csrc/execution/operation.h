@@ -10,7 +10,7 @@
 
 namespace tutti_torch {
 
-/// Of an all_to_allv, in elements, one entry per rank.
+/// Counts and offsets of an all_to_allv, in elements, one entry per rank.
 struct Splits {
   std::vector<std::size_t> send_counts;
   std::vector<std::size_t> send_offsets;

@@ -67,7 +67,7 @@ class PointToPoint {
   };
 
   Message checked(bool sending, const at::Tensor& tensor, int peer, int tag, const Caller& caller) const;
-  /// The same; a refusal ends the batch that this thread has open.
+  /// Calls checked(); a refusal ends the batch that this thread has open.
   Message message(bool sending, const at::Tensor& tensor, int peer, int tag, const Caller& caller);
   /// Puts them into a stream, all together.
   void launch_on_device(std::span<const Message> messages, TuttiWork& work);
@@ -77,7 +77,7 @@ class PointToPoint {
   /// Between group_start and group_end.
   static void note(tutti::Communicator& communicator, const Message& message, tutti::Stream stream = nullptr);
   static std::vector<CopyBack> copies_of(std::span<const Message> messages);
-  /// Of this thread; null: none. One that was given up is none.
+  /// Returns the batch that this thread has open; null: none, or it was abandoned.
   Batch* batch();
   /// Ends this thread's batch, if there is one, with that error: nothing of it was started.
   void give_up_batch(std::exception_ptr error);

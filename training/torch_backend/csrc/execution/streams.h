@@ -31,7 +31,7 @@ class DeviceEnd {
   bool reached() const { return event_.query(); }
   /// Until then or `deadline`, seeing signals; false when it has not by then. Throws as check_signals() (signals.h).
   bool wait_until(Clock::time_point deadline) const;
-  /// What is put into the device's current stream from now on comes behind it.
+  /// Makes the device's current stream wait for it: work that is put there from now on comes behind it.
   void block_current_stream() const;
   /// Calls `body` while the stream is the current one.
   template <class Body>

@@ -37,15 +37,16 @@ class TuttiWork final : public c10d::Work {
   TuttiWork(c10d::OpType type, const char* title, const Caller& caller, std::uint64_t sequence, Tensors outputs,
             const std::shared_ptr<Channel>& channel);
 
-  /// What is needed until it is complete: `held` is kept alive, `copies` are made then (when it went well).
+  /// Keeps `held` alive until it is complete, and makes `copies` then (when it went well).
   void keep(Tensors held, std::vector<CopyBack> copies);
-  /// A timeout of its own, from now on: whoever waits for it longer ends the group, on all ranks. Before it is started.
+  /// Sets a timeout of its own, from now on: a wait that takes longer ends the group, on all ranks. Call it before
+  /// start.
   void limit(std::chrono::milliseconds timeout);
-  /// Of a batch that this thread has opened and not ended: a wait() of this thread would never return, and ends it with
-  /// an error.
+  /// Marks it as a batch that this thread has opened and not ended: a wait() of this thread would never return, and
+  /// ends it with an error.
   void open();
   void started() { opener_ = std::thread::id(); }
-  /// Where the rank goes from which a receive got its message; before complete().
+  /// Returns where a receive stores the rank that its message came from; before complete().
   int* source() { return &source_; }
   /// Null: done well.
   void complete(std::exception_ptr error);
@@ -61,9 +62,10 @@ class TuttiWork final : public c10d::Work {
 
  private:
   void fill(c10::ivalue::Future& future);
-  /// What a signal's handler raised is being thrown out of wait().
+  /// Ends the group when wait() throws what a signal's handler raised.
   void abort_interrupted();
-  /// What can never end is refused: an open batch on the thread that opened it, and a work of a fork's parent.
+  /// Refuses a wait that can never end: for an open batch on the thread that opened it, and for a work of a fork's
+  /// parent.
   void expect_end();
 
   const Caller caller_;

@@ -1,7 +1,7 @@
 // Tensors as plain memory: what may be passed, and lists of tensors as one flat buffer.
 //
 //   const FlatInput in(inputs);      // in.data(): their memory where they follow each other, else a copy
-//   FlatOutput out(outputs);         // likewise; out.copy_back() says what to copy after the call
+//   FlatOutput out(outputs);         // the same; out.copy_back() says what to copy after the call
 //
 // Copies run on the calling thread alone, outside autograd: some are made by Tutti's threads, where a pool of OpenMP's
 // would be one too many.
@@ -26,16 +26,16 @@ void expect_served(at::TensorList tensors, at::ScalarType type, const Caller& ca
 /// Contiguous memory on a device: registered memory on the host's, torch's own on another.
 at::Tensor empty_on(c10::Device device, at::IntArrayRef sizes, at::ScalarType type);
 
-/// The same elements in contiguous memory: `tensor` itself where it is contiguous.
+/// Returns its elements in contiguous memory: `tensor` itself where it is contiguous.
 at::Tensor contiguous_input(const at::Tensor& tensor);
-/// The same values in contiguous memory of their own, of another type.
+/// Returns its values in contiguous memory of their own, of another type.
 at::Tensor converted_input(const at::Tensor& tensor, at::ScalarType type);
 /// Contiguous memory for a result of `tensor`'s shape: `tensor` itself where it is contiguous, else to be copied back.
 at::Tensor contiguous_output(const at::Tensor& tensor);
 
 void copy_into(const at::Tensor& to, const at::Tensor& from);
 
-/// What is to be copied when a call is done.
+/// A copy to be made when a call is done.
 struct CopyBack {
   at::Tensor to;
   at::Tensor from;
@@ -54,7 +54,7 @@ class FlatInput {
   at::Tensor copy_;
 };
 
-/// Room for the elements of all tensors of a list, likewise.
+/// Room for the elements of all tensors of a list: the tensors' own memory as above, else a buffer to copy back from.
 class FlatOutput {
  public:
   explicit FlatOutput(at::TensorList tensors);

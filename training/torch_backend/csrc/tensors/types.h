@@ -22,7 +22,7 @@
 
 namespace tutti_torch {
 
-/// Of one element of a tensor.
+/// Tutti's type of a tensor's elements, and how many each of them is.
 struct Elements {
   tutti::DataType type = tutti::DataType::u8;
   std::size_t per_element = 1;

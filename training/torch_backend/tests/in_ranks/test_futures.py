@@ -46,7 +46,7 @@ def test_a_wait_with_a_limit(world: World) -> None:
 
 
 def test_work_is_done_without_a_wait(world: World) -> None:
-    """Somebody makes progress: nobody has to call wait()."""
+    """Calls make progress in the background: wait() is not needed."""
     pair = world.pair()
     x = torch.full((1000,), pair.rank + 1.0)
     done = threading.Event()
@@ -117,7 +117,7 @@ def test_many_under_way(world: World) -> None:
 
 
 def test_tensors_may_go_before_the_work_is_done(world: World) -> None:
-    """Whoever drops a tensor while its call is under way has dropped only a reference."""
+    """A caller that drops a tensor while its call is under way has dropped only a reference."""
     pair = world.pair()
     works = []
     for _ in range(50):

@@ -360,7 +360,7 @@ def test_abort_by_torch(world: World) -> None:
 
 def test_a_group_may_go_while_calls_are_under_way(world: World) -> None:
     """Aborted and dropped, with tensors that only the calls still hold: who takes the group down has Python's lock, and
-    whoever lets such a tensor go wants it."""
+    a caller that lets such a tensor go wants it."""
     pair = world.pair()
     if BACKEND == "gloo":
         pytest.skip("Gloo has no such abort")

@@ -53,7 +53,7 @@ def test_collectives(world: World, number: int) -> None:
             got, expected = functions[name](case)
             outcomes.append((history[-1], got, expected, case.op != Op.AVG))
         if wait_now:
-            random.Random(order).shuffle(pending)  # another order on purpose: waiting is nobody else's business
+            random.Random(order).shuffle(pending)  # another order on purpose: waiting concerns no other rank
             while pending:
                 pending.pop().wait()
     for work in pending:

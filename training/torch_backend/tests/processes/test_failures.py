@@ -76,7 +76,7 @@ def test_a_rank_never_calls(mode: str) -> None:
         else:
             line = check(ended[rank], r"rank 2\b")
         assert line["seconds"] < TIMEOUT_S + SECONDS_TO_TELL
-        # The first may be told by another before its own deadline, but nobody before any deadline was reached.
+        # The first may be told by another before its own deadline, but none before any deadline was reached.
         assert line["seconds"] > TIMEOUT_S * 0.9 - 1
 
 
@@ -112,7 +112,7 @@ def test_interrupt(mode: str) -> None:
     assert line["error"] == "KeyboardInterrupt" and line["seconds"] < SECONDS_TO_TELL, line
     assert ended[0].status in (-signal.SIGINT, 1, 130), ended[0]
     if mode == "interrupted_in_destroy":
-        assert told(ended[1])["error"] is None, ended[1]  # it asked nobody how its call had ended
+        assert told(ended[1])["error"] is None, ended[1]  # it asked no other rank how its call had ended
     else:
         check(ended[1])  # of rank 0, or of rank 2 where the signal came just before rank 0's call
 

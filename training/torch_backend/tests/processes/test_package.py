@@ -55,7 +55,7 @@ def test_everything_public_is_typed() -> None:
 
 
 def test_the_source_folder_is_told() -> None:
-    """Whoever starts Python where the source is would import that, which has no extension."""
+    """Python that starts where the source is would import that, which has no extension."""
     output = python(f"import sys; sys.path.insert(0, {str(TESTS.parent)!r})\n"
                     "try:\n  import tutti_torch\nexcept ImportError as error:\n  print('told:', error)")
     assert "told:" in output and "another folder" in output

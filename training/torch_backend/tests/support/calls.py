@@ -30,7 +30,7 @@ class Case:
     layout: str = "contiguous"
     async_op: bool = False
     seed: object = 0
-    pending: list[dist.Work] | None = None  # where asynchronous calls leave their work, if somebody waits for it later
+    pending: list[dist.Work] | None = None  # where asynchronous calls leave their work, if the test waits for it later
 
     def inputs(self, salt: object = "", shape: Shape | None = None, op: Op | None = None) -> Tensors:
         """All ranks' inputs."""
@@ -83,7 +83,7 @@ def reduce(c: Case) -> Outcome:
     x = c.lay(inputs[c.rank])
     c.done(dist.reduce(x, group_dst=c.root, op=c.op, group=c.group, async_op=c.async_op))
     if c.rank != c.root:
-        return [], []  # what the others hold afterwards is nobody's promise
+        return [], []  # what the others hold afterwards is not defined
     return [x], [reduced(inputs, c.op)]
 
 

@@ -32,7 +32,7 @@ class Rank:
         self.returncode: int | None = None
         self._more = threading.Condition()
         self._lines: list[str] = []  # guarded by _more
-        self._ended = False  # likewise: there will be no more lines
+        self._ended = False  # there will be no more lines
         threading.Thread(target=self._read, args=(output,), daemon=True).start()
 
     def _read(self, output: int) -> None:

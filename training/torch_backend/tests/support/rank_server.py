@@ -23,8 +23,8 @@ def wait_for(rank: int, status_to: int) -> None:
 
 
 def serve(requests: socket.socket) -> dict[str, object] | None:
-    """Returns in each rank with what was asked for; in the server None, when nobody asks any more."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
+    """Returns in each rank with what was asked for; in the server None, when no more requests come."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     while True:
         message, files, _, _ = socket.recv_fds(requests, 1 << 20, 2)
         if not message:
