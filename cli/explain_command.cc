@@ -14,13 +14,13 @@
 #include "cli/commands.h"
 #include "cli/names.h"
 #include "cli/topology_command.h"
-#include "collectives/communicator.h"
-#include "collectives/fabric.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/job/assumed_network.h"
+#include "collectives/job/job_context.h"
+#include "collectives/job/planner_factory.h"
 #include "collectives/planner/candidates.h"
 #include "collectives/planner/planner.h"
 #include "collectives/planner/table.h"
-#include "collectives/planner_of.h"
-#include "collectives/usual_wire.h"
 #include "topology/graph.h"
 #include "transport/transport.h"
 
@@ -106,7 +106,7 @@ int explain(const Settings& settings, Collective collective, std::uint64_t bytes
   const bool from_file = !settings.source.is_this_host() || !options::text(Option::topology).empty();
   // What a file says of the network stands, as in a job.
   if (measured != nullptr && !from_file) planner::apply(*measured, t);
-  const transport::WireInfo wire = usual_wire(t);
+  const transport::WireInfo wire = assumed_network(t);
   const auto sizes = TuttiCommunicator::window_sizes(ranks, {}, many_hosts ? ranks - 1 : 0);
   if (!sizes.ok()) return fail(sizes.status().message());
   const planner::CostOptions cost = costs_of(t, measured, many_hosts ? &wire : nullptr, sizes.value());

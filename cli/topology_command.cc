@@ -18,7 +18,7 @@
 #include "base/parse.h"
 #include "cli/commands.h"
 #include "cli/topology_svg.h"
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/create.h"
 #include "launch/launcher.h"
 #include "topology/discover.h"
@@ -130,7 +130,7 @@ void print_orders(const Graph& graph) {
 
 /// Prints the topology of a job, from which its ranks plan.
 Result<Topology> topology_of_job(const TuttiCommunicator& job) {
-  if (const Topology* hosts = job.fabric().topology(); hosts != nullptr) return *hosts;
+  if (const Topology* hosts = job.job().topology(); hosts != nullptr) return *hosts;
   TUTTI_ASSIGN(Topology found, topology::topology_of_process());
   if (found.hosts.size() != 1 || !found.ranks.empty()) return found;
   const std::vector<int> all_here(static_cast<std::size_t>(job.size()), 0);

@@ -16,14 +16,14 @@
 #include "base/options.h"
 #include "base/standard_streams.h"
 #include "collectives/algorithms/table.h"
-#include "collectives/alone.h"
 #include "collectives/baseline/baseline.h"
-#include "collectives/communicator.h"
-#include "collectives/flight_recorder.h"
-#include "collectives/inproc_fabric.h"
-#include "collectives/process_fabric.h"
-#include "collectives/settings.h"
-#include "collectives/validate.h"
+#include "collectives/calls/validate.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/communicator/self_communicator.h"
+#include "collectives/diagnostics/flight_recorder.h"
+#include "collectives/job/process_job.h"
+#include "collectives/job/settings.h"
+#include "collectives/job/thread_job.h"
 #include "launch/launch_local.h"
 #include "transport/bootstrap/environment.h"
 
@@ -70,16 +70,15 @@ Result<Options> checked(Options options) {
   return options;
 }
 
-Result<Implementation> create_on(const std::shared_ptr<ProcessFabric>& fabric, int rank, int size,
-                                 const Options& options) {
-  const Exchange exchange = fabric->bootstrap_exchange();
+Result<Implementation> create_on(const std::shared_ptr<ProcessJob>& job, int rank, int size, const Options& options) {
+  const Exchange exchange = job->bootstrap_exchange();
   TUTTI_ASSIGN(
       const transport::WindowSizes sizes,
-      TuttiCommunicator::window_sizes(size, options, TuttiCommunicator::most_far_ranks(*fabric, everybody(size))));
+      TuttiCommunicator::window_sizes(size, options, TuttiCommunicator::most_far_ranks(*job, everybody(size))));
   TUTTI_ASSIGN(const std::vector<Setting> settings, settings_of(sizes));
   TUTTI_TRY(compare_settings(settings, exchange));
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
-               TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
+               TuttiCommunicator::create(job, everybody(size), rank, 0, options, exchange));
   return Implementation(std::move(made));
 }
 
@@ -88,12 +87,12 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   const int size = config.size;
   TUTTI_TRY(check_place(rank, size));
   log::set_rank(rank);
-  if (size == 1) return Implementation(std::make_shared<AloneCommunicator>(options));
+  if (size == 1) return Implementation(std::make_shared<SelfCommunicator>(options));
   config.deadline = options.timeout;
   TUTTI_ASSIGN(std::unique_ptr<bootstrap::Bootstrap> bootstrap, bootstrap::Bootstrap::connect(std::move(config)));
-  TUTTI_ASSIGN(std::shared_ptr<ProcessFabric> fabric, ProcessFabric::create(std::move(bootstrap), options.timeout));
-  Result<Implementation> made = create_on(fabric, rank, size, options);
-  if (!made.ok()) fabric->give_up(made.status());
+  TUTTI_ASSIGN(std::shared_ptr<ProcessJob> job, ProcessJob::create(std::move(bootstrap), options.timeout));
+  Result<Implementation> made = create_on(job, rank, size, options);
+  if (!made.ok()) job->give_up(made.status());
   return made;
 }
 
@@ -120,7 +119,7 @@ Result<Implementation> create_from_environment(const Options& wishes) {
                                            .meeting = place.job + "/" + options::text(Option::secret),
                                            .timeout = options.timeout});
   }
-  if (place.size == 1) return Implementation(std::make_shared<AloneCommunicator>(options));
+  if (place.size == 1) return Implementation(std::make_shared<SelfCommunicator>(options));
   TUTTI_ASSIGN(const bootstrap::Meeting meeting,
                bootstrap::meeting_of(place, options::text(Option::secret), surroundings.user));
   bootstrap::Config config;
@@ -181,19 +180,19 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "in_process"));
   TUTTI_TRY(check_place(0, size));
-  if (size == 1) return std::vector<Implementation>{std::make_shared<AloneCommunicator>(options)};
+  if (size == 1) return std::vector<Implementation>{std::make_shared<SelfCommunicator>(options)};
   // One thread makes all ranks, so nobody can wait for an exchange: the windows are made first.
-  auto fabric = std::make_shared<InprocFabric>(size);
+  auto job = std::make_shared<ThreadJob>(size);
   TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options, 0));
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, fabric->make_windows(size, sizes));
+  TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, job->make_windows(size, sizes));
   std::vector<Implementation> all;
   for (int rank = 0; rank < size; ++rank) {
     const Exchange exchange = [&](const Words&) -> Result<Words> { return windows; };
     TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
-                 TuttiCommunicator::create(fabric, everybody(size), rank, 0, options, exchange));
+                 TuttiCommunicator::create(job, everybody(size), rank, 0, options, exchange));
     all.push_back(std::move(made));
   }
-  fabric->drop_windows();
+  job->drop_windows();
   return all;
 }
 

@@ -15,7 +15,7 @@ Comm::~Comm() {
   // Ends what runs in the background, whose callbacks call end(): before the rest of this goes.
   communicator_ = Communicator();
   drop_growth();
-  if (suspended()) forget_unique_id(meeting_);
+  if (suspended()) forget_unique_id(setup_);
 }
 
 std::string Comm::who() const {
@@ -38,7 +38,7 @@ void Comm::made(Communicator communicator, int rank, int size) {
 Communicator Comm::suspend(const UniqueId& meeting, const Communicator& second) {
   const std::lock_guard lock(mutex_);
   if (dropped_ || revoked_.load()) throw Error(Code::aborted, "the communicator was revoked or aborted meanwhile");
-  meeting_ = meeting;
+  setup_ = meeting;
   second_ = second;
   suspended_.store(true, std::memory_order_release);
   return std::exchange(communicator_, Communicator());

@@ -70,7 +70,7 @@ class Comm {
   void parted();
   bool suspended() const { return suspended_.load(std::memory_order_acquire); }
   /// REQUIRES: suspended().
-  const UniqueId& meeting() const { return meeting_; }
+  const UniqueId& meeting() const { return setup_; }
 
   /// The id that this rank has made for ranks to be added; empty: none, or it has been dropped.
   const std::optional<UniqueId>& growth() const { return growth_; }
@@ -138,7 +138,7 @@ class Comm {
   std::atomic<bool> revoked_{false};
   std::atomic<bool> finalized_{false};
   std::atomic<bool> suspended_{false};
-  UniqueId meeting_{};
+  UniqueId setup_{};
   std::optional<UniqueId> growth_;
   const unsigned salt_ = next_salt();  // so that another communicator's reductions are told from this one's
 

@@ -95,9 +95,9 @@ class Bench {
         std::fflush(stdout);
       }
     }
-    TUTTI_TRY(bench.meeting_->barrier());
+    TUTTI_TRY(bench.setup_->barrier());
     bench.wire_.reset();
-    TUTTI_TRY(bench.meeting_->leave());
+    TUTTI_TRY(bench.setup_->leave());
     return rows;
   }
 
@@ -109,16 +109,16 @@ class Bench {
   }
 
   Status meet(bootstrap::Config config) {
-    TUTTI_ASSIGN(meeting_, bootstrap::Bootstrap::connect(std::move(config)));
+    TUTTI_ASSIGN(setup_, bootstrap::Bootstrap::connect(std::move(config)));
     WireJob job;
     job.own = own_;
     job.hosts = {0, 1};
     job.names = {"rank 0", "rank 1"};
     job.own_ip = !options_.ip.empty() ? options_.ip
                  : options_.rank < 0  ? "127.0.0.1"
-                                      : meeting_->roster()[static_cast<std::size_t>(own_)].address;
+                                      : setup_->roster()[static_cast<std::size_t>(own_)].address;
     TUTTI_ASSIGN(wire_, open_wire(options_.wire, job));
-    TUTTI_ASSIGN(const std::vector<std::string> addresses, meeting_->all_gather(wire_->address()));
+    TUTTI_ASSIGN(const std::vector<std::string> addresses, setup_->all_gather(wire_->address()));
     TUTTI_TRY(wire_->meet(addresses));
     const std::size_t largest = *std::max_element(options_.sizes.begin(), options_.sizes.end());
     stride_ = (largest + 4095) / 4096 * 4096;
@@ -129,7 +129,7 @@ class Bench {
     std::memset(memory_, 0, bytes_);
     plain_.resize(options_.plain ? kUnderWay * stride_ : 0);
     TUTTI_ASSIGN(const std::string key, wire_->expose(memory_, bytes_));
-    TUTTI_ASSIGN(const std::vector<std::string> keys, meeting_->all_gather(key));
+    TUTTI_ASSIGN(const std::vector<std::string> keys, setup_->all_gather(key));
     TUTTI_ASSIGN(peer_, wire_->attach(1 - own_, keys[static_cast<std::size_t>(1 - own_)], bytes_));
     if (own_ == 0) {
       fmt::print("# {} over {}; rank 0 at {}\n", wire_->info().name, wire_->info().devices, job.own_ip);
@@ -193,7 +193,7 @@ class Bench {
     row.best_us = *std::min_element(times.begin(), times.end());
     std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
     row.half_round_trip_us = times[static_cast<std::size_t>(rounds) / 2];
-    return meeting_->barrier();
+    return setup_->barrier();
   }
 
   Status bandwidth(std::size_t bytes, Row& row) {
@@ -217,12 +217,12 @@ class Bench {
     TUTTI_TRY(until_count(heard_));
     for (const Ticket ticket : tickets) TUTTI_TRY(until_settled(ticket));
     row.gb_per_s = static_cast<double>(bytes) * rounds / static_cast<double>(now_ns() - begin);
-    return meeting_->barrier();
+    return setup_->barrier();
   }
 
   const Options& options_;
   const int own_;
-  std::unique_ptr<bootstrap::Bootstrap> meeting_;
+  std::unique_ptr<bootstrap::Bootstrap> setup_;
   std::unique_ptr<Wire> wire_;
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;

@@ -60,7 +60,7 @@ enum CallFlags : std::uint8_t {
   kInPlace = 2,   // not part of the fingerprint: ranks may differ
   kSending = 4,   // in records of single messages
   kOnDevice = 8,  // the buffers are device memory, and the host has a part in the call: it goes through the host's
-                  // (collectives/staging.h), or the ranks open their GPUs' memory to each other for it
+                  // (collectives/device/multi_host/host_staging.h), or the ranks open their GPUs' memory to each other for it
 };
 
 /// What a rank that has waited for long tells about itself, so that the others can find out who holds up whom.
@@ -69,7 +69,7 @@ struct alignas(kCacheLine) Pulse {
   std::atomic<std::uint32_t> departed{0};  // the rank has destroyed its communicator
 };
 
-/// How survivors of a failed communicator agree on a smaller one (collectives/shrink.cc).
+/// How survivors of a failed communicator agree on a smaller one (collectives/communicator/shrink.cc).
 inline constexpr int kMostRanks = 1024;
 
 /// The ranks that will not touch this window again, a bit each; every rank sets its own.

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "collectives/job_table.h"
+#include "collectives/job/job_costs.h"
 #include "collectives/planner/candidates.h"
 #include "topology/discover.h"
 #include "topology/job.h"
@@ -128,7 +128,7 @@ Result<double> largest(TuttiCommunicator& communicator, double mine) {
 
 Result<Place> place_of(const TuttiCommunicator& communicator) {
   if (const topology::Graph* graph = communicator.planner().graph(); graph != nullptr) {
-    return Place{graph->topology(), network_words(*communicator.fabric().wire_info(), graph->topology())};
+    return Place{graph->topology(), network_words(*communicator.job().wire_info(), graph->topology())};
   }
   TUTTI_ASSIGN(const topology::Topology found, topology::topology_of_process());
   if (found.hosts.size() != 1) return invalid_argument("TUTTI_TOPOLOGY tells of several hosts; the job is on one");

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/planner/cost.h"
 #include "collectives/planner/table.h"
 #include "topology/graph.h"

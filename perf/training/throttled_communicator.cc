@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/async_queue.h"
+#include "collectives/calls/async_queue.h"
 
 namespace tutti::perf {
 namespace {

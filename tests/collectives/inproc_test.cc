@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/algorithms/table.h"
-#include "collectives/inproc_fabric.h"
+#include "collectives/job/thread_job.h"
 #include "tests/collectives/conformance.h"
 #include "tests/collectives/ranks.h"
 
@@ -67,16 +67,16 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Inproc, ::testing::Values(1, 2, 3, 4, 5, 8, 16),
                          [](const auto& info) { return std::to_string(info.param); });
 
 TEST(InprocFabricTest, ARankThatHasGivenUpIsNamed) {
-  InprocFabric fabric(2);
+  ThreadJob job(2);
   const std::vector<int> members{0, 1};
   const transport::WindowSizes sizes{.ranks = 2};
-  const auto made = fabric.connect(1, members, 1, sizes, [&](const Words& mine) -> Result<Words> {
+  const auto made = job.connect(1, members, 1, sizes, [&](const Words& mine) -> Result<Words> {
     std::uint64_t told = 0;
     const auto fails = [&](const Words& words) -> Result<Words> {
       told = words.front();
       return Status(Code::aborted, "the exchange failed");
     };
-    EXPECT_FALSE(fabric.connect(1, members, 0, sizes, fails).ok());
+    EXPECT_FALSE(job.connect(1, members, 0, sizes, fails).ok());
     return Words{told, mine.front()};
   });
   ASSERT_FALSE(made.ok());

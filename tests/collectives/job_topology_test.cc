@@ -1,5 +1,5 @@
 // How the ranks of a job come to one topology.
-#include "collectives/job_topology.h"
+#include "collectives/job/job_topology.h"
 
 #include <gmock/gmock.h>
 #include <sched.h>

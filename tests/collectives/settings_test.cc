@@ -1,4 +1,4 @@
-#include "collectives/settings.h"
+#include "collectives/job/settings.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/stable_hash.h"
+#include "collectives/job/stable_hash.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/ranks.h"

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/wires.h"
+#include "collectives/job/networks.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"

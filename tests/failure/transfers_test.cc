@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
 #include "tests/failure/processes.h"

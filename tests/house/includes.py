@@ -49,7 +49,23 @@ ROOMS = {
     "collectives/call.h": WORDS,
     "collectives/communicator_interface.h": WORDS | {"base", "api", "call"},
     "collectives/baseline": WORDS | {"base", "device", "api", "interface", "call", "nccl_abi"},
-    "collectives": LIBRARY | {"collectives/baseline"},
+    "collectives/calls/call_copy.h": WORDS | {"call"},
+    "collectives/job": CONTRACTS | TRANSPORTS | {"topology", "device", "call", "collectives/plan", "collectives/algorithms",
+                                                 "collectives/planner"},
+    "collectives/diagnostics": CONTRACTS | {"call", "api", "collectives/executor", "collectives/plan"},
+    "collectives/calls": CONTRACTS | {"call", "interface", "api", "topology", "collectives/plan", "collectives/algorithms",
+                                      "collectives/planner", "collectives/reduce", "collectives/executor",
+                                      "collectives/job", "collectives/diagnostics"},
+    "collectives/device": CONTRACTS | {"transport/cuda_ipc", "call", "api", "topology", "device", "collectives/plan",
+                                       "collectives/algorithms", "collectives/planner", "collectives/executor",
+                                       "collectives/job", "collectives/diagnostics", "collectives/calls"},
+    "collectives/communicator": CONTRACTS | {"call", "interface", "api", "device", "collectives/plan", "collectives/planner",
+                                             "collectives/executor", "collectives/job", "collectives/diagnostics",
+                                             "collectives/calls", "collectives/device"},
+    "collectives/api": WORDS | {"base", "api", "call", "interface", "create", "collectives/device", "collectives/calls"},
+    "collectives/create.h": WORDS | {"base", "interface"},
+    "collectives": LIBRARY | {"collectives/baseline", "collectives/job", "collectives/diagnostics", "collectives/calls",
+                              "collectives/communicator"},
     "nccl/abi.h": set(),
     "nccl": WORDS | {"base", "api", "nccl_abi", "collectives", "collectives/algorithms"},  # ids forgotten; algorithms' names
     "training": WORDS | {"base", "api"},
@@ -70,6 +86,7 @@ ROOMS = {
     "tests": ANYTHING,
 }
 NAMES = {"include/tutti/types.hpp": "types", "include/tutti": "api", "collectives/call.h": "call",
+         "collectives/calls/call_copy.h": "call", "collectives/create.h": "create",
          "collectives/communicator_interface.h": "interface", "nccl/abi.h": "nccl_abi"}
 
 # Third parties, and the rooms that may see them (with the rooms inside these). The standard library, the C library and

@@ -18,7 +18,7 @@ RIGHT = {
     "transport/shm/ring.h": "#include <sys/mman.h>\n",
     "transport/inproc/inproc.h": '#include "transport/transport.h"\n',
     "collectives/plan/plan.h": '#include "base/status.h"\n',
-    "collectives/communicator.cc": '#include "collectives/plan/plan.h"\n#include "transport/shm/shm.h"\n',
+    "collectives/communicator/communicator.cc": '#include "collectives/plan/plan.h"\n#include "transport/shm/shm.h"\n',
     "tests/plan/plan_test.cc": '#include <gtest/gtest.h>\n#include "collectives/plan/plan.h"\n',
 }
 

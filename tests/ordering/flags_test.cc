@@ -213,8 +213,8 @@ struct Left : rl::test_suite<Left, 3> {
   }
 };
 
-/// write(), agree_on_boards() and meet_on_boards() of collectives/shrink.cc: who finds a new set of survivors does not
-/// take an earlier set's stage for that of this one.
+/// write(), agree_on_boards() and meet_on_boards() of collectives/communicator/shrink.cc: who finds a new set of
+/// survivors does not take an earlier set's stage for that of this one.
 struct Regrouped : rl::test_suite<Regrouped, 2> {
   static constexpr int kOrders = 4;
   static constexpr int kBegun = 0, kAgreed = 1, kExchanged = 2;

@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 major=$(sed -n 's/^project(tutti VERSION \([0-9]*\)\..*/\1/p' CMakeLists.txt)
 echo '{ global: tutti_*; local: *; };' > "$work/map"
 "$compiler" -std=c++20 -g -O0 -fPIC -fvisibility=hidden -DTUTTI_BUILDING -I. -Iinclude -shared \
-  -Wl,-soname,"libtutti.so.$major" -Wl,--version-script="$work/map" collectives/c_api.cc -o "$work/libtutti.so"
+  -Wl,-soname,"libtutti.so.$major" -Wl,--version-script="$work/map" collectives/api/c_api.cc -o "$work/libtutti.so"
 abidw --headers-dir include/tutti --drop-private-types --exported-interfaces-only --no-corpus-path \
   --no-comp-dir-path --no-show-locs --no-elf-needed --no-parameter-names --no-architecture --type-id-style hash \
   --out-file "$work/now.abi" "$work/libtutti.so"

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/inproc_fabric.h"
-#include "collectives/process_fabric.h"
+#include "collectives/job/process_job.h"
+#include "collectives/job/thread_job.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
 #include "transport/bootstrap/bootstrap.h"
@@ -58,9 +58,9 @@ WindowSizes small_sizes(int ranks) {
 using Run = std::vector<std::string> (*)(int ranks, const Body& body);
 
 std::vector<std::string> run_inproc(int ranks, const Body& body) {
-  InprocFabric fabric(ranks);
+  ThreadJob job(ranks);
   const WindowSizes sizes = small_sizes(ranks);
-  const std::vector<std::uint64_t> windows = fabric.make_windows(ranks, sizes).take();
+  const std::vector<std::uint64_t> windows = job.make_windows(ranks, sizes).take();
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
   std::barrier meeting(ranks);
@@ -78,7 +78,7 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
         return all;
       };
       try {
-        const auto transport = fabric.connect(0, members, rank, sizes, given).take();
+        const auto transport = job.connect(0, members, rank, sizes, given).take();
         body({*transport, rank, ranks, exchange});
       } catch (const std::exception& error) {
         // The others may be in a meeting, which nobody can leave.
@@ -109,11 +109,11 @@ std::vector<std::string> run_shm(int ranks, const Body& body) {
       }
       auto met = bootstrap::Bootstrap::connect(std::move(config));
       if (!met.ok()) throw std::runtime_error(met.status().message());
-      const auto fabric = ProcessFabric::create(met.take(), std::chrono::seconds(30)).take();
+      const auto job = ProcessJob::create(met.take(), std::chrono::seconds(30)).take();
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
-      const Exchange exchange = fabric->bootstrap_exchange();
-      const auto transport = fabric->connect(0, members, rank, small_sizes(ranks), exchange).take();
+      const Exchange exchange = job->bootstrap_exchange();
+      const auto transport = job->connect(0, members, rank, small_sizes(ranks), exchange).take();
       body({*transport, rank, ranks, exchange});
       return std::string();
     }));

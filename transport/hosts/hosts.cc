@@ -62,7 +62,7 @@ HostsTransport::HostsTransport(Setup setup)
       members_(std::move(setup.members)),
       own_(setup.own),
       alive_(std::move(setup.alive)),
-      meeting_(std::move(setup.meeting)),
+      setup_(std::move(setup.meeting)),
       marks_(std::move(setup.marks)),
       say_farewell_(std::move(setup.say_farewell)),
       keep_(std::move(setup.keep)),
@@ -113,7 +113,7 @@ HostsTransport::~HostsTransport() {
   };
   bool said = false;
   for (const std::int64_t since = now_ns();;) {
-    const bool meeting = meeting_();  // asked first: what it has passed on is seen before its end
+    const bool meeting = setup_();  // asked first: what it has passed on is seen before its end
     const bool over = !connected_ || now_ns() - since > kPartNs;
     if (!meeting && !passed_on()) others.clear();
     // By the wire it is said when the meeting place has passed it on: rank 0, which it needs, leaves when it has heard

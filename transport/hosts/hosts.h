@@ -114,7 +114,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
   Status note(int rank, const void* to, const void* from, std::size_t bytes, Push push) override;
   Status broken(int rank) override { return wire_->broken(member(rank)); }
-  bool hears_of_deaths() override { return meeting_(); }
+  bool hears_of_deaths() override { return setup_(); }
   void tell(Code code, const std::string& sentence) override;
   bool settled(Ticket ticket) override { return wire_->settled(ticket); }
   Status post() override { return wire_->post(); }
@@ -154,7 +154,7 @@ class HostsTransport final : public Transport, public FarLinks {
   std::vector<int> far_members_;  // of the far ranks; constant after creation
   std::byte* const own_;
   const std::function<bool(int member)> alive_;
-  const std::function<bool()> meeting_;
+  const std::function<bool()> setup_;
   const std::shared_ptr<FarewellMarks> marks_;
   const std::function<Status(const std::vector<int>& members, bool came)> say_farewell_;
   const std::function<void(Gone)> keep_;

@@ -30,7 +30,7 @@
 //
 // Device memory (GPUDirect). What is exposed by a dmabuf (ibv_reg_dmabuf_mr) is read and written by the card alone:
 // puts from there are never inlined, packed or copied, however small. A card, its kernel's driver or a library that
-// cannot says so, and memory of the host serves instead (collectives/staging.h).
+// cannot says so, and memory of the host serves instead (collectives/device/multi_host/host_staging.h).
 //
 // Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. What
 // finds its queue or the staging memory full stays in a backlog of its link, from where it lies, as long as its ticket

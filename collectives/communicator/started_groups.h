@@ -1,0 +1,67 @@
+// Groups of sends and receives that were started asynchronously, on their way from the caller's thread to the
+// communicator's. Those that are started while others are still under way join them (communicator_transfers.cc).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "collectives/call.h"
+#include "collectives/calls/async_queue.h"
+#include "collectives/executor/p2p/transfers.h"
+
+namespace tutti {
+
+struct StartedGroup {
+  std::vector<Transfer> transfers;
+  std::shared_ptr<QueuedWork> work = std::make_shared<QueuedWork>();
+  executor::Batch batch;
+  std::uint64_t number = 0;  // in the flight recorder
+  bool begun = false;
+};
+
+/// What one operation of the queue will carry out. offer(): the caller's thread; the rest: the queue's.
+class StartedGroups {
+ public:
+  using Groups = std::vector<std::unique_ptr<StartedGroup>>;
+
+  /// False, and the group is left alone, when the operation has ended.
+  bool offer(std::unique_ptr<StartedGroup>& group) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    groups_.push_back(std::move(group));
+    news_.store(true, std::memory_order_release);
+    return true;
+  }
+  /// True while there is something to take.
+  const std::atomic<bool>& news() const { return news_; }
+  Groups take() {
+    const std::lock_guard lock(mutex_);
+    news_.store(false, std::memory_order_relaxed);
+    return std::exchange(groups_, {});
+  }
+  /// From now on nothing can be offered; what nobody has taken yet.
+  Groups close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    return std::exchange(groups_, {});
+  }
+  /// As close(), unless there is something to take; then false.
+  bool close_if_empty() {
+    const std::lock_guard lock(mutex_);
+    if (!groups_.empty()) return false;
+    closed_ = true;
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  Groups groups_;        // guarded by mutex_
+  bool closed_ = false;  // likewise
+  std::atomic<bool> news_{false};
+};
+
+}  // namespace tutti

@@ -1,0 +1,43 @@
+// Hosts that have as many ranks each, as a grid: a row for each host, a column for each place on it. What every rank of
+// a host has a share of crosses the network by columns, and is put together by rows (grid_call.h). Pure.
+//
+//   ranks on hosts a a b b:   rows {0 1} {2 3}, columns {0 2} {1 3}, step 1
+//   ranks on hosts a b a b:   rows {0 2} {1 3}, columns {0 1} {2 3}, step 2
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tutti {
+
+class HostLayout {
+ public:
+  /// `rank`'s view. `hosts`: that of each rank, equal numbers on the same host. Nothing where there is one host, or one
+  /// rank on each, or where hosts have different numbers of ranks, or their ranks lie differently far apart: then
+  /// `why_not` says so.
+  static std::optional<HostLayout> of(std::span<const int> hosts, int rank, const char** why_not);
+
+  int hosts() const { return static_cast<int>(rows_.size()); }
+  int places() const { return static_cast<int>(rows_.front().size()); }
+  int host() const { return host_; }
+  int place() const { return place_; }
+  int rank(int host, int place) const { return rows_[static_cast<std::size_t>(host)][static_cast<std::size_t>(place)]; }
+  int host_of(int rank) const;
+  int place_of(int rank) const;
+  /// From a rank of a host to the next one of that host; the same on all.
+  int step() const { return step_; }
+  /// Of the own host, by place.
+  const std::vector<int>& row() const { return rows_[static_cast<std::size_t>(host_)]; }
+  /// At the own place, by host.
+  std::vector<int> column() const;
+
+ private:
+  std::vector<std::vector<int>> rows_;
+  int host_ = 0;
+  int place_ = 0;
+  int step_ = 1;
+};
+
+}  // namespace tutti

@@ -1,0 +1,213 @@
+#if TUTTI_HAS_CUDA
+
+#include "collectives/device/program_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "collectives/calls/validate.h"
+#include "collectives/planner/device_rules.h"
+
+namespace tutti {
+
+namespace {
+
+// A block of 512 threads moves 8 KiB with one load each; with four in flight, 32 KiB.
+constexpr std::size_t kExpressBytesOfBlock = std::size_t{8} << 10;
+constexpr std::size_t kBytesOfBlock = std::size_t{32} << 10;
+constexpr std::size_t kSliceOfBlock = std::size_t{128} << 10;
+constexpr std::size_t kMostReady = 256;
+
+std::size_t end_of(std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > 0) end = std::max(end, offsets[i] + counts[i]);
+  }
+  return end;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ProgramCache>> ProgramCache::create(const EngineSetup& setup,
+                                                           executor::cuda::DeviceExecutor& executor) {
+  std::string rules(planner::kDeviceRules);
+  rules += options::text(Option::selection);
+  TUTTI_ASSIGN(planner::Selection selection, planner::Selection::with_rules(rules));
+  return std::unique_ptr<ProgramCache>(new ProgramCache(setup, executor, std::move(selection)));
+}
+
+ProgramCache::ProgramCache(const EngineSetup& setup, executor::cuda::DeviceExecutor& executor,
+                           planner::Selection selection)
+    : setup_(setup),
+      size_(setup.config().size),
+      executor_(executor),
+      selection_(std::move(selection)),
+      plans_(setup.config().size, setup.config().hosts) {}
+
+Result<ProgramCache::Program> ProgramCache::mail(std::span<const Transfer> transfers) {
+  std::vector<std::byte> list = executor::cuda::make_mail(transfers, setup_.cut() ? 1 : transport::kMailStrips);
+  std::string key(reinterpret_cast<const char*>(list.data()), list.size());
+  if (const auto found = mail_.find(key); found != mail_.end()) return found->second;
+  if (executor_.idle()) drop_retired();
+  if (mail_.size() >= kMostReady) retire_mail();
+  TUTTI_ASSIGN(Program uploaded, upload(std::move(list)));
+  mail_.emplace(std::move(key), uploaded);
+  return uploaded;
+}
+
+void ProgramCache::retire_ready() {
+  for (auto& [unused, old] : ready_) retired_.push_back(std::move(old));
+  ready_.clear();
+}
+
+// No kernel has these any more; but a group that is being made may.
+void ProgramCache::drop_retired() {
+  std::erase_if(retired_, [](const std::shared_ptr<const Ready>& ready) { return ready.use_count() == 1; });
+}
+
+void ProgramCache::retire_mail() {
+  for (auto& [unused, old] : mail_) {
+    auto ready = std::make_shared<Ready>();
+    ready->first = std::move(old);
+    retired_.push_back(std::move(ready));
+  }
+  mail_.clear();
+}
+
+Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::ready(const KernelEngine::Request& request) {
+  const Call& call = *request.call;
+  if (request.uneven != nullptr) return make_ready(request);  // serves these pieces only
+  std::string wanted(request.algorithm.empty() ? request.wish : request.algorithm);
+  const Key key{call.collective,       call.type,        call.op, call.root, call.count, request.stride,
+                request.deterministic, std::move(wanted)};
+  const auto found = ready_.find(key);
+  if (found != ready_.end()) return found->second;
+  if (ready_.size() >= kMostReady) {
+    retire_ready();
+  }
+  TUTTI_ASSIGN(std::shared_ptr<const Ready> made, make_ready(request));
+  ready_.emplace(key, made);
+  return made;
+}
+
+Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(const KernelEngine::Request& request) {
+  if (executor_.idle()) drop_retired();
+  const Call& call = *request.call;
+  auto ready = std::make_shared<Ready>();
+  const std::size_t element = size_of(call.type);
+  const plan::Placements placements = plan::placements_of(call.collective);
+  const auto bytes_of = [&](plan::Placement placement) {
+    if (placement != plan::Placement::blocks) return call.count * element;
+    const std::size_t stride = request.stride != 0 ? request.stride : call.count;
+    return (static_cast<std::size_t>(size_ - 1) * stride + call.count) * element;
+  };
+  ready->input_bytes = bytes_of(placements.input);
+  ready->output_bytes = bytes_of(placements.output);
+  if (request.uneven != nullptr) {
+    ready->input_bytes = end_of(request.uneven->send_counts, request.uneven->send_offsets) * element;
+    ready->output_bytes = end_of(request.uneven->recv_counts, request.uneven->recv_offsets) * element;
+  }
+
+  planner::Demand demand;
+  demand.collective = call.collective;
+  demand.ranks = size_;
+  demand.bytes = elements_of(call, size_) * element;
+  demand.deterministic = request.deterministic;
+  demand.algorithm = request.algorithm;
+  if (demand.algorithm.empty() && !request.wish.empty()) {
+    const algorithms::Algorithm* wish = algorithms::find(call.collective, request.wish);
+    if (wish != nullptr && planner::why_not(*wish, demand).empty()) demand.algorithm = request.wish;
+  }
+  if (setup_.cut()) {
+    demand.plain = true;
+    demand.buffers_open = false;
+    demand.in_place = true;
+  }
+  bool opens = false;
+  TUTTI_ASSIGN(ready->first, program_for(request, demand, &ready->explanation, &opens));
+  ready->opens = opens;
+  const algorithms::Algorithm* row = algorithms::find(call.collective, ready->explanation.algorithm);
+  ready->algorithm = static_cast<std::uint32_t>(row - algorithms::table().data());
+  if (opens) {
+    bool unused = false;
+    // Those that were asked for serve where they can.
+    const std::string names = planner::names_or_auto(demand.algorithm);
+    demand.algorithm = names;
+    const planner::Demand whole = demand;
+    demand.plain = true;
+    demand.buffers_open = false;
+    if (!setup_.all_open()) {
+      TUTTI_ASSIGN(ready->if_plain, program_for(request, demand, nullptr, &unused));
+    }
+    demand = whole;
+    if (!algorithms::table()[ready->algorithm].in_place) {
+      demand.in_place = true;
+      demand.buffers_open = false;  // and whoever is in place may be out of reach, too
+      TUTTI_ASSIGN(ready->if_in_place, program_for(request, demand, nullptr, &unused));
+    }
+  }
+  if (request.uneven != nullptr) retired_.push_back(ready);  // for this call only, but until it is done
+  return std::shared_ptr<const Ready>(ready);
+}
+
+// How many blocks share a lane's work.
+int ProgramCache::strips_for(const plan::Plan& plan, std::size_t bytes) const {
+  const auto pieces = static_cast<std::size_t>(std::max(plan.pieces, 1));
+  const bool small = !setup_.cut() && bytes / pieces <= setup_.sizes().express_bytes;
+  const std::size_t wanted =
+      largest_share(std::max<std::size_t>(bytes, 1), small ? kExpressBytesOfBlock : kBytesOfBlock);
+  const int lanes = static_cast<int>(plan.of_rank.front().lanes.size());
+  return std::clamp(static_cast<int>(std::min<std::size_t>(wanted, KernelEngine::kMostBlocks)), 1,
+                    std::max(1, setup_.blocks() / lanes));
+}
+
+Result<ProgramCache::Program> ProgramCache::program_for(const KernelEngine::Request& request,
+                                                        const planner::Demand& demand, Explanation* explanation,
+                                                        bool* opens) {
+  const Call& call = *request.call;
+  TUTTI_ASSIGN(const planner::Choice choice, selection_.choose(demand));
+  const auto plan = plans_.get(*choice.algorithm, call.collective, call.root);
+  const executor::Shape shape{call.collective, call.type, call.op, call.root, call.count, request.stride};
+  const int strips = strips_for(*plan, demand.bytes);
+  TUTTI_ASSIGN(const auto prepared, executor::cuda::prepare_for_device(
+                                        plan, setup_.config().rank, shape,
+                                        executor::cuda::limits_of(setup_.sizes(), strips,
+                                                                  kSliceOfBlock * static_cast<std::size_t>(strips))));
+  *opens = prepared->opens;
+  TUTTI_ASSIGN(auto program, upload(executor::cuda::flatten(*prepared, request.uneven)));
+  if (explanation != nullptr) {
+    const char* how = setup_.cut()        ? "kernels cut at their waits, since processes share a GPU"
+                      : prepared->express ? "one kernel, flags beside the data"
+                                          : "one kernel";
+    *explanation = {plan->algorithm, static_cast<int>(prepared->lanes.size()) * strips, prepared->rounds,
+                    fmt::format("{}; {} of {} block(s)", choice.reason, how, program->blocks())};
+  }
+  return program;
+}
+
+Result<ProgramCache::Program> ProgramCache::upload(std::vector<std::byte> flat) {
+  auto program = executor_.upload(flat);
+  if (program.ok() || program.status().code() != Code::memory_limit) return program;
+  // The pool is full: let go of all that no kernel has, once none runs.
+  retire_ready();
+  retire_mail();
+  for (const std::int64_t since = now_ns(); !executor_.idle() && now_ns() - since < timeout_ns_.load();) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (!executor_.idle()) return program;
+  drop_retired();
+  return executor_.upload(std::move(flat));
+}
+
+}  // namespace tutti
+
+#endif  // TUTTI_HAS_CUDA

@@ -1,0 +1,102 @@
+// The members of a job and the ways between them: where a communicator, and every child that is split from it, gets its
+// transport and hears of failures. One JobContext per rank of a job (ThreadJob, ProcessJob).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/planner/table.h"
+#include "topology/topology.h"
+#include "transport/transport.h"
+#include "transport/wire/wire.h"
+
+namespace tutti {
+
+/// Lanes of every window: instruction streams that a plan may have (collectives/plan/plan.h).
+inline constexpr int kLanes = 2;
+/// What a message between hosts is moved in, unless the planner takes finer slices.
+inline constexpr std::size_t kFarSlice = std::size_t{512} << 10;
+
+using Words = std::vector<std::uint64_t>;
+
+/// Gives everybody's words, by rank of the new communicator, one rank's behind the other's. A collective call among its
+/// ranks, which all give as many.
+using Exchange = std::function<Result<Words>(const Words& mine)>;
+
+/// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
+using OnFailure = std::function<void(int member, Code code, const std::string& message)>;
+
+/// Where a rank stands in a communicator, as Waiter::standing() says it. Any thread.
+struct Whereabouts {
+  std::function<std::uint64_t()> own;                          // this one's, for a member that asks
+  std::function<void(int member, std::uint64_t standing)> of;  // a member has answered
+};
+
+class JobContext {
+ public:
+  /// What a rank that cannot go on gives to the exchange in place of its window: its first word.
+  static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+  /// How many words connect() exchanges.
+  virtual std::size_t connect_words() const { return 1; }
+  Words nothing() const { return Words(connect_words(), kNothing); }
+
+  virtual ~JobContext() = default;
+
+  /// "host alpha, pid 4711".
+  virtual std::string describe(int member) const = 0;
+
+  /// The transport of rank `rank` among `members` (numbers in the job, by rank of the new communicator, which is
+  /// `scope`). Makes exactly one exchange, also when it fails, so that the others do not wait in vain.
+  virtual Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members,
+                                                                int rank, const transport::WindowSizes& sizes,
+                                                                const Exchange& exchange) = 0;
+
+  /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure; questions
+  /// and answers of others to `whereabouts`.
+  virtual void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure,
+                         Whereabouts whereabouts) = 0;
+  virtual void unsubscribe(std::uint64_t scope) = 0;
+  /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. True: this
+  /// rank will hear too, through on_failure, which failure the meeting place was told of first. Never blocks.
+  virtual bool tell(std::uint64_t scope, Code code, const std::string& message) = 0;
+
+  /// Asks the members of `scope` that do not share memory with this one where they stand. Answers come a moment later,
+  /// of those whose processes run, whatever they are doing; where the meeting place is gone there are none. Never
+  /// blocks.
+  virtual void ask(std::uint64_t /*scope*/) {}
+
+  /// An exchange of those of `members` that are left, for communicators that span hosts: their words, by place in
+  /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by
+  /// place, who comes no more though its process lives; asked again and again. Errors, as the end of a sentence:
+  /// timeout (a member has not come), unsupported (the meeting place is gone).
+  virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
+                                             const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
+                                             std::chrono::milliseconds /*limit*/) {
+    return unsupported("all ranks are on one host");
+  }
+
+  /// The host of each member of the job: numbers that are equal on the same host.
+  virtual std::vector<int> host_of_member() const = 0;
+  /// Of the job, a rank for each member, the same on all of them; null where there is one host.
+  virtual const topology::Topology* topology() const { return nullptr; }
+  /// Measured costs, which are in topology() already as far as they are a link's; the same on all members. Null where
+  /// there are none, or one host.
+  virtual const planner::Table* table() const { return nullptr; }
+  /// What goes between hosts; null where there is one host.
+  virtual const transport::WireInfo* wire_info() const { return nullptr; }
+
+  /// Ranks of this job on this host, and CPUs that they have between them: more ranks than CPUs wait differently.
+  virtual int local_members() const = 0;
+  virtual int local_cpus() const = 0;
+  /// Processes of this job on this host.
+  virtual int local_processes() const = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,29 @@
+// What chooses the plans of a communicator.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/job/job_context.h"
+#include "collectives/planner/planner.h"
+#include "collectives/planner/table.h"
+#include "topology/topology.h"
+#include "transport/transport.h"
+#include "transport/wire/wire.h"
+
+namespace tutti {
+
+/// What the cost model is asked with for ranks that are where `here` says: of the measured costs `table`, else, where
+/// that is null, as assumed for the network `wire` (null: all are on one host). Where ranks of several hosts share
+/// cores, and nothing was measured, the links of `here` become longer by what it takes to wake a rank.
+planner::CostOptions costs_of(topology::Topology& here, const planner::Table* table, const transport::WireInfo* wire,
+                              const transport::WindowSizes& sizes);
+
+/// For a communicator among `members` of the job, by rank: the cost model where they are on several hosts, the rules
+/// of TUTTI_SELECTION before it in any case.
+/// Errors: those of the options TUTTI_SELECTION and TUTTI_TOPOLOGY.
+Result<std::unique_ptr<planner::Planner>> make_planner(const JobContext& job, const std::vector<int>& members,
+                                                       const transport::WindowSizes& sizes);
+
+}  // namespace tutti

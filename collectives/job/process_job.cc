@@ -1,0 +1,359 @@
+#include "collectives/job/process_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "collectives/job/job_costs.h"
+#include "collectives/job/job_topology.h"
+#include "collectives/job/networks.h"
+#include "topology/discover.h"
+#include "transport/hosts/hosts.h"
+
+namespace tutti {
+
+using transport::Arena;
+using transport::Wire;
+
+namespace {
+
+// What connect() exchanges between hosts: where the window lies in its arena, and the key of its memory with its
+// length.
+constexpr std::size_t kFarWords = 2 + Wire::kMostKeyWords;
+
+std::uint64_t* key_length(std::uint64_t* words) { return words + 1; }
+
+void put_key(Words& words, const std::string& key) {
+  *key_length(words.data()) = key.size();
+  std::memcpy(words.data() + 2, key.data(), std::min(key.size(), Wire::kMostKeyBytes));
+}
+
+std::string key_in(const std::uint64_t* words) {
+  return {reinterpret_cast<const char*>(words + 2), std::min<std::size_t>(words[1], Wire::kMostKeyBytes)};
+}
+
+/// Everybody's, or the failure of the first rank that has one; so all ranks go on, or fail with one sentence.
+Result<std::vector<std::string>> all_well(bootstrap::Bootstrap& bootstrap, const Status& status,
+                                          const std::string& mine) {
+  TUTTI_ASSIGN(std::vector<std::string> all, bootstrap.all_gather(status.ok() ? kFound + mine : failed(status)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (const Status told = failure_in(all[r]); !told.ok()) {
+      return Status(told.code(), fmt::format("{}: {}", bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]),
+                                             told.message()));
+    }
+    all[r].erase(0, 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ProcessJob>> ProcessJob::create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                                                       std::chrono::milliseconds deadline) {
+  Result<Arena*> arena = Arena::process();
+  Result<transport::Acquaintance> met =
+      arena.ok() ? transport::meet_processes(*bootstrap, *arena.value(), deadline) : arena.status();
+  if (!met.ok()) {
+    // Without a goodbye the others would take this rank's failure for its death.
+    bootstrap->give_up(met.status());
+    return met.status();
+  }
+  std::shared_ptr<ProcessJob> job(new ProcessJob(std::move(bootstrap), *arena.value(), met.take()));
+  const std::vector<int>& hosts = job->acquaintance_.hosts;
+  const int last = *std::max_element(hosts.begin(), hosts.end());
+  log::debug("{} ranks on {} hosts; cross-memory access: {}", hosts.size(), last + 1, job->acquaintance_.cross_memory);
+  if (last > 0) TUTTI_TRY(job->link());
+  return job;
+}
+
+ProcessJob::ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Arena& arena,
+                       transport::Acquaintance acquaintance)
+    : bootstrap_(std::move(bootstrap)),
+      arena_(arena),
+      acquaintance_(std::move(acquaintance)),
+      deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
+  bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); },
+                    [this](const bootstrap::Standing& standing) { asked_or_answered(standing); },
+                    [this](const bootstrap::Farewells& farewells) { heard(farewells); });
+}
+
+ProcessJob::~ProcessJob() { (void)bootstrap_->leave(); }
+
+Status ProcessJob::link() {
+  transport::WireJob job;
+  job.own = bootstrap_->rank();
+  job.hosts = acquaintance_.hosts;
+  for (int member = 0; member < bootstrap_->size(); ++member) {
+    const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
+    job.names.push_back(bootstrap::name_and_address_of(member, identity));
+  }
+  const bootstrap::Identity& own = bootstrap_->roster()[static_cast<std::size_t>(bootstrap_->rank())];
+  job.own_ip = own.address;
+  if (own.address.empty()) job.only_link_local = own.interface;
+  job.lanes = kLanes;
+  job.blocks = &arena_;
+  Result<std::unique_ptr<Wire>> opened = open_wire(job);
+  TUTTI_ASSIGN(const std::vector<std::string> addresses,
+               all_well(*bootstrap_, opened.status(),
+                        opened.ok() ? opened.value()->info().name + '\n' + opened.value()->address() : ""));
+  // Everybody's begins with the network's name: "auto" may have found another one elsewhere.
+  std::vector<std::string> of_wire;
+  Status status;
+  for (std::size_t r = 0; r < addresses.size(); ++r) {
+    const std::size_t end = addresses[r].find('\n');
+    const std::string name = addresses[r].substr(0, end);
+    if (name != opened.value()->info().name) {
+      status = {Code::mismatch,
+                fmt::format("its network is {}, that of rank {} is {}; set TUTTI_NETWORK to the same on "
+                            "all hosts",
+                            opened.value()->info().name, r, name)};
+    }
+    of_wire.push_back(addresses[r].substr(end + 1));
+  }
+  if (status.ok()) status = opened.value()->meet(of_wire);
+  TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, all_well(*bootstrap_, status, ""));
+  TUTTI_ASSIGN(topology_, exchange_topology(*bootstrap_, acquaintance_.hosts, opened.value()->info()));
+  TUTTI_ASSIGN(table_, exchange_table(*bootstrap_, opened.value()->info(), topology_));
+  // What a file says of the network stands.
+  if (table_ && options::text(Option::topology).empty()) planner::apply(*table_, topology_);
+  wire_ = opened.take();
+  log::debug("between hosts: {} over {}", wire_->info().name, wire_->info().devices);
+  return {};
+}
+
+Exchange ProcessJob::bootstrap_exchange() {
+  return [this](const Words& mine) -> Result<Words> {
+    const std::size_t bytes = mine.size() * sizeof(std::uint64_t);
+    TUTTI_ASSIGN(const std::vector<std::string> blobs,
+                 bootstrap_->all_gather({reinterpret_cast<const char*>(mine.data()), bytes}));
+    Words words(mine.size() * blobs.size());
+    for (std::size_t r = 0; r < blobs.size(); ++r) {
+      std::memcpy(&words[r * mine.size()], blobs[r].data(), std::min(blobs[r].size(), bytes));
+    }
+    return words;
+  };
+}
+
+std::size_t ProcessJob::connect_words() const { return wire_ ? kFarWords : 1; }
+
+std::string ProcessJob::describe(int member) const {
+  const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
+  return fmt::format("host {}, pid {}", identity.host, identity.pid);
+}
+
+bool ProcessJob::near(int member) const {
+  const std::vector<int>& hosts = acquaintance_.hosts;
+  return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
+}
+
+Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t scope, std::span<const int> members,
+                                                                  int rank, const transport::WindowSizes& sizes,
+                                                                  const Exchange& exchange) {
+  const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
+  Status made;
+  const std::size_t bytes = far ? transport::exposed_bytes(sizes) : sizes.bytes();
+  const std::size_t own = transport::make_window_in(arena_, bytes, made);
+  Words mine(connect_words());
+  mine[0] = own;
+  if (made.ok() && far) {
+    const Result<std::string> key = wire_->expose(arena_.base() + own, bytes);
+    made = key.status();
+    if (key.ok()) put_key(mine, key.value());
+    if (!key.ok()) Arena::deallocate(arena_.base() + own);
+  }
+  std::shared_ptr<transport::FarewellMarks> marks;
+  if (made.ok() && far) marks = await_farewells(scope, members, arena_.base() + own, sizes);
+  const Result<Words> all = exchange(made.ok() ? mine : nothing());
+  if (!made.ok()) return made;
+  Status failure = all.status();
+  std::vector<std::shared_ptr<const transport::ShmProcess>> processes;
+  std::vector<std::size_t> offsets;
+  for (std::size_t r = 0; failure.ok() && r < members.size(); ++r) {
+    offsets.push_back(all.value()[r * mine.size()]);
+    if (offsets.back() == kNothing) {
+      failure = {Code::memory_limit,
+                 fmt::format("rank {} could not make its {} bytes of communication buffers", r, bytes)};
+    }
+    processes.push_back(acquaintance_.processes[static_cast<std::size_t>(members[r])]);
+  }
+  if (!failure.ok()) {
+    if (far) {
+      // Others may have got further, and would wait for this rank's end.
+      std::vector<std::int32_t> others;
+      std::copy_if(members.begin(), members.end(), std::back_inserter(others), [this](int m) { return !near(m); });
+      (void)bootstrap_->say_farewell(scope, false, std::move(others));
+      wire_->conceal(arena_.base() + own);
+      marks->end();
+    }
+    Arena::deallocate(arena_.base() + own);  // no peer has touched it
+    return failure;
+  }
+  auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
+                                                          acquaintance_.cross_memory);
+  if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
+  return far_transport(scope, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
+                       all.value());
+}
+
+Result<std::unique_ptr<transport::Transport>> ProcessJob::far_transport(
+    std::uint64_t scope, std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
+    std::shared_ptr<transport::FarewellMarks> marks, std::unique_ptr<transport::ShmTransport> shared,
+    const Words& all) {
+  transport::HostsTransport::Setup setup;
+  setup.rank = rank;
+  setup.sizes = sizes;
+  setup.keep = [shm = shared.get()](transport::HostsTransport::Gone gone) { shm->keep_until(std::move(gone)); };
+  setup.near = std::move(shared);
+  setup.wire = wire_;
+  setup.members.assign(members.begin(), members.end());
+  setup.own = own;
+  for (std::size_t r = 0; r < members.size(); ++r) setup.keys.push_back(key_in(&all[r * kFarWords]));
+  setup.alive = [deaths = deaths_](int member) {
+    return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
+  };
+  setup.meeting = [this] { return !bootstrap_->has_left(0) && !(*deaths_)[0].load(std::memory_order_acquire); };
+  setup.marks = std::move(marks);
+  setup.say_farewell = [this, scope](const std::vector<int>& to, bool came) {
+    return bootstrap_->say_farewell(scope, came, {to.begin(), to.end()});
+  };
+  TUTTI_ASSIGN(auto transport, transport::HostsTransport::connect(std::move(setup)));
+  return std::unique_ptr<transport::Transport>(std::move(transport));
+}
+
+std::shared_ptr<transport::FarewellMarks> ProcessJob::await_farewells(std::uint64_t scope, std::span<const int> members,
+                                                                      std::byte* own,
+                                                                      const transport::WindowSizes& sizes) {
+  auto marks = std::make_shared<transport::FarewellMarks>(own, sizes);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(awaited_, [](const auto& awaited) { return awaited.second.marks.expired(); });
+  awaited_[scope] = {{members.begin(), members.end()}, marks};
+  return marks;
+}
+
+int ProcessJob::local_members() const {
+  int count = 0;
+  for (int member = 0; member < bootstrap_->size(); ++member) count += near(member) ? 1 : 0;
+  return count;
+}
+
+int ProcessJob::local_cpus() const {
+  std::vector<pid_t> processes;
+  for (int member = 0; member < bootstrap_->size(); ++member) {
+    const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
+    if (near(member)) processes.push_back(static_cast<pid_t>(identity.pid));
+  }
+  return topology::usable_cpus(processes);
+}
+
+bool ProcessJob::tell(std::uint64_t scope, Code code, const std::string& message) {
+  // Of a death all hear from the meeting place; ranks of this host share the memory in which the failure was claimed.
+  return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(scope, code, message).ok();
+}
+
+void ProcessJob::ask(std::uint64_t scope) {
+  if (wire_ != nullptr) (void)bootstrap_->ask(scope);
+}
+
+Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<const int> members,
+                                               const std::function<std::vector<bool>()>& gone, const Words& mine,
+                                               std::chrono::milliseconds limit) {
+  const auto among = [&] {
+    std::vector<bool> of_job(static_cast<std::size_t>(bootstrap_->size()));
+    const std::vector<bool> are_gone = gone();
+    for (std::size_t r = 0; r < members.size(); ++r) of_job[static_cast<std::size_t>(members[r])] = !are_gone[r];
+    return of_job;
+  };
+  const std::string_view bytes{reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(std::uint64_t)};
+  const Result<std::vector<std::string>> all = bootstrap_->regroup(name, among, bytes, limit);
+  if (!all.ok() && all.status().code() == Code::timeout) {
+    int late = -1;
+    const std::string& member = all.status().message();
+    std::from_chars(member.data(), member.data() + member.size(), late);
+    const auto found = std::find(members.begin(), members.end(), late);
+    if (found == members.end()) return all.status();  // the meeting place itself does not answer
+    return Status(Code::timeout,
+                  fmt::format("rank {} ({}), which is alive, has not within {:.1f} s", found - members.begin(),
+                              describe(late), std::chrono::duration<double>(limit).count()));
+  }
+  if (!all.ok()) {
+    return unsupported("the ranks of several hosts that are left meet at rank 0 of the job, which is gone: " +
+                       all.status().message());
+  }
+  std::vector<Words> words;
+  for (const int member : members) {
+    const std::string& blob = all.value()[static_cast<std::size_t>(member)];
+    Words& of_member = words.emplace_back();
+    if (blob.empty()) continue;
+    of_member.resize(mine.size());
+    std::memcpy(of_member.data(), blob.data(), std::min(blob.size(), bytes.size()));
+  }
+  return words;
+}
+
+void ProcessJob::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure,
+                           Whereabouts whereabouts) {
+  const std::lock_guard lock(mutex_);
+  Subscription& subscription =
+      subscriptions_[scope] = {std::move(members), std::move(on_failure), std::move(whereabouts)};
+  for (const bootstrap::Failure& failure : heard_) pass_on(failure, scope, subscription);
+}
+
+void ProcessJob::unsubscribe(std::uint64_t scope) {
+  const std::lock_guard lock(mutex_);
+  subscriptions_.erase(scope);
+}
+
+void ProcessJob::heard(const bootstrap::Failure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (failure.code == Code::peer_died && failure.rank >= 0) {
+    (*deaths_)[static_cast<std::size_t>(failure.rank)].store(true, std::memory_order_release);
+  }
+  heard_.push_back(failure);
+  for (const auto& [scope, subscription] : subscriptions_) pass_on(failure, scope, subscription);
+}
+
+void ProcessJob::asked_or_answered(const bootstrap::Standing& standing) {
+  const std::lock_guard lock(mutex_);
+  const auto found = subscriptions_.find(standing.scope);
+  if (found == subscriptions_.end()) return;
+  if (standing.rank < 0) {
+    (void)bootstrap_->answer(standing, found->second.whereabouts.own());
+  } else {
+    found->second.whereabouts.of(standing.rank, standing.word);
+  }
+}
+
+void ProcessJob::heard(const bootstrap::Farewells& farewells) {
+  const std::lock_guard lock(mutex_);
+  const auto found = awaited_.find(farewells.scope);
+  if (found == awaited_.end()) return;
+  const std::shared_ptr<transport::FarewellMarks> marks = found->second.marks.lock();
+  const std::vector<int>& members = found->second.members;
+  for (std::size_t r = 0; marks != nullptr && r < members.size(); ++r) {
+    const bool said = std::count(farewells.ranks.begin(), farewells.ranks.end(), members[r]) > 0;
+    if (said) marks->set(static_cast<int>(r), farewells.came != 0);
+  }
+}
+
+// A death concerns every communicator of that rank, anything else the one that it was told of.
+void ProcessJob::pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to) {
+  if (std::count(to.members.begin(), to.members.end(), failure.rank) == 0) return;
+  if (failure.code != Code::peer_died && failure.scope != scope) return;
+  to.on_failure(failure.rank, failure.code, failure.message);
+}
+
+}  // namespace tutti

@@ -1,0 +1,108 @@
+// A job whose ranks are processes: a Bootstrap that watches over them, shared memory between those of a host, and a
+// wire between hosts where there are several.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/job/job_context.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/shm/acquaintance.h"
+#include "transport/wire/wire.h"
+
+namespace tutti {
+
+namespace transport {
+class FarewellMarks;
+}
+
+/// Shared by the communicators of one rank. Thread-safe, but for connect() and regroup().
+class ProcessJob final : public JobContext {
+ public:
+  /// A collective call of all ranks of the job.
+  static Result<std::shared_ptr<ProcessJob>> create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                                                    std::chrono::milliseconds deadline);
+  ~ProcessJob() override;
+
+  /// Tells the others why this rank cannot go on with the making of the job's first communicator (Bootstrap::give_up).
+  void give_up(const Status& why) { bootstrap_->give_up(why); }
+
+  /// The exchange of the job's first communicator.
+  Exchange bootstrap_exchange();
+
+  std::size_t connect_words() const override;
+  std::string describe(int member) const override;
+  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members, int rank,
+                                                        const transport::WindowSizes& sizes,
+                                                        const Exchange& exchange) override;
+  void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure, Whereabouts whereabouts) override;
+  void unsubscribe(std::uint64_t scope) override;
+  bool tell(std::uint64_t scope, Code code, const std::string& message) override;
+  void ask(std::uint64_t scope) override;
+  Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members,
+                                     const std::function<std::vector<bool>()>& gone, const Words& mine,
+                                     std::chrono::milliseconds limit) override;
+  std::vector<int> host_of_member() const override { return acquaintance_.hosts; }
+  int local_members() const override;
+  int local_cpus() const override;
+  int local_processes() const override { return local_members(); }
+  const topology::Topology* topology() const override { return wire_ ? &topology_ : nullptr; }
+  const planner::Table* table() const override { return table_ ? &*table_ : nullptr; }
+  const transport::WireInfo* wire_info() const override { return wire_ ? &wire_->info() : nullptr; }
+
+ private:
+  using Deaths = std::vector<std::atomic<bool>>;  // by member
+
+  ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena,
+             transport::Acquaintance acquaintance);
+  bool near(int member) const;
+  /// Opens the wire and meets the other hosts by it. A collective call of all ranks of the job.
+  Status link();
+  Result<std::unique_ptr<transport::Transport>> far_transport(std::uint64_t scope, std::span<const int> members,
+                                                              int rank, const transport::WindowSizes& sizes,
+                                                              std::byte* own,
+                                                              std::shared_ptr<transport::FarewellMarks> marks,
+                                                              std::unique_ptr<transport::ShmTransport> shared,
+                                                              const Words& all);
+  /// From now on farewells to this rank in `scope` are marked there, until nobody holds the result any more.
+  std::shared_ptr<transport::FarewellMarks> await_farewells(std::uint64_t scope, std::span<const int> members,
+                                                            std::byte* own, const transport::WindowSizes& sizes);
+  void heard(const bootstrap::Failure& failure);
+  void asked_or_answered(const bootstrap::Standing& standing);
+  void heard(const bootstrap::Farewells& farewells);
+
+  struct Subscription {
+    std::vector<int> members;
+    OnFailure on_failure;
+    Whereabouts whereabouts;
+  };
+  struct Awaited {  // farewells
+    std::vector<int> members;
+    std::weak_ptr<transport::FarewellMarks> marks;
+  };
+  static void pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to);
+
+  const std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  transport::Arena& arena_;
+  const transport::Acquaintance acquaintance_;
+  const std::shared_ptr<Deaths> deaths_;
+  std::shared_ptr<transport::Wire> wire_;  // null: all ranks are on this host. Constant after creation
+  topology::Topology topology_;            // with a wire. Likewise
+  std::optional<planner::Table> table_;    // likewise
+  std::mutex mutex_;
+  std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
+  std::map<std::uint64_t, Awaited> awaited_;             // likewise; by scope, where there is a wire
+  std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
+};
+
+}  // namespace tutti
