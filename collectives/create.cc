@@ -59,7 +59,7 @@ Status check_place(int rank, int size) {
 Result<Options> checked(Options options) {
   open_standard_streams();  // before any descriptor is made
   TUTTI_TRY(options::check());
-  TUTTI_TRY(flight_recorder::check_signal());
+  TUTTI_TRY(check_flight_signal());
   TUTTI_ASSIGN(options.timeout, checked_timeout(options.timeout));
   // A row may serve some collectives only; one that serves none is a slip of the pen.
   const auto has_name = [&](const algorithms::Algorithm& row) { return row.name == options.algorithm; };

@@ -185,7 +185,8 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<JobContext> job, std::vecto
     executor_.set_trace(trace_.get());
   }
   watched_ = explain_ || trace_;
-  flight_recorder::enlist(this);
+  recorder_ = std::make_unique<FlightRecorder>(
+      *transport_, rank_, [this](int r) { return who(r); }, file_owner());
 }
 
 TuttiCommunicator::~TuttiCommunicator() {
@@ -194,7 +195,7 @@ TuttiCommunicator::~TuttiCommunicator() {
   KernelEngine::sweep();
   close_direct();
   staging_.reset();
-  flight_recorder::delist(this);
+  recorder_.reset();
   job_->unsubscribe(scope_);
   transport_->window(rank_).board->pulse.departed.store(1, std::memory_order_release);
 }
@@ -251,7 +252,7 @@ Status TuttiCommunicator::failed(Status status) {
   if (!health_.failed()) status = health_.fail(status.code(), status.message());
   if (!recorded_failure_ && health_.failed()) {
     recorded_failure_ = true;
-    flight_recorder::print_on_failure(*this, status);
+    recorder_->print_on_failure(status);
   }
   return status;
 }
@@ -577,16 +578,8 @@ executor::FileOwner TuttiCommunicator::file_owner() const {
   return {member, fmt::format("rank {} ({})", member, job_->describe(member)), scope_};
 }
 
-std::string TuttiCommunicator::last_calls_text(std::size_t most) const {
-  return flight_recorder::text_of_rank(*transport_->window(rank_).board, "last calls of " + who(rank_), most);
-}
+std::string TuttiCommunicator::flight_recorder_text() const { return recorder_->text(); }
 
-std::string TuttiCommunicator::flight_recorder_text() const {
-  return flight_recorder::text(*transport_, [this](int r) { return who(r); });
-}
-
-std::string TuttiCommunicator::flight_recorder_json() const {
-  return flight_recorder::json(*transport_, [this](int r) { return who(r); });
-}
+std::string TuttiCommunicator::flight_recorder_json() const { return recorder_->json(); }
 
 }  // namespace tutti

@@ -22,6 +22,7 @@
 #include "collectives/device/multi_host/host_layout.h"
 #include "collectives/device/multi_host/host_staged_call.h"
 #include "collectives/device/multi_host/host_staging.h"
+#include "collectives/diagnostics/flight_recorder.h"
 #include "collectives/executor/host/executor.h"
 #include "collectives/executor/wait/health.h"
 #include "collectives/executor/host/trace.h"
@@ -66,8 +67,6 @@ class TuttiCommunicator final : public CommunicatorInterface {
   executor::FileOwner file_owner() const;
   const JobContext& job() const { return *job_; }
   const planner::Planner& planner() const { return *planner_; }
-  /// The own last calls, as a table.
-  std::string last_calls_text(std::size_t most) const;
 
   /// How many bytes a window has under these options. `most_far`: see most_far_ranks(). Errors: memory_limit.
   static Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, int most_far);
@@ -279,6 +278,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
   std::uint64_t groups_ = 0;                        // of sends and receives
   std::uint64_t splits_ = 0;
   std::uint64_t shrinks_ = 0;
+  std::unique_ptr<FlightRecorder> recorder_;
   bool recorded_failure_ = false;  // the flight recorder has been printed
   bool last_on_device_ = false;    // the last call was on device memory
   int last_turns_ = 0;             // through pinned memory, in so many; 0: it was not

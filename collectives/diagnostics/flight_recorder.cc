@@ -22,12 +22,10 @@
 #include "base/options.h"
 #include "base/start_thread.h"
 #include "collectives/algorithms/table.h"
-#include "collectives/communicator/communicator.h"
-#include "collectives/executor/host/trace.h"
 #include "collectives/executor/record.h"
 #include "transport/wire/net_links.h"
 
-namespace tutti::flight_recorder {
+namespace tutti {
 
 using executor::CallSnapshot;
 
@@ -48,12 +46,6 @@ std::vector<CallSnapshot> calls_of(const transport::Board& board) {
     return std::pair(a.entered, a.sequence) < std::pair(b.entered, b.sequence);
   });
   return calls;
-}
-
-// Null for ranks of other hosts, of which only parts are known here; they have recorders of their own.
-const transport::Board* board_of(transport::Transport& transport, int rank) {
-  const transport::FarLinks* far = transport.far_links();
-  return far != nullptr && far->far(rank) ? nullptr : transport.window(rank).board;
 }
 
 const char* state_of(const CallSnapshot& call) {
@@ -77,24 +69,14 @@ double microseconds(const CallSnapshot& call) {
   return static_cast<double>(ns_of_ticks(end) - ns_of_ticks(call.entered)) / 1e3;
 }
 
-// All calls of all ranks, where TUTTI_FLIGHT_RECORDER says so.
-void write_file(const TuttiCommunicator& communicator) {
-  const std::string& option = options::text(Option::flight_recorder);
-  if (option.empty()) return;
-  const std::string path = executor::rank_path(option, communicator.file_owner());
-  std::ofstream out(path);
-  out << communicator.flight_recorder_json() << '\n';
-  if (!out) log::error("cannot write the flight recorder to {}", path);
-}
-
 // The signal. A handler may do next to nothing, so it only wakes a thread that prints.
 sem_t asked;
 struct Enlisted {
   std::mutex mutex;
-  std::vector<const TuttiCommunicator*> communicators;  // guarded by mutex
+  std::vector<const FlightRecorder*> recorders;  // guarded by mutex
 };
 
-// Never destroyed: the thread below, and communicators, may live as long as the process.
+// Never destroyed: the thread below, and recorders, may live as long as the process.
 Enlisted& enlisted() {
   static Enlisted& all = *new Enlisted;
   return all;
@@ -110,10 +92,10 @@ void start_listening(int number) {
       }
       Enlisted& all = enlisted();
       const std::lock_guard lock(all.mutex);
-      for (const TuttiCommunicator* communicator : all.communicators) {
-        const std::string text = communicator->flight_recorder_text();
+      for (const FlightRecorder* recorder : all.recorders) {
+        const std::string text = recorder->text();
         (void)!write(STDERR_FILENO, text.data(), text.size());
-        write_file(*communicator);
+        recorder->write_file();
       }
     }
   });
@@ -124,8 +106,6 @@ void start_listening(int number) {
   action.sa_flags = SA_RESTART;
   sigaction(number, &action, nullptr);
 }
-
-}  // namespace
 
 std::string text_of_rank(const transport::Board& board, const std::string& name, std::size_t most) {
   std::vector<CallSnapshot> calls = calls_of(board);
@@ -139,19 +119,50 @@ std::string text_of_rank(const transport::Board& board, const std::string& name,
   return all;
 }
 
-std::string text(transport::Transport& transport, const executor::RankName& name) {
+}  // namespace
+
+FlightRecorder::FlightRecorder(transport::Transport& transport, int rank, executor::RankName name,
+                               executor::FileOwner owner)
+    : transport_(transport), rank_(rank), name_(std::move(name)), owner_(std::move(owner)) {
+  Enlisted& all = enlisted();
+  const std::lock_guard lock(all.mutex);
+  static const bool listening = [] {
+    const auto number = static_cast<int>(options::integer(Option::flight_signal));
+    if (number > 0) start_listening(number);
+    return true;
+  }();
+  (void)listening;
+  all.recorders.push_back(this);
+}
+
+FlightRecorder::~FlightRecorder() {
+  Enlisted& all = enlisted();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.recorders, this);
+}
+
+const transport::Board* FlightRecorder::board_of(int rank) const {
+  const transport::FarLinks* remote = transport_.far_links();
+  return remote != nullptr && remote->far(rank) ? nullptr : transport_.window(rank).board;
+}
+
+std::string FlightRecorder::last_calls(std::size_t most) const {
+  return text_of_rank(*transport_.window(rank_).board, "last calls of " + name_(rank_), most);
+}
+
+std::string FlightRecorder::text() const {
   std::string all;
-  for (int rank = 0; rank < transport.sizes().ranks; ++rank) {
-    const transport::Board* board = board_of(transport, rank);
-    if (board != nullptr) all += text_of_rank(*board, name(rank), transport::kCallRing);
+  for (int rank = 0; rank < transport_.sizes().ranks; ++rank) {
+    const transport::Board* board = board_of(rank);
+    if (board != nullptr) all += text_of_rank(*board, name_(rank), transport::kCallRing);
   }
   return all;
 }
 
-std::string json(transport::Transport& transport, const executor::RankName& name) {
+std::string FlightRecorder::json() const {
   nlohmann::json ranks = nlohmann::json::array();
-  for (int rank = 0; rank < transport.sizes().ranks; ++rank) {
-    const transport::Board* board = board_of(transport, rank);
+  for (int rank = 0; rank < transport_.sizes().ranks; ++rank) {
+    const transport::Board* board = board_of(rank);
     if (board == nullptr) continue;
     nlohmann::json calls = nlohmann::json::array();
     for (const CallSnapshot& call : calls_of(*board)) {
@@ -168,21 +179,30 @@ std::string json(transport::Transport& transport, const executor::RankName& name
                        {"seconds_ago", seconds_ago(call.entered)},
                        {"microseconds", microseconds(call)}});
     }
-    ranks.push_back({{"rank", rank}, {"name", name(rank)}, {"calls", calls}});
+    ranks.push_back({{"rank", rank}, {"name", name_(rank)}, {"calls", calls}});
   }
   return nlohmann::json{{"ranks", ranks}}.dump(1);
 }
 
-void print_on_failure(const TuttiCommunicator& communicator, const Status& failure) {
-  log::set_thread_rank(communicator.rank());  // ranks may be threads
+void FlightRecorder::print_on_failure(const Status& failure) const {
+  log::set_thread_rank(rank_);  // ranks may be threads
   log::error("{}: {}", name_of(failure.code()), failure.message());
   log::set_thread_rank(-1);
-  const std::string last = communicator.last_calls_text(kCallsOnFailure);
+  const std::string last = last_calls(kCallsOnFailure);
   (void)!write(STDERR_FILENO, last.data(), last.size());
-  write_file(communicator);
+  write_file();
 }
 
-Status check_signal() {
+void FlightRecorder::write_file() const {
+  const std::string& option = options::text(Option::flight_recorder);
+  if (option.empty()) return;
+  const std::string path = executor::rank_path(option, owner_);
+  std::ofstream out(path);
+  out << json() << '\n';
+  if (!out) log::error("cannot write the flight recorder to {}", path);
+}
+
+Status check_flight_signal() {
   const std::int64_t number = options::integer(Option::flight_signal);
   if (number == 0) return {};
   struct sigaction now {};
@@ -202,22 +222,4 @@ Status check_signal() {
       fmt::format("TUTTI_FLIGHT_SIGNAL is {}, which this program handles itself; expected another one", number));
 }
 
-void enlist(const TuttiCommunicator* communicator) {
-  Enlisted& all = enlisted();
-  const std::lock_guard lock(all.mutex);
-  static const bool listening = [] {
-    const auto number = static_cast<int>(options::integer(Option::flight_signal));
-    if (number > 0) start_listening(number);
-    return true;
-  }();
-  (void)listening;
-  all.communicators.push_back(communicator);
-}
-
-void delist(const TuttiCommunicator* communicator) {
-  Enlisted& all = enlisted();
-  const std::lock_guard lock(all.mutex);
-  std::erase(all.communicators, communicator);
-}
-
-}  // namespace tutti::flight_recorder
+}  // namespace tutti
