@@ -1,7 +1,7 @@
 # The driver's parts, and the programs as processes: on Tutti, and (label baseline) on what was found.
 tutti_tests(perf LINK tutti_perf_driver tutti_perf_throttled LABELS perf)
 target_sources(test_perf PRIVATE ${CMAKE_SOURCE_DIR}/collectives/baseline/plugins/ordered_communicator.cc)
-set(perf_programs tutti_nccl)
+set(perf_programs tutti_nccl nccl_dummy)
 foreach(collective all_reduce reduce_scatter all_gather broadcast reduce alltoall gather scatter sendrecv)
   list(APPEND perf_programs ${collective}_perf)
 endforeach()
