@@ -70,10 +70,10 @@ double gpt_stage_elements(const GptConfig& config, int begin, int end, int tenso
 /// forward, two backward), one forward behind the embedding, one backward before the output layer, and three f32
 /// numbers per token and rank for the loss. `forward_bytes`: of an element of a block's activations (2 under autocast;
 /// backward sends f32). `recomputed`: blocks whose two forward all-reduces are made once more.
-/// And 8 (n-1) bytes that compare the ranks' passes (tensor/region_steps.h).
-/// `sequence_parallel`: all-gathers and reduce-scatters of the same bytes in their places (in backward of the forward's
-/// type), two all-gathers per block and one before the output layer more in backward (inputs that were not kept), and
-/// the gradients of all that every rank holds whole.
+/// Comparing the ranks' passes takes 8 (n-1) bytes more (tensor/region_steps.h).
+/// `sequence_parallel`: all-gathers and reduce-scatters of the same bytes take their places (in backward of the
+/// forward's type). Backward gathers inputs that were not kept: two more per block, one before the output layer. It
+/// also sums the gradients of all that every rank holds whole.
 struct TensorParallelStep {
   int begin = 0, end = 0, rows = 1, ranks = 1;
   int forward_bytes = 4;

@@ -1,5 +1,5 @@
-// How the ranks of a group get Tutti's unique id out of torch's store, whatever earlier makings of the group have left
-// there (destroy and init, torchrun's restarts, which some ranks may not have lived to see).
+// The exchange of Tutti's unique id between the ranks of a group, through torch's store. The store may hold keys of
+// earlier makings of the group (destroy and init, torchrun's restarts), which some ranks have not seen.
 //
 // How: each rank but the first draws a word, sets it as "join/<rank>" and waits for "id/<word>". The first rank makes
 //   the id and answers every word that it sees, until its group is made. A rank that died and came again has drawn

@@ -64,7 +64,7 @@ class Callbacks {
   std::condition_variable none_;
   std::deque<std::function<void()>> waiting_;  // guarded by mutex_
   int idle_ = 0;                               // guarded by mutex_: threads in changed_.wait()
-  int threads_ = 0;                            // likewise
+  int threads_ = 0;                            // guarded by mutex_
   int unfinished_ = 0;                         // guarded by mutex_: waiting or running
 };
 

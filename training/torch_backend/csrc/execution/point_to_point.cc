@@ -36,7 +36,7 @@ class Join {
   const c10::intrusive_ptr<TuttiWork> work_;
   std::mutex mutex_;
   int remaining_;             // guarded by mutex_
-  std::exception_ptr error_;  // likewise
+  std::exception_ptr error_;  // guarded by mutex_
 };
 
 }  // namespace

@@ -72,13 +72,13 @@ class TuttiWork final : public c10d::Work {
   const std::uint64_t sequence_;
   const Tensors outputs_;
   const std::weak_ptr<Channel> channel_;
-  std::chrono::milliseconds limit_ = kNoTimeout;           // before it is started
-  Clock::time_point deadline_ = Clock::time_point::max();  // likewise
-  Tensors held_;                                           // of the thread that completes, after keep()
-  std::vector<CopyBack> copies_;                           // likewise
+  std::chrono::milliseconds limit_ = kNoTimeout;           // set before it is started
+  Clock::time_point deadline_ = Clock::time_point::max();  // set before it is started
+  Tensors held_;                                           // after keep(): used by the thread that completes alone
+  std::vector<CopyBack> copies_;                           // after keep(): used by the thread that completes alone
   std::atomic<std::thread::id> opener_{};                  // none: it has been started
-  int source_ = -1;                                        // likewise
-  std::shared_ptr<const DeviceEnd> end_;                   // before it is complete; null: on the host
+  int source_ = -1;                                        // set before it is complete
+  std::shared_ptr<const DeviceEnd> end_;                   // set before it is complete; null: on the host
   c10::intrusive_ptr<c10::ivalue::Future> future_;         // guarded by mutex_
 };
 

@@ -83,8 +83,8 @@ class Blocks {
 
   mutable std::mutex mutex_;
   std::unordered_map<void*, std::size_t> live_;  // guarded by mutex_
-  Waiting waiting_;                              // likewise
-  RegisteredMemory count_;                       // likewise
+  Waiting waiting_;                              // guarded by mutex_
+  RegisteredMemory count_;                       // guarded by mutex_
 };
 
 // Never destroyed: tensors may outlive main(). A forked child leaves its parent's where they are.

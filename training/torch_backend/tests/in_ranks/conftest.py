@@ -1,7 +1,7 @@
 """The ranks run the same tests in step: after each test they agree on its outcome, and rank 0 reports it.
 
 The fixture `world` gives the groups. A test that fails on one rank fails on all; the groups are then made anew, since
-nobody knows what state a failed call has left. A test that hangs ends the run with the stacks of all threads.
+the state that a failed call has left is unknown. A test that hangs ends the run with the stacks of all threads.
 """
 import faulthandler
 import os
