@@ -6,7 +6,7 @@ if(NOT Python3_Interpreter_FOUND)
 endif()
 tutti_feature("house checks" on "python3 ${Python3_VERSION}")
 
-foreach(check includes classes files glossary links words std_headers)
+foreach(check includes classes files glossary links one_call picture words std_headers)
   add_test(NAME house.${check} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/house/${check}.py ${CMAKE_SOURCE_DIR})
   set_tests_properties(house.${check} PROPERTIES LABELS "fast;house" TIMEOUT 60)
 endforeach()

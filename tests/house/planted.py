@@ -7,6 +7,8 @@ import tempfile
 import unittest
 
 import classes
+import one_call
+import picture
 import words
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -18,7 +20,7 @@ RIGHT = {
     "transport/shm/ring.h": "#include <sys/mman.h>\n",
     "transport/inproc/inproc.h": '#include "transport/transport.h"\n',
     "collectives/plan/plan.h": '#include "base/status.h"\n',
-    "collectives/communicator/communicator.cc": '#include "collectives/plan/plan.h"\n#include "transport/shm/shm.h"\n',
+    "collectives/create.cc": '#include "collectives/plan/plan.h"\n#include "transport/shm/shm.h"\n',
     "tests/plan/plan_test.cc": '#include <gtest/gtest.h>\n#include "collectives/plan/plan.h"\n',
 }
 
@@ -65,7 +67,7 @@ class Planted(unittest.TestCase):
 
     def test_concrete_transport_in_executor(self):
         self.fails("includes.py", {"collectives/executor/host/walk.cc": '#include "transport/shm/shm.h"\n'},
-                   "room collectives/executor may not include room transport/shm")
+                   "room collectives/executor/host may not include room transport/shm")
 
     def test_third_party_in_wrong_room(self):
         self.fails("includes.py", {"base/log.h": "#include <nlohmann/json.hpp>\n"}, "is not for this room")
@@ -163,6 +165,33 @@ class Planted(unittest.TestCase):
         self.assertEqual(self.check("links.py", files=of(right))[0], 0)
         self.fails("links.py", of("[b](base/status.h)"), "docs/a.md:1: there is no base/status.h")
         self.fails("links.py", of("see `shm/rings.h`"), "docs/a.md:1: there is no file shm/rings.h")
+
+    def test_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in RIGHT.items():
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            dot = picture.dot_of(picture.arrows_of(pathlib.Path(folder)))
+        self.assertIn('"transport" -> "base"', dot)
+        self.assertNotIn('"collectives" -> "base"', dot)  # it follows
+        drawn = {picture.DOT: dot, picture.SVG: "<svg/>\n" + picture.stamp(dot)}
+        self.assertEqual(self.check("picture.py", files=drawn)[0], 0)
+        self.fails("picture.py", {**drawn, "topology/host.h": "#include <vector>\n"}, "rooms.dot is not what the includes say")
+        self.fails("picture.py", {**drawn, picture.SVG: "<svg/>\n"}, "rooms.svg is not drawn from")
+
+    def test_one_call(self):
+        def of(first, repeated, lines=1):
+            names = [f"base/part{k}.h" for k in range(max(first, repeated))]
+            rows = ["".join(f"| `{name}` | what |\n" for name in names[:count]) for count in (first, repeated)]
+            headings = list(one_call.MOST)
+            return {one_call.PAGE: f"{headings[0]}\n{rows[0]}\n{headings[1]}\n{rows[1]}\n## 1. More\n| `base/x.h` |\n",
+                    **{name: "\n" * lines for name in names}}
+        self.assertEqual(self.check("one_call.py", files=of(12, 5, 200))[0], 0)
+        self.fails("one_call.py", of(13, 5), "13 files with 13 lines; at most 12")
+        self.fails("one_call.py", of(12, 6), "6 files with 6 lines; at most 5")
+        self.fails("one_call.py", of(10, 5, 251), "10 files with 2510 lines")
+        self.fails("one_call.py", {**of(0, 5)}, "no file is listed")
 
     def test_retired_word(self):
         table = {"tests/house/words.txt": "# list\nhubs? - BootstrapServer\nHub tests,docs/a.md BootstrapServer\n"}
