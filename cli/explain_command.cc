@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/names.h"
 #include "cli/topology_command.h"
+#include "collectives/calls/window_sizing.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/job/assumed_network.h"
 #include "collectives/job/job_context.h"
@@ -107,7 +108,7 @@ int explain(const Settings& settings, Collective collective, std::uint64_t bytes
   // What a file says of the network stands, as in a job.
   if (measured != nullptr && !from_file) planner::apply(*measured, t);
   const transport::WireInfo wire = assumed_network(t);
-  const auto sizes = TuttiCommunicator::window_sizes(ranks, {}, many_hosts ? ranks - 1 : 0);
+  const auto sizes = window_sizes(ranks, {}, many_hosts ? ranks - 1 : 0);
   if (!sizes.ok()) return fail(sizes.status().message());
   const planner::CostOptions cost = costs_of(t, measured, many_hosts ? &wire : nullptr, sizes.value());
   Result<topology::Graph> graph =

@@ -18,6 +18,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/baseline/baseline.h"
 #include "collectives/calls/validate.h"
+#include "collectives/calls/window_sizing.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/self_communicator.h"
 #include "collectives/diagnostics/flight_recorder.h"
@@ -72,9 +73,8 @@ Result<Options> checked(Options options) {
 
 Result<Implementation> create_on(const std::shared_ptr<ProcessJob>& job, int rank, int size, const Options& options) {
   const Exchange exchange = job->bootstrap_exchange();
-  TUTTI_ASSIGN(
-      const transport::WindowSizes sizes,
-      TuttiCommunicator::window_sizes(size, options, TuttiCommunicator::most_far_ranks(*job, everybody(size))));
+  TUTTI_ASSIGN(const transport::WindowSizes sizes,
+               window_sizes(size, options, most_remote_ranks(*job, everybody(size))));
   TUTTI_ASSIGN(const std::vector<Setting> settings, settings_of(sizes));
   TUTTI_TRY(compare_settings(settings, exchange));
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
@@ -183,7 +183,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   if (size == 1) return std::vector<Implementation>{std::make_shared<SelfCommunicator>(options)};
   // One thread makes all ranks, so nobody can wait for an exchange: the windows are made first.
   auto job = std::make_shared<ThreadJob>(size);
-  TUTTI_ASSIGN(const transport::WindowSizes sizes, TuttiCommunicator::window_sizes(size, options, 0));
+  TUTTI_ASSIGN(const transport::WindowSizes sizes, window_sizes(size, options, 0));
   TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, job->make_windows(size, sizes));
   std::vector<Implementation> all;
   for (int rank = 0; rank < size; ++rank) {

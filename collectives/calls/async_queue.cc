@@ -70,6 +70,7 @@ Status AsyncQueue::post(std::function<Endings()> operation) {
   if (!thread_.joinable()) {
     TUTTI_ASSIGN(thread_, start_thread("the thread of asynchronous calls", [this] { loop(); }));
   }
+  ++started_;
   pending_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "collectives/communicator_interface.h"
 
 namespace tutti {
@@ -57,16 +59,36 @@ class AsyncQueue {
   Status post(std::function<Endings()> operation);
   /// Nothing is under way; one load.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  /// Until all that was started is done.
+  /// Waits until all that was started is done.
   void wait_idle() {
-    if (!idle()) wait_for_idle();
+    if (idle()) return;
+    const CallerWaits waits(*this);
+    wait_for_idle();
   }
+  /// Returns how many operations have been started.
+  std::uint64_t started() const { return started_; }
+
+  /// Marks that the caller's thread waits for the queue, while it exists.
+  class CallerWaits {
+   public:
+    explicit CallerWaits(AsyncQueue& queue) : queue_(queue) { queue.waits_since_ns_.store(now_ns()); }
+    ~CallerWaits() { queue_.waits_since_ns_.store(0); }
+    CallerWaits(const CallerWaits&) = delete;
+    CallerWaits& operator=(const CallerWaits&) = delete;
+
+   private:
+    AsyncQueue& queue_;
+  };
+  /// Returns since when the caller's thread has waited for the queue, as now_ns(); 0: it does not. Any thread.
+  std::int64_t waits_since_ns() const { return waits_since_ns_.load(); }
 
  private:
   void wait_for_idle();
   void loop();
 
   std::atomic<int> pending_{0};
+  std::atomic<std::int64_t> waits_since_ns_{0};
+  std::uint64_t started_ = 0;  // of the thread that starts operations
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<Endings()>> operations_;  // guarded by mutex_

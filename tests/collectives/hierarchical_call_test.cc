@@ -31,16 +31,16 @@ TEST(HostLayout, RowsAndColumns) {
   const auto grid = grid_of({4, 4, 4, 2, 2, 2}, 5);
   ASSERT_TRUE(grid);
   EXPECT_EQ(grid->hosts(), 2);
-  EXPECT_EQ(grid->places(), 3);
+  EXPECT_EQ(grid->local_size(), 3);
   EXPECT_EQ(grid->host(), 1);
-  EXPECT_EQ(grid->place(), 2);
-  EXPECT_EQ(grid->row(), (std::vector<int>{3, 4, 5}));
-  EXPECT_EQ(grid->column(), (std::vector<int>{2, 5}));
+  EXPECT_EQ(grid->local_rank(), 2);
+  EXPECT_EQ(grid->intra_host(), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(grid->cross_host(), (std::vector<int>{2, 5}));
   EXPECT_EQ(grid->step(), 1);
   const auto by_turns = grid_of({0, 1, 2, 0, 1, 2}, 4);
   ASSERT_TRUE(by_turns);
-  EXPECT_EQ(by_turns->row(), (std::vector<int>{1, 4}));
-  EXPECT_EQ(by_turns->column(), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(by_turns->intra_host(), (std::vector<int>{1, 4}));
+  EXPECT_EQ(by_turns->cross_host(), (std::vector<int>{3, 4, 5}));
   EXPECT_EQ(by_turns->step(), 3);
 }
 
@@ -159,7 +159,7 @@ void play_call(const Hosts& hosts, const Call& model, bool in_place, std::size_t
         const auto& first = kernels(now[static_cast<std::size_t>(grids[0].rank(host, 0))]);
         for (std::size_t k = 0; k < first.size(); ++k) {
           std::vector<Call> row;
-          for (int place = 0; place < grids[0].places(); ++place) {
+          for (int place = 0; place < grids[0].local_size(); ++place) {
             row.push_back(kernels(now[static_cast<std::size_t>(grids[0].rank(host, place))])[k].call);
           }
           play(row, first[k].stride != 0 ? first[k].stride : row[0].count);
@@ -171,10 +171,10 @@ void play_call(const Hosts& hosts, const Call& model, bool in_place, std::size_t
       for (const HostStaging::Piece& piece : t.copies.in) std::memcpy(piece.slot, piece.device, piece.bytes);
     }
     std::vector<std::vector<int>> groups;
-    for (int place = 0; now[0].across && place < grids[0].places(); ++place) {
-      groups.push_back(grids[static_cast<std::size_t>(grids[0].rank(0, place))].column());
+    for (int place = 0; now[0].cross_host && place < grids[0].local_size(); ++place) {
+      groups.push_back(grids[static_cast<std::size_t>(grids[0].rank(0, place))].cross_host());
     }
-    if (!now[0].across) {
+    if (!now[0].cross_host) {
       groups.emplace_back();
       for (std::size_t r = 0; r < n; ++r) groups[0].push_back(static_cast<int>(r));
     }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/calls/window_sizing.h"
 #include "collectives/communicator/communicator.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/random_programs.h"
@@ -233,9 +234,9 @@ TEST(Transfers, CollectivesKeepTheirPlace) {
 TEST(Transfers, MemoryLimitBoundsWhatIsTakenAside) {
   Options options;
   options.memory_limit = std::size_t{64} << 20;
-  const auto sizes = TuttiCommunicator::window_sizes(2, options, 0);
+  const auto sizes = window_sizes(2, options, 0);
   options.memory_limit = sizes.value().bytes() + executor::HostExecutor::kBounceBytes + 1000;
-  ASSERT_EQ(TuttiCommunicator::window_sizes(2, options, 0).value().bytes(), sizes.value().bytes());
+  ASSERT_EQ(window_sizes(2, options, 0).value().bytes(), sizes.value().bytes());
   expect_no_errors(run_threads(
       2,
       [](Communicator& comm) {

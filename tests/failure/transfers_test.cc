@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/calls/window_sizing.h"
 #include "collectives/communicator/communicator.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
@@ -120,7 +121,7 @@ TEST(TransferFailures, ADeadlineIsTheMessagesOwn) {
 TEST(TransferFailures, ADeadlineTellsOfAMessageThatHasNoRoom) {
   Options options = with_timeout(200ms);
   options.memory_limit = std::size_t{64} << 20;
-  const std::size_t window = TuttiCommunicator::window_sizes(2, options, 0).value().bytes();
+  const std::size_t window = window_sizes(2, options, 0).value().bytes();
   options.memory_limit = window + executor::HostExecutor::kBounceBytes;
   const std::vector<std::string> errors = run_threads(
       2,

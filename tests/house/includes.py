@@ -52,7 +52,7 @@ ROOMS = {
     "collectives/job": CONTRACTS | TRANSPORTS | {"topology", "device", "call", "collectives/plan", "collectives/algorithms",
                                                  "collectives/planner"},
     "collectives/diagnostics": CONTRACTS | COLLECTIVES | {"api"},
-    "collectives/calls": CONTRACTS | COLLECTIVES | {"interface", "api", "topology", "device", "collectives/job",
+    "collectives/calls": CONTRACTS | COLLECTIVES | {"transport/hosts", "interface", "api", "topology", "device", "collectives/job",
                                                     "collectives/diagnostics"},
     "collectives/device": CONTRACTS | COLLECTIVES | {"transport/cuda_ipc", "transport/shm", "transport/verbs", "api", "topology",
                                                      "device", "collectives/job", "collectives/diagnostics",

@@ -1,7 +1,7 @@
-// A call on device memory in a grid of hosts (host_grid.h), as fragments: what kernels do among the ranks of this host
-// before and after each, which part of the buffers is copied, and the call on the host that each fragment is, among the
-// ranks at the same place on all hosts. So every rank brings its share of the host's data to the network, and nothing
-// crosses it twice. Pure.
+// A call on device memory in a layout of hosts (host_grid.h), as fragments: what kernels do among the ranks of this
+// host before and after each, which part of the buffers is copied, and the call on the host that each fragment is,
+// among the ranks at the same place on all hosts. So every rank brings its share of the host's data to the network, and
+// nothing crosses it twice. Pure.
 //
 //   collective       kernels before    on the network, of a share   kernels after
 //   all_reduce       reduce_scatter    all_reduce                   all_gather
@@ -32,7 +32,7 @@ class HierarchicalCall {
   /// REQUIRES: the call is valid, of at least a byte for each rank, and asks for no algorithm. `share`: device memory
   /// of slot_bytes, where kernels leave what they make for a fragment. `slot_bytes`: for what goes in, and what comes
   /// out.
-  HierarchicalCall(const Call& call, const HostLayout& grid, std::byte* share, std::size_t slot_bytes);
+  HierarchicalCall(const Call& call, const HostLayout& layout, std::byte* share, std::size_t slot_bytes);
 
   const Call& whole() const { return call_; }
   /// The most elements of a share, or of a block, in a fragment: what all ranks must have in common.
@@ -47,7 +47,7 @@ class HierarchicalCall {
     std::vector<IntraHostCall> before;
     HostStaging::Fragment copies;
     Call on_host;
-    bool across = true;  // among the own column, by host; else among all ranks
+    bool cross_host = true;  // among the own column, by host; else among all ranks
     std::vector<IntraHostCall> after;
   };
   /// Fragment `fragment` (from 0), with these slots.
@@ -58,8 +58,8 @@ class HierarchicalCall {
     return call_.collective == Collective::all_gather || call_.collective == Collective::reduce_scatter;
   }
   /// Elements that all ranks of a host have as many of.
-  std::size_t shared() const { return of_blocks() ? call_.count : call_.count / places_ * places_; }
-  IntraHostCall near(Collective collective, const std::byte* send, std::byte* recv, std::size_t count) const;
+  std::size_t shared() const { return of_blocks() ? call_.count : call_.count / local_size_ * local_size_; }
+  IntraHostCall intra_host_call(Collective collective, const std::byte* send, std::byte* recv, std::size_t count) const;
   void add_rest(Fragment& to, std::byte* input, std::byte* output) const;
   void add_vector(Fragment& to, std::size_t begin, std::size_t share, std::byte* input, std::byte* output) const;
   void add_gathered(Fragment& to, std::size_t begin, std::size_t size, std::byte* input, std::byte* output) const;
@@ -69,10 +69,10 @@ class HierarchicalCall {
   std::byte* recv_at(std::size_t index) const;
 
   const Call call_;
-  const HostLayout& grid_;
+  const HostLayout& layout_;
   const int rank_;
   const std::size_t hosts_;
-  const std::size_t places_;
+  const std::size_t local_size_;
   const std::size_t element_;
   std::byte* const share_;
   std::size_t part_ = 1;

@@ -1,5 +1,5 @@
-// Hosts that have as many ranks each, as a grid: a row for each host, a column for each place on it. What every rank of
-// a host has a share of crosses the network by columns, and is put together by rows (grid_call.h). Pure.
+// Hosts that have as many ranks each, as a layout: a row for each host, a column for each place on it. What every rank
+// of a host has a share of crosses the network by columns, and is put together by rows (grid_call.h). Pure.
 //
 //   ranks on hosts a a b b:   rows {0 1} {2 3}, columns {0 2} {1 3}, step 1
 //   ranks on hosts a b a b:   rows {0 2} {1 3}, columns {0 1} {2 3}, step 2
@@ -19,24 +19,26 @@ class HostLayout {
   /// `why_not` says so.
   static std::optional<HostLayout> of(std::span<const int> hosts, int rank, const char** why_not);
 
-  int hosts() const { return static_cast<int>(rows_.size()); }
-  int places() const { return static_cast<int>(rows_.front().size()); }
+  int hosts() const { return static_cast<int>(ranks_of_host_.size()); }
+  int local_size() const { return static_cast<int>(ranks_of_host_.front().size()); }
   int host() const { return host_; }
-  int place() const { return place_; }
-  int rank(int host, int place) const { return rows_[static_cast<std::size_t>(host)][static_cast<std::size_t>(place)]; }
+  int local_rank() const { return local_rank_; }
+  int rank(int host, int place) const {
+    return ranks_of_host_[static_cast<std::size_t>(host)][static_cast<std::size_t>(place)];
+  }
   int host_of(int rank) const;
-  int place_of(int rank) const;
+  int local_rank_of(int rank) const;
   /// From a rank of a host to the next one of that host; the same on all.
   int step() const { return step_; }
   /// Of the own host, by place.
-  const std::vector<int>& row() const { return rows_[static_cast<std::size_t>(host_)]; }
+  const std::vector<int>& intra_host() const { return ranks_of_host_[static_cast<std::size_t>(host_)]; }
   /// At the own place, by host.
-  std::vector<int> column() const;
+  std::vector<int> cross_host() const;
 
  private:
-  std::vector<std::vector<int>> rows_;
+  std::vector<std::vector<int>> ranks_of_host_;
   int host_ = 0;
-  int place_ = 0;
+  int local_rank_ = 0;
   int step_ = 1;
 };
 

@@ -1,5 +1,5 @@
 // Groups of sends and receives that were started asynchronously, on their way from the caller's thread to the
-// communicator's. Those that are started while others are still under way join them (communicator_transfers.cc).
+// communicator's. Those that are started while others are still under way join them (p2p_queue.h).
 #pragma once
 
 #include <atomic>
