@@ -12,12 +12,12 @@
  *   communicators are independent of each other.
  * Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
  *   named on every rank (TUTTI_MISMATCH).
- * Waiting for a whole device: what allocates, maps or frees memory of a GPU may wait for all that this process has
- *   under way there, in whatever streams, as cudaMalloc() and cudaFree() do: the first call on device memory, or
- *   tutti_comm_open_device(); tutti_allocate_device(), and tutti_free() of what it gave; a call on a buffer that peers
- *   in other processes have not mapped yet; the first send or receive of a larger size through the host's memory; and
- *   tutti_comm_destroy(). So no rank may do so while the kernel of another one that is a thread of this process, on the
- *   same GPU, waits for a call that the rank makes only later: both would wait until the deadline.
+ * Waiting for a whole device: like cudaMalloc() and cudaFree(), these calls may wait for all work of this process on
+ *   the GPU, in all streams: the first call on device memory, or tutti_comm_open_device(); tutti_allocate_device(), and
+ *   tutti_free() of its memory; a call on a buffer that peers in other processes have not mapped yet; the first send or
+ *   receive of a larger size that goes through host memory; and tutti_comm_destroy(). Where ranks are threads of one
+ *   process and share a GPU, a rank must not make such a call while the kernel of another rank waits for a later call
+ *   of this rank: both would wait until the deadline.
  * ABI: numbers of enumerators never change. Structs begin with their size, so that fields can be added at their end;
  *   initialise them with the ..._INIT macro. */
 #ifndef TUTTI_TUTTI_H_
@@ -93,7 +93,7 @@ typedef enum tutti_op TUTTI_INT {
 typedef struct tutti_comm* tutti_comm_t; /* one rank's end of a communicator */
 typedef struct tutti_work* tutti_work_t; /* an operation in flight */
 
-/* Where to meet, and the job's secret. Made on one rank and handed to the others by any means. */
+/* The address of rank 0 and the job's secret. Made on rank 0 and handed to the others by any means. */
 typedef struct tutti_unique_id {
   char bytes[128];
 } tutti_unique_id_t;
@@ -110,7 +110,7 @@ TUTTI_API size_t tutti_size_of(tutti_type_t type);
 
 /* ---- Options ---------------------------------------------------------------------------------------------------- */
 
-/* How a communicator is made. A field left as TUTTI_OPTIONS_INIT sets it takes its value from the environment
+/* Options of a new communicator. A field left as TUTTI_OPTIONS_INIT sets it takes its value from the environment
  * (TUTTI_TIMEOUT, TUTTI_DETERMINISTIC, ...) or else the library's default. A null pointer in place of the struct does
  * so for all fields. Strings are copied. */
 typedef struct tutti_options {
@@ -125,7 +125,7 @@ typedef struct tutti_options {
 #define TUTTI_OPTIONS_INIT \
   { sizeof(tutti_options_t), -1, -1, -1, NULL, NULL }
 
-/* What one call may ask for, beside its arguments. A null pointer in place of the struct: nothing. */
+/* Options of one call. A null pointer in place of the struct stands for the defaults. */
 typedef struct tutti_call_options {
   size_t size;           /* sizeof(tutti_call_options_t) */
   int deterministic;     /* 1: as in tutti_options_t, for this call */
@@ -140,8 +140,9 @@ typedef struct tutti_call_options {
 
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
 
-/* Rank, size and meeting place from torchrun's, Open MPI's, MPICH's or Slurm's environment; alone without any. Blocks
- * until all ranks have come; a rank that does not come within the timeout is named. */
+/* Takes rank, size and rank 0's address from the environment of torchrun, Open MPI, MPICH or Slurm; without any of them
+ * the communicator has one rank. Blocks until all ranks have come; names a rank that does not come within the timeout.
+ */
 TUTTI_API tutti_status_t tutti_comm_create_from_environment(const tutti_options_t* options, tutti_comm_t* comm);
 TUTTI_API tutti_status_t tutti_make_unique_id(tutti_unique_id_t* id);
 TUTTI_API tutti_status_t tutti_comm_create_from_unique_id(const tutti_unique_id_t* id, int rank, int size,
@@ -154,31 +155,32 @@ TUTTI_API void tutti_comm_destroy(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_comm_rank(tutti_comm_t comm, int* rank);
 TUTTI_API tutti_status_t tutti_comm_size(tutti_comm_t comm, int* size);
 
-/* Collective. Ranks that give the same colour form a new communicator, ordered by key, then rank. With a negative
- * colour *result becomes null. */
+/* Collective. *result becomes a new communicator of the ranks with the same colour, ordered by key, then rank; with a
+ * negative colour it becomes null. */
 TUTTI_API tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_comm_t* result);
-/* Makes ready for device memory, which the ranks' first collective call on it does otherwise: they open their GPUs'
- * memory to each other. All ranks call it. Where a send or a receive comes before either, messages on device memory go
- * through the host's from then on. `device`: this rank's GPU; -1: the calling thread's. After TUTTI_UNSUPPORTED or
- * TUTTI_MEMORY_LIMIT the communicator is as it was. */
+/* Prepares calls on device memory: the ranks map each other's GPU memory. Collective. The first collective on device
+ * memory does this where it has not been called. If a send or receive on device memory comes first, all such messages
+ * go through host memory from then on. `device`: this rank's GPU; -1: the calling thread's current one. After
+ * TUTTI_UNSUPPORTED or TUTTI_MEMORY_LIMIT the communicator still works. */
 TUTTI_API tutti_status_t tutti_comm_open_device(tutti_comm_t comm, int device);
-/* The ranks that are still alive form a new communicator. Works after a failure; every survivor calls it. */
+/* *result becomes a new communicator of the ranks that are still alive. Every survivor calls it. Works after a failure.
+ */
 TUTTI_API tutti_status_t tutti_comm_shrink(tutti_comm_t comm, tutti_comm_t* result);
 /* Ends all pending and future calls of this communicator on every rank; returns at once. Any thread. */
 TUTTI_API tutti_status_t tutti_comm_abort(tutti_comm_t comm, const char* reason);
-/* TUTTI_OK, or the failure that has ended this communicator, in a started or a stream's call too; tutti_last_error()
- * then holds its sentence. Any thread. */
+/* Returns TUTTI_OK, or the failure that has ended this communicator, which may have come from a background or stream
+ * operation; tutti_last_error() then holds its sentence. Any thread. */
 TUTTI_API tutti_status_t tutti_comm_status(tutti_comm_t comm);
 
 /* ---- Collectives ------------------------------------------------------------------------------------------------ */
 
-/* `count` is in elements: of the vector (all_reduce, reduce, broadcast), of what each rank gives (all_gather, gather),
- * gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv; for all_gather and gather
- * send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count (in elements). Any pointer
- * works; memory from tutti_allocate() is reached by the peers without a staging copy. A call on device memory is
- * ordered by the stream of its options and returns when it is enqueued. The buffers of one call are of one kind on all
- * ranks, and of each rank on one device, the same for all calls of its communicator. CUDA's managed memory counts as a
- * device's, its pinned memory as the host's. */
+/* `count` is a number of elements: of the vector (all_reduce, reduce, broadcast), of each rank's input (all_gather,
+ * gather), of each rank's output (reduce_scatter, scatter) or of the block for each peer (all_to_all). In place: send
+ * == recv; for all_gather and gather send == recv + rank * count, for reduce_scatter and scatter recv == send + rank *
+ * count (in elements). Any pointer works; peers reach memory from tutti_allocate() without a staging copy. A call on
+ * device memory is ordered by the stream of its options and returns when it is enqueued. The buffers of one call are of
+ * one kind on all ranks. A rank's buffers are on one device, the same for all calls of its communicator. CUDA's managed
+ * memory counts as device memory, its pinned memory as host memory. */
 TUTTI_API tutti_status_t tutti_all_reduce(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                           tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_reduce_scatter(tutti_comm_t comm, const void* send, void* recv, size_t count,
@@ -191,8 +193,8 @@ TUTTI_API tutti_status_t tutti_reduce(tutti_comm_t comm, const void* send, void*
                                       tutti_op_t op, int root, const tutti_call_options_t* options);
 TUTTI_API tutti_status_t tutti_all_to_all(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                           tutti_type_t type, const tutti_call_options_t* options);
-/* Elements and offsets, one per rank; what a rank sends to another is what that one receives from it. In place: send ==
- * recv, with the same counts and offsets both ways. */
+/* Counts and offsets are in elements, one for each rank. The count that a rank sends to a peer must be the count that
+ * the peer receives from it. In place: send == recv, with equal counts and offsets both ways. */
 TUTTI_API tutti_status_t tutti_all_to_allv(tutti_comm_t comm, const void* send, const size_t* send_counts,
                                            const size_t* send_offsets, void* recv, const size_t* recv_counts,
                                            const size_t* recv_offsets, tutti_type_t type,
@@ -205,39 +207,37 @@ TUTTI_API tutti_status_t tutti_barrier(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_send(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer);
 TUTTI_API tutti_status_t tutti_recv(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer);
 
-/* The same with a tag of the caller's choice, not negative; without one it is 0. A receive takes the first message of
- * its tag from `peer`, or from anyone (TUTTI_ANY_SOURCE), and *source, unless null, becomes its sender. Messages of a
- * pair with the same tag keep their order. Count and type are those that were sent, else TUTTI_MISMATCH. A message of
- * another tag that came before is taken aside into memory of this rank's own (tutti_memory_t.messages), as long as the
- * memory limit leaves room; else this one waits until that has been received. */
+/* The same with a tag: any number from 0 on; the functions without one use 0. A receive takes the first message with
+ * its tag from `peer`, or from any rank (TUTTI_ANY_SOURCE). *source, unless null, becomes its sender. Messages between
+ * two ranks with the same tag keep their order. Count and type must be those of the send, else TUTTI_MISMATCH. An
+ * earlier message with another tag is kept in this rank's memory (tutti_memory_t.messages) as long as the memory limit
+ * leaves room; otherwise this receive waits until that message has been received. */
 #define TUTTI_ANY_SOURCE (-1)
 TUTTI_API tutti_status_t tutti_send_tagged(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type,
                                            int peer, int tag);
 TUTTI_API tutti_status_t tutti_recv_tagged(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                            int tag, int* source);
 
-/* The same of device memory, without a tag, in the order of a stream (a cudaStream_t; null: the legacy default stream).
- * They return when they are enqueued. Host memory does not look at the stream. */
+/* The same for device memory, without a tag, in the order of a stream (a cudaStream_t; null: the legacy default
+ * stream). They return when they are enqueued. With host memory the stream is ignored. */
 TUTTI_API tutti_status_t tutti_send_on(tutti_comm_t comm, const void* buffer, size_t count, tutti_type_t type, int peer,
                                        void* stream);
 TUTTI_API tutti_status_t tutti_recv_on(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type, int peer,
                                        void* stream);
 
-/* Between the two, sends and receives only note what is wanted; tutti_group_end() runs them together, in any order. So
- * do collectives on device memory (but not those that are started in the background): tutti_group_end() puts them into
- * their streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group
- * run. */
+/* Between the two, sends and receives are only recorded; tutti_group_end() runs them together, in any order. The same
+ * holds for blocking collectives on device memory: tutti_group_end() enqueues them first, in their order, with as few
+ * kernels as possible. If one call of the group has invalid arguments, none runs. */
 TUTTI_API tutti_status_t tutti_group_start(tutti_comm_t comm);
 TUTTI_API tutti_status_t tutti_group_end(tutti_comm_t comm);
 
 /* ---- The same in the background --------------------------------------------------------------------------------- */
 
-/* Buffers, and the source of a receive, stay valid and untouched until the work is done; counts and offsets are copied.
- * What is wrong with a call is told by the call or by its work. Each *work is freed by tutti_work_free().
- * Collectives run on the communicator's own thread, in the order of the calls. Sends and receives (and groups of them)
- * progress independently of each other, in whatever order they can. A collective begins when all that was started
- * before it is done, and what is started after it begins when it is done. So does a blocking collective, while a
- * blocking send or receive joins those that are in progress. */
+/* Buffers, and the source of a receive, must stay valid and untouched until the work is done; counts and offsets are
+ * copied. An error is returned by the call or by its work. Each *work is freed by tutti_work_free(). Collectives run on
+ * the communicator's own thread, in the order of the calls. Sends and receives (and groups of them) progress
+ * independently of each other, in any order. A collective, also a blocking one, begins when all earlier operations are
+ * done; later operations begin when it is done. A blocking send or receive joins those in progress. */
 TUTTI_API tutti_status_t tutti_all_reduce_async(tutti_comm_t comm, const void* send, void* recv, size_t count,
                                                 tutti_type_t type, tutti_op_t op, const tutti_call_options_t* options,
                                                 tutti_work_t* work);
@@ -275,26 +275,27 @@ TUTTI_API tutti_status_t tutti_send_tagged_async(tutti_comm_t comm, const void* 
                                                  int peer, int tag, tutti_work_t* work);
 TUTTI_API tutti_status_t tutti_recv_tagged_async(tutti_comm_t comm, void* buffer, size_t count, tutti_type_t type,
                                                  int peer, int tag, int* source, tutti_work_t* work);
-/* In place of tutti_group_end(): all messages of the group are one work. */
+/* Ends the group as tutti_group_end() does; the work is done when all its messages are. */
 TUTTI_API tutti_status_t tutti_group_end_async(tutti_comm_t comm, tutti_work_t* work);
 
-/* Until the operation is done or timeout_ms have passed (negative: no limit). Returns how the operation ended, or
+/* Waits until the operation is done or timeout_ms have passed (negative: no limit). Returns how the operation ended, or
  * TUTTI_RUNNING when it has not; it then goes on. */
 TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t work, int64_t timeout_ms);
-/* *done becomes 1 when the operation has ended, well or badly, else 0. */
+/* *done becomes 1 when the operation has ended, with success or an error, else 0. */
 TUTTI_API tutti_status_t tutti_work_test(tutti_work_t work, int* done);
-/* How the operation ended, or TUTTI_RUNNING. Does not set tutti_last_error(); tutti_work_wait() does. */
+/* Returns how the operation ended, or TUTTI_RUNNING. Does not set tutti_last_error(); tutti_work_wait() does. */
 TUTTI_API tutti_status_t tutti_work_status(tutti_work_t work);
 /* Frees the handle; does not wait, the operation goes on. Null is allowed. */
 TUTTI_API void tutti_work_free(tutti_work_t work);
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
-/* Memory that peers reach directly: 64-byte aligned, page-aligned for large sizes, zero-filled. Any thread. */
+/* Allocates host memory that peers reach directly: zero-filled, 64-byte aligned, large sizes page-aligned. Any thread.
+ */
 TUTTI_API tutti_status_t tutti_allocate(size_t bytes, void** pointer);
-/* Likewise of the calling thread's current device; 256-byte aligned. */
+/* Allocates memory of the calling thread's current device; 256-byte aligned. Any thread. */
 TUTTI_API tutti_status_t tutti_allocate_device(size_t bytes, void** pointer);
-/* Of either; null is allowed. Device memory: waits for all that this process has under way on that device. */
+/* Frees memory of either; null is allowed. Device memory: waits for all work of this process on that device. */
 TUTTI_API void tutti_free(void* pointer);
 
 /* ---- Looking inside --------------------------------------------------------------------------------------------- */
@@ -323,7 +324,7 @@ TUTTI_API tutti_status_t tutti_comm_traffic(tutti_comm_t comm, tutti_traffic_t* 
 /* Texts go into the caller's buffer, cut to `capacity` and always ended by a zero byte (capacity 0: nothing is
  * written, buffer may be null). *length, unless null, becomes the length of the whole text without the zero byte. */
 
-/* The last calls of this rank and of the peers whose memory is reachable. */
+/* The last calls of this rank and of the peers on this host. */
 TUTTI_API tutti_status_t tutti_comm_flight_recorder_text(tutti_comm_t comm, char* buffer, size_t capacity,
                                                          size_t* length);
 TUTTI_API tutti_status_t tutti_comm_flight_recorder_json(tutti_comm_t comm, char* buffer, size_t capacity,

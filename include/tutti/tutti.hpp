@@ -9,19 +9,19 @@
 //   thread, any time). Different communicators are independent of each other.
 // Order: all ranks of a communicator make the same collective calls in the same order. A difference is detected and
 //   named on every rank.
-// Memory: any pointer works; memory from allocate() (or Buffer) is reached by the peers without a staging copy. Device
-//   memory too: where a pointer points is asked of the driver, never guessed. The buffers of one call are of one kind
-//   on all ranks, and of each rank on one device, the same for all calls of its communicator.
-// Streams: a call on device memory is ordered by its stream, as a kernel is (cudaStreamPerThread: that of the thread
-//   that makes the call, or ends its group). It returns when it has been enqueued (and so does the Work of an ..._async
-//   form end); the buffers are the stream's until then. What goes wrong later is told by status(), by the calls that
-//   follow, and by what the stream waits for.
-// Waiting for a whole device: what allocates, maps or frees memory of a device may wait for all that this process has
-//   under way there, in whatever streams, as cudaMalloc() and cudaFree() do: the first call on device memory, or
-//   open_device(); allocate() and deallocate() of device memory; a call on a buffer that peers in other processes have
-//   not mapped yet; the first send or receive of a larger size through the host's memory; and the end of a
-//   communicator. So no rank may do so while the kernel of another one that is a thread of this process, on the same
-//   device, waits for a call that the rank makes only later: both would wait until the deadline.
+// Memory: any pointer works, of host or device memory; the CUDA driver is asked which it is. Peers reach memory from
+//   allocate() (or Buffer) without a staging copy. The buffers of one call are of one kind on all ranks. A rank's
+//   buffers are on one device, the same for all calls of its communicator.
+// Streams: a call on device memory is ordered by its stream, as a kernel is (cudaStreamPerThread: the stream of the
+//   thread that makes the call, or ends its group). It returns when it has been enqueued; the Work of an ..._async form
+//   is done then, too. The buffers belong to the stream until it has executed the call. status(), the calls that follow
+//   and a wait for the stream report what fails later.
+// Waiting for a whole device: like cudaMalloc() and cudaFree(), these calls may wait for all work of this process on
+//   the device, in all streams: the first call on device memory, or open_device(); allocate() and deallocate() of
+//   device memory; a call on a buffer that peers in other processes have not mapped yet; the first send or receive of a
+//   larger size that goes through host memory; and the end of a communicator. Where ranks are threads of one process
+//   and share a device, a rank must not make such a call while the kernel of another rank waits for a later call of
+//   this rank: both would wait until the deadline.
 #pragma once
 
 #include <chrono>
@@ -56,8 +56,8 @@ class TUTTI_API Error : public std::runtime_error {
   Code code_;
 };
 
-/// How a communicator is made. Each field has an environment name (TUTTI_TIMEOUT, ...; `tutti options` lists them) that
-/// supplies the default.
+/// Options of a new communicator. Each field has an environment name (TUTTI_TIMEOUT, ...; `tutti options` lists them)
+/// that supplies the default.
 struct TUTTI_API Options {
   Options();                          // defaults, then the environment
   std::chrono::milliseconds timeout;  // deadline of every wait, creation included
@@ -66,13 +66,13 @@ struct TUTTI_API Options {
                                       // host's, pinned, its GPU's), beside what allocate() gives; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
   std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo", "nccl"
-  /// Asked some twenty times a second by a thread that waits inside a call of its own (not by that of started ones).
-  /// True ends the call, and with it the communicator, on all ranks (Code::aborted): for a language's signals. Empty:
-  /// never.
+  /// Called about twenty times a second by a thread that waits inside a blocking call (not by the thread that runs the
+  /// ..._async forms). Returning true aborts the communicator on all ranks (Code::aborted). Serves languages that
+  /// handle signals themselves, such as Python. Empty: not called.
   std::function<bool()> interrupted;
 };
 
-/// 128 bytes that rank 0 makes and everybody else is given: where to meet, and the job's secret.
+/// The address of rank 0 and the job's secret: rank 0 makes it and hands it to all other ranks.
 struct UniqueId {
   char bytes[128];
 };
@@ -82,16 +82,17 @@ class TUTTI_API Work {
  public:
   Work() = default;
   explicit Work(std::shared_ptr<PendingWork> state) : state_(std::move(state)) {}
-  /// Until done; throws the operation's error. With a limit: false when it is not done by then (the operation goes on).
+  /// Waits until the operation is done; throws its error. With a limit: returns false when it is not done by then (the
+  /// operation goes on).
   void wait();
   bool wait(std::chrono::milliseconds limit);
-  /// Done (well or badly)?
+  /// Returns whether the operation has ended, with success or an error.
   bool test() const;
-  /// Code::ok while running and when done well.
+  /// Returns Code::ok while the operation runs and after success, else the code of its error.
   Code status() const;
-  /// Calls `callback` once, when done: with null when done well, else with the operation's error. On the thread that
-  /// finishes the operation, which does the communicator's next one only after that: be brief, and use no communicator
-  /// there. On this thread when it is done already. Must not throw.
+  /// Calls `callback` once, when the operation has ended: with null after success, else with its error. The callback
+  /// runs on the thread that finishes the operation, or on this thread when it is done already. The communicator's next
+  /// operation waits for it, so it should be brief. It must not use a communicator and must not throw.
   void then(std::function<void(const Error*)> callback) const;
   explicit operator bool() const { return state_ != nullptr; }
 
@@ -99,17 +100,17 @@ class TUTTI_API Work {
   std::shared_ptr<PendingWork> state_;
 };
 
-/// What a call may ask for, beside its arguments.
+/// Options of one call.
 struct CallOptions {
   bool deterministic = false;
   double factor = 1.0;  // premul_sum
-  /// Rows of the algorithm table, with commas between: the first that can serve is taken. "auto" among them, or an
-  /// empty string: the planner chooses.
+  /// Names of the algorithm table, separated by commas; the first that can serve is used. "auto", or an empty string:
+  /// the planner chooses.
   std::string algorithm;
   Stream stream = nullptr;  // of a call on device memory
 };
 
-/// Why a call ran as it did.
+/// Which algorithm a call used, and the planner's reason.
 struct Explanation {
   std::string algorithm;
   int lanes = 1;
@@ -133,11 +134,12 @@ struct Traffic {  // since the communicator was made
 
 class TUTTI_API Communicator {
  public:
-  /// Rank, size and meeting place from torchrun's, Open MPI's, MPICH's or Slurm's environment; alone without any.
+  /// Takes rank, size and rank 0's address from the environment of torchrun, Open MPI, MPICH or Slurm. Without any of
+  /// them the communicator has one rank.
   static Communicator from_environment(const Options& options = {});
   static UniqueId make_unique_id();  // on one rank; hand it to the others by any means
   static Communicator from_unique_id(const UniqueId& id, int rank, int size, const Options& options = {});
-  /// `size` ranks of one process, one Communicator for each thread.
+  /// Returns `size` communicators, one for each rank; each rank is a thread of this process.
   static std::vector<Communicator> in_process(int size, const Options& options = {});
 
   Communicator() = default;
@@ -147,9 +149,10 @@ class TUTTI_API Communicator {
   int rank() const;
   int size() const;
 
-  // Collectives. `count` is in elements: of the vector (all_reduce, reduce, broadcast), of what each rank gives
-  // (all_gather, gather), gets (reduce_scatter, scatter) or sends to each peer (all_to_all). In place: send == recv;
-  // for all_gather and gather send == recv + rank * count, for reduce_scatter and scatter recv == send + rank * count.
+  // Collectives. `count` is a number of elements: of the vector (all_reduce, reduce, broadcast), of each rank's input
+  // (all_gather, gather), of each rank's output (reduce_scatter, scatter) or of the block for each peer (all_to_all).
+  // In place: send == recv; for all_gather and gather send == recv + rank * count, for reduce_scatter and scatter recv
+  // == send + rank * count.
   void all_reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
                   const CallOptions& options = {});
   void reduce_scatter(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
@@ -160,9 +163,9 @@ class TUTTI_API Communicator {
   void reduce(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op, int root,
               const CallOptions& options = {});
   void all_to_all(const void* send, void* recv, std::size_t count, DataType type, const CallOptions& options = {});
-  /// Elements and offsets per rank; what a rank sends to another is what that one receives from it. In place: send ==
-  /// recv, with the same counts and offsets both ways; else what is received lies apart from all other data of the
-  /// call.
+  /// Counts and offsets are in elements, one for each rank. The count that a rank sends to a peer must be the count
+  /// that the peer receives from it. In place: send == recv, with equal counts and offsets both ways. Otherwise the
+  /// received blocks must not overlap each other or what is sent.
   void all_to_allv(const void* send, const std::size_t* send_counts, const std::size_t* send_offsets, void* recv,
                    const std::size_t* recv_counts, const std::size_t* recv_offsets, DataType type,
                    const CallOptions& options = {});
@@ -172,31 +175,31 @@ class TUTTI_API Communicator {
                const CallOptions& options = {});
   void barrier();
 
-  /// A message to `peer`, with a tag of the caller's choice (not negative). Returns when the buffer may be used again:
-  /// a small message may be on its way then.
+  /// Sends a message to `peer`; `tag`: any number from 0 on. Returns when the buffer may be used again, which for a
+  /// small message may be before the peer has received it.
   void send(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0, Stream stream = nullptr);
-  /// The first message with this tag from `peer`, or from anyone (kAnySource); `*source` becomes its sender (null: not
-  /// asked for). Messages of a pair with the same tag keep their order, and of several receives that want the same
-  /// message the first gets it; whoever sends to receivers from any source has his turn. Count and type are those that
-  /// were sent, else mismatch. A message of another tag that came before is taken aside into memory of this rank's own
-  /// (MemoryReport::messages), as long as memory_limit leaves room; else this one waits until that has been received.
-  /// On device memory: not from any source, and without tags (0).
+  /// Receives the first message with this tag from `peer`, or from any rank (kAnySource). `*source`, unless null,
+  /// becomes its sender. Messages between two ranks with the same tag keep their order. A message that several receives
+  /// match goes to the first of them; senders to kAnySource are served in turn. Count and type must be those of the
+  /// send (Errors: mismatch). An earlier message with another tag is kept in this rank's memory
+  /// (MemoryReport::messages) as long as memory_limit leaves room; otherwise this receive waits until that message has
+  /// been received. Messages of device memory have tag 0 and a named peer.
   void recv(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr,
             Stream stream = nullptr);
 
-  /// Between the two, send and recv only note what is wanted; group_end() runs them together, in any order. So do
-  /// collectives on device memory (but not those that are started in the background): group_end() puts them into their
-  /// streams first, in their order, as few launches as can be. One that is wrong by itself lets none of the group run.
-  /// What is received lies apart from the group's other buffers. (On device memory a message may be received into the
-  /// very buffer of one that is sent, as programs of NCCL do; what then comes to the peer is undefined.)
+  /// Between the two, send and recv are only recorded; group_end() runs them together, in any order. The same holds for
+  /// blocking collectives on device memory: group_end() enqueues them first, in their order, with as few kernels as
+  /// possible. If one call of the group has invalid arguments, none runs. Receive buffers must not overlap other
+  /// buffers of the group. (In device memory a receive may use the buffer of a send, as some NCCL programs do; the peer
+  /// then receives undefined data.)
   void group_start();
   void group_end();
 
-  // The same in the background. Counts and offsets are copied; buffers, and recv's source, stay valid until the work is
-  // done. Collectives run on the communicator's own thread in the order of the calls. Sends and receives (and groups of
-  // them) progress independently of each other, in whatever order they can. A collective begins when all that was
-  // started before it is done, and what is started after it begins when it is done. So does a blocking collective,
-  // while a blocking send or receive joins those that are in progress.
+  // The same in the background. Counts and offsets are copied; buffers, and recv's source, must stay valid until the
+  // work is done. Collectives run on the communicator's own thread, in the order of the calls. Sends and receives (and
+  // groups of them) progress independently of each other, in any order. A collective, also a blocking one, begins when
+  // all earlier operations are done; later operations begin when it is done. A blocking send or receive joins those in
+  // progress.
   Work all_reduce_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
                         const CallOptions& options = {});
   Work reduce_scatter_async(const void* send, void* recv, std::size_t count, DataType type, ReduceOp op = ReduceOp::sum,
@@ -220,31 +223,31 @@ class TUTTI_API Communicator {
   Work send_async(const void* buffer, std::size_t count, DataType type, int peer, int tag = 0, Stream stream = nullptr);
   Work recv_async(void* buffer, std::size_t count, DataType type, int peer, int tag = 0, int* source = nullptr,
                   Stream stream = nullptr);
-  /// In place of group_end(): all messages of the group are one work.
+  /// Ends the group as group_end() does; the Work is done when all its messages are.
   Work group_end_async();
 
-  /// Ranks that give the same colour form a new communicator, ordered by key, then rank. A negative colour gets none.
+  /// Returns a new communicator of the ranks with the same colour, ordered by key, then rank; with a negative colour an
+  /// empty one. Collective.
   Communicator split(int color, int key) const;
-  /// Makes ready for device memory, which the ranks' first collective call on it does otherwise: they open their GPUs'
-  /// memory to each other. All ranks call it. Where a send or a receive comes before either, messages on device memory
-  /// go through the host's from then on.
-  /// `device`: this rank's GPU; -1: the calling thread's. Errors: unsupported, memory_limit; the communicator stays
-  /// good.
+  /// Prepares calls on device memory: the ranks map each other's GPU memory. Collective. The first collective on device
+  /// memory does this where it has not been called. If a send or receive on device memory comes first, all such
+  /// messages go through host memory from then on. `device`: this rank's GPU; -1: the calling thread's current one.
+  /// Errors: unsupported, memory_limit; the communicator still works then.
   void open_device(int device = -1);
-  /// The ranks that are still alive form a new communicator. Works after a failure.
+  /// Returns a new communicator of the ranks that are still alive; every survivor calls it. Works after a failure.
   Communicator shrink() const;
-  /// The deadline of this rank's waits from now on, those under way included. More than 0.
+  /// Sets the deadline of this rank's waits, those in progress included. REQUIRES: timeout > 0.
   void set_timeout(std::chrono::milliseconds timeout);
   /// Ends all pending and future calls of this communicator on every rank; returns at once. Any thread.
   void abort(const std::string& reason);
-  /// Code::ok, or the failure that has ended this communicator, in a started or a stream's call too; `text`, unless
-  /// null, becomes its sentence. Any thread.
+  /// Returns Code::ok, or the failure that has ended this communicator, which may have come from a background or stream
+  /// operation. `text`, unless null, becomes its sentence. Any thread.
   Code status(std::string* text = nullptr) const;
 
   Explanation explain_last_call() const;
   MemoryReport memory() const;
   Traffic traffic() const;
-  /// The last calls of this rank and of the peers whose memory is reachable.
+  /// Returns the last calls of this rank and of the peers on this host.
   std::string flight_recorder_text() const;
   std::string flight_recorder_json() const;
 
@@ -254,14 +257,14 @@ class TUTTI_API Communicator {
   std::shared_ptr<CommunicatorInterface> impl_;
 };
 
-/// Whether this build, on this machine, communicates in memory of that kind. Any thread.
+/// Returns whether this build can communicate in memory of that kind on this machine. Any thread.
 TUTTI_API bool supports(Memory memory) noexcept;
 
-/// Memory that peers reach directly: the host's, or the calling thread's current device's. Page-aligned for large
-/// sizes, 64-byte aligned always (256 on a device); zero-filled. Any thread. Errors: memory_limit; unsupported: no
-/// device.
+/// Allocates memory that peers reach directly: host memory, or memory of the calling thread's current device. It is
+/// zero-filled and aligned to 64 bytes (256 on a device; large sizes to pages). Any thread. Errors: memory_limit,
+/// unsupported (no device).
 TUTTI_API void* allocate(std::size_t bytes, Memory memory = Memory::host);
-/// Either kind; null is allowed. Device memory: waits for all that this process has under way on that device.
+/// Frees memory of allocate(); null is allowed. Device memory: waits for all work of this process on that device.
 TUTTI_API void deallocate(void* pointer) noexcept;
 
 /// Owns registered memory for `size` elements.
@@ -269,7 +272,7 @@ template <class T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::size_t size)  // a product past size_t is more than there is, too
+  explicit Buffer(std::size_t size)  // a product past size_t fails as too large, too
       : data_(static_cast<T*>(allocate(size > SIZE_MAX / sizeof(T) ? SIZE_MAX : size * sizeof(T)))), size_(size) {}
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }

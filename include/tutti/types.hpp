@@ -22,7 +22,7 @@ enum class Memory : std::uint8_t { host, device };
 /// A CUDA stream: a cudaStream_t or CUstream. Null: the legacy default stream. Calls on host memory do not look at it.
 using Stream = void*;
 
-/// In place of the peer of a receive: whoever has sent a message with the tag.
+/// As the peer of a receive: takes a message with the tag from any rank.
 inline constexpr int kAnySource = -1;
 
 enum class Collective : std::uint8_t {
@@ -40,9 +40,9 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int kCollectives = 11;
 
-/// What kind of failure a call ended with. invalid_argument, unsupported and memory_limit are found before anything is
-/// done, and the communicator still works. After any other failure of a collective, a send or a receive it is finished:
-/// every pending and future call on it fails with the same sentence.
+/// The kind of failure that a call ended with. invalid_argument, unsupported and memory_limit are found before anything
+/// is done, and the communicator still works. Any other failure of a collective, a send or a receive ends the
+/// communicator: every pending and future call on it fails with the same sentence.
 enum class Code : int {
   ok = 0,
   invalid_argument,  // the caller's mistake; nothing was done, the communicator still works
@@ -69,10 +69,10 @@ constexpr bool is_integer(DataType type) { return type <= DataType::u64; }
 
 constexpr bool is_bitwise(ReduceOp op) { return op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor; }
 
-/// Whether elements of this type can be reduced so: bits are combined of integers only.
+/// Returns whether `op` can reduce elements of this type: bitwise operations take integers only.
 constexpr bool applies(ReduceOp op, DataType type) { return is_integer(type) || !is_bitwise(op); }
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
     case DataType::i8:
