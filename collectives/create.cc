@@ -111,8 +111,8 @@ Waiting& waiting() {
 
 Result<Implementation> create_from_environment(const Options& wishes) {
   TUTTI_ASSIGN(const Options options, checked(wishes));
-  const bootstrap::Surroundings surroundings = bootstrap::surroundings();
-  TUTTI_ASSIGN(const bootstrap::Place place, bootstrap::place_of(surroundings));
+  const bootstrap::LaunchEnvironment environment = bootstrap::launch_environment();
+  TUTTI_ASSIGN(const bootstrap::LaunchPlace place, bootstrap::launch_place(environment));
   if (options.backend != "tutti") {
     return open_baseline(options.backend, {.rank = place.rank,
                                            .size = place.size,
@@ -120,13 +120,13 @@ Result<Implementation> create_from_environment(const Options& wishes) {
                                            .timeout = options.timeout});
   }
   if (place.size == 1) return Implementation(std::make_shared<SelfCommunicator>(options));
-  TUTTI_ASSIGN(const bootstrap::Meeting meeting,
-               bootstrap::meeting_of(place, options::text(Option::secret), surroundings.user));
+  TUTTI_ASSIGN(const bootstrap::JoinInfo info,
+               bootstrap::join_info_of(place, options::text(Option::secret), environment.user));
   bootstrap::Config config;
   config.rank = place.rank;
   config.size = place.size;
-  config.hub = meeting.hub;
-  config.secret = meeting.secret;
+  config.server = info.server;
+  config.secret = info.secret;
   return create_among_processes(std::move(config), options);
 }
 
@@ -134,7 +134,7 @@ Result<UniqueId> create_unique_id() {
   open_standard_streams();
   TUTTI_TRY(options::check());
   TUTTI_ASSIGN(std::unique_ptr<sockets::Listener> listener, sockets::Listener::open({}));
-  TUTTI_ASSIGN(const auto bytes, bootstrap::encode_meeting({listener->endpoint(), bootstrap::Secret::random()}));
+  TUTTI_ASSIGN(const auto bytes, bootstrap::encode_join_info({listener->endpoint(), bootstrap::Secret::random()}));
   UniqueId id;
   std::copy(bytes.begin(), bytes.end(), id.bytes);
   Waiting& w = waiting();
@@ -156,12 +156,12 @@ void forget_unique_id(const UniqueId& id) {
 Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& wishes) {
   TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "from_unique_id"));
-  TUTTI_ASSIGN(const bootstrap::Meeting meeting, bootstrap::decode_meeting(std::span<const char, 128>(id.bytes)));
+  TUTTI_ASSIGN(const bootstrap::JoinInfo info, bootstrap::decode_join_info(std::span<const char, 128>(id.bytes)));
   bootstrap::Config config;
   config.rank = rank;
   config.size = size;
-  config.hub = meeting.hub;
-  config.secret = meeting.secret;
+  config.server = info.server;
+  config.secret = info.secret;
   if (rank == 0) {
     Waiting& w = waiting();
     const std::lock_guard lock(w.mutex);

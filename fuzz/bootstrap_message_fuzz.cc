@@ -1,5 +1,5 @@
-// The bytes that strangers send to the meeting place: any stream, cut anywhere, and any payload. What a decoder accepts
-// must be written back as the same bytes.
+// The bytes that strangers send to the bootstrap server: any stream, cut anywhere, and any payload. What a decoder
+// accepts must be written back as the same bytes.
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -38,21 +38,21 @@ void try_all(std::string_view bytes) {
   try_stream(bytes, kMaxUnprovenPayload);
   try_stream(bytes, kMaxPayload);
   try_payload<Challenge>(bytes);
-  try_payload<Introduction>(bytes);
+  try_payload<JoinRequest>(bytes);
   try_payload<Welcome>(bytes);
   try_payload<Refusal>(bytes);
   try_payload<Roster>(bytes);
   try_payload<Gather>(bytes);
   try_payload<Gathered>(bytes);
   try_payload<GatherFailed>(bytes);
-  try_payload<Impatient>(bytes);
+  try_payload<DeadlineNotice>(bytes);
   try_payload<FailureNote>(bytes);
-  try_payload<Standing>(bytes);
-  try_payload<Farewells>(bytes);
+  try_payload<ProgressReport>(bytes);
+  try_payload<LeaveNotice>(bytes);
   try_payload<Left>(bytes);
   if (bytes.size() >= 128) {
-    const Result<Meeting> meeting = decode_meeting(std::span<const char, 128>(bytes.data(), 128));
-    if (meeting.ok() && !encode_meeting(meeting.value()).ok()) std::abort();
+    const Result<JoinInfo> info = decode_join_info(std::span<const char, 128>(bytes.data(), 128));
+    if (info.ok() && !encode_join_info(info.value()).ok()) std::abort();
   }
   (void)first_host(std::string(bytes));
 }

@@ -262,7 +262,7 @@ int run_rank(const Options& options, bootstrap::Config config) {
 int run_both(const Options& options) {
   Result<std::unique_ptr<sockets::Listener>> listener = sockets::Listener::open_local();
   if (!listener.ok()) return fail(listener.status());
-  const sockets::Endpoint hub = listener.value()->endpoint();
+  const sockets::Endpoint server = listener.value()->endpoint();
   int outcome = 0;
   pid_t children[2];
   for (int rank = 0; rank < 2; ++rank) {
@@ -270,7 +270,7 @@ int run_both(const Options& options) {
     if (children[rank] != 0) continue;
     bootstrap::Config config;
     config.rank = rank;
-    config.hub = hub;
+    config.server = server;
     if (rank == 0) config.listener = listener.take();
     std::exit(run_rank(options, std::move(config)));
   }
@@ -305,11 +305,11 @@ int main(int argc, char** argv) {
   config.rank = options.rank;
   unsigned port = 0;
   if (colon != std::string::npos) {
-    config.hub.address = options.address.substr(0, colon);
+    config.server.address = options.address.substr(0, colon);
     std::from_chars(options.address.data() + colon + 1, options.address.data() + options.address.size(), port);
   }
   if (port == 0 || port > 65535) return fail(invalid_argument("--rank needs --address HOST:PORT")), 6;
-  config.hub.port = static_cast<std::uint16_t>(port);
+  config.server.port = static_cast<std::uint16_t>(port);
   return run_rank(options, std::move(config));
 }
 

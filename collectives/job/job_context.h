@@ -53,29 +53,29 @@ class JobContext {
   virtual std::string describe(int member) const = 0;
 
   /// The transport of rank `rank` among `members` (numbers in the job, by rank of the new communicator, which is
-  /// `scope`). Makes exactly one exchange, also when it fails, so that the others do not wait in vain.
-  virtual Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members,
+  /// `comm_id`). Makes exactly one exchange, also when it fails, so that the others do not wait in vain.
+  virtual Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members,
                                                                 int rank, const transport::WindowSizes& sizes,
                                                                 const Exchange& exchange) = 0;
 
-  /// From now on failures of members, and of the communicator `scope` as told by others, go to on_failure; questions
+  /// From now on failures of members, and of the communicator `comm_id` as told by others, go to on_failure; questions
   /// and answers of others to `whereabouts`.
-  virtual void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure,
+  virtual void subscribe(std::uint64_t comm_id, std::vector<int> members, OnFailure on_failure,
                          Whereabouts whereabouts) = 0;
-  virtual void unsubscribe(std::uint64_t scope) = 0;
-  /// Tells the members of `scope` that do not share memory with this one, but for deaths, of which all hear. True: this
-  /// rank will hear too, through on_failure, which failure the meeting place was told of first. Never blocks.
-  virtual bool tell(std::uint64_t scope, Code code, const std::string& message) = 0;
+  virtual void unsubscribe(std::uint64_t comm_id) = 0;
+  /// Tells the members of `comm_id` that do not share memory with this one, but for deaths, of which all hear. True:
+  /// this rank will hear too, through on_failure, which failure the bootstrap server was told of first. Never blocks.
+  virtual bool tell(std::uint64_t comm_id, Code code, const std::string& message) = 0;
 
-  /// Asks the members of `scope` that do not share memory with this one where they stand. Answers come a moment later,
-  /// of those whose processes run, whatever they are doing; where the meeting place is gone there are none. Never
-  /// blocks.
-  virtual void ask(std::uint64_t /*scope*/) {}
+  /// Asks the members of `comm_id` that do not share memory with this one where they stand. Answers come a moment
+  /// later, of those whose processes run, whatever they are doing; where the bootstrap server is gone there are none.
+  /// Never blocks.
+  virtual void ask(std::uint64_t /*comm_id*/) {}
 
   /// An exchange of those of `members` that are left, for communicators that span hosts: their words, by place in
   /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by
   /// place, who comes no more though its process lives; asked again and again. Errors, as the end of a sentence:
-  /// timeout (a member has not come), unsupported (the meeting place is gone).
+  /// timeout (a member has not come), unsupported (the bootstrap server is gone).
   virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
                                              const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
                                              std::chrono::milliseconds /*limit*/) {

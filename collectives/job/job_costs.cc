@@ -7,19 +7,20 @@
 
 #include "base/log.h"
 #include "topology/discover.h"
+#include "transport/bootstrap/agree.h"
 
 namespace tutti {
 
 namespace {
 
-std::string found_here(const std::string& network) {
+Result<std::string> found_here(const std::string& network) {
   const Result<topology::Host> host = topology::discover_host();
-  if (!host.ok()) return failed(host.status());
+  if (!host.ok()) return host.status();
   const auto table = planner::find_table(planner::table_name(host.value(), network));
-  if (!table.ok()) return failed(table.status());
-  if (!table.value()) return {};
+  if (!table.ok()) return table.status();
+  if (!table.value()) return std::string();
   log::debug("measured costs from {}", table.value()->path);
-  return kFound + planner::print(table.value()->table);
+  return planner::print(table.value()->table);
 }
 
 }  // namespace
@@ -30,14 +31,11 @@ std::string network_words(const transport::WireInfo& wire, const topology::Topol
 
 Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire,
                                                      const topology::Topology& job) {
-  TUTTI_ASSIGN(const std::vector<std::string> all,
-               bootstrap.all_gather(bootstrap.rank() == 0 ? found_here(network_words(wire, job)) : std::string()));
+  TUTTI_ASSIGN(
+      const std::vector<std::string> all,
+      bootstrap::agree_all(bootstrap, bootstrap.rank() == 0 ? found_here(network_words(wire, job)) : std::string()));
   const std::string& text = all.front();
   if (text.empty()) return std::optional<planner::Table>();
-  if (text.front() == kFailed) {
-    const Status told = failure_in(text);
-    return Status(told.code(), fmt::format("{}: {}", bootstrap::name_of(0, bootstrap.roster()[0]), told.message()));
-  }
   TUTTI_ASSIGN(planner::Table table, planner::parse_table(text));
   return std::optional(std::move(table));
 }

@@ -12,20 +12,6 @@
 
 namespace tutti {
 
-/// The first letter of what a rank tells the others while they make a job: what it has found, or why it has failed.
-/// Nothing at all: it was not to look.
-inline constexpr char kFound = ' ';
-inline constexpr char kFailed = '!';
-inline std::string failed(const Status& status) {
-  return std::string{kFailed, static_cast<char>('0' + static_cast<int>(status.code()))} + status.message();
-}
-/// What a rank whose `text` it is has failed with; ok: it has not.
-inline Status failure_in(const std::string& text) {
-  if (text.starts_with(kFound)) return {};
-  if (text.size() < 2) return unsupported("it was not to look");
-  return {static_cast<Code>(text[1] - '0'), text.substr(2)};
-}
-
 /// What the latency of a signal, as the wire tells it, takes of the core at either end, for want of a measurement: a
 /// third each. The rest is the way.
 inline double share_of_ends(const transport::WireInfo& wire) { return wire.alpha_us / 3; }
@@ -35,7 +21,7 @@ inline double share_of_ends(const transport::WireInfo& wire) { return wire.alpha
 std::string network_words(const transport::WireInfo& wire, const topology::Topology& job);
 
 /// A collective call of all ranks of the job; nothing where rank 0 has none. Errors: those of planner::find_table() on
-/// rank 0, which all ranks have, and of the meeting place.
+/// rank 0, which all ranks have, and of the bootstrap server.
 Result<std::optional<planner::Table>> exchange_table(bootstrap::Bootstrap& bootstrap, const transport::WireInfo& wire,
                                                      const topology::Topology& job);
 

@@ -17,12 +17,14 @@
 #include "topology/discover.h"
 #include "topology/job.h"
 #include "topology/text.h"
+#include "transport/bootstrap/agree.h"
 
 namespace tutti {
 
 namespace {
 
-// The first letter of what a rank says whose file has the whole job in it (kFound and kFailed: job_table.h).
+// The first letter of what a rank tells the others: what it has found, or that its file has the whole job in it.
+constexpr char kFound = ' ';
 constexpr char kPlaced = '#';
 
 std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
@@ -35,9 +37,9 @@ std::string own_line() { return topology::print_cpus(topology::bound_cpus()) + '
 /// What the first rank of a host says: its CPUs, as all others do, a line with the figures of its links to other hosts
 /// and words that name its NICs (the wire's, or else the interface by which it met the others), one with the machine
 /// that it is a part of, and its topology; or why it has none.
-std::string own_part(const transport::WireInfo& wire, const std::string& interface) {
+Result<std::string> own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
-  if (!found.ok()) return failed(found.status());
+  if (!found.ok()) return found.status();
   const double way_us = wire.alpha_us - 2 * share_of_ends(wire);
   const bool names_nics = !topology::nics_named(found.value().hosts.front(), wire.devices).empty();
   std::string words = fmt::format("{} {} {}", wire.gb_per_s, way_us, names_nics ? wire.devices : interface);
@@ -79,13 +81,8 @@ Result<topology::Topology> merged(const bootstrap::Bootstrap& bootstrap, const s
   return topology::of_job(found, hosts, cpus_of_rank);
 }
 
-/// Nobody has failed, and a file that says where ranks are has been given to all of them or to none.
-Status check_all(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts) {
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    if (!parts[r].starts_with(kFailed)) continue;
-    const Status told = failure_in(parts[r]);
-    return Status(told.code(), name_of(bootstrap, r) + ": " + told.message());
-  }
+/// Errors: mismatch, a file that says where ranks are has been given to some ranks and not to others.
+Status check_placed(const bootstrap::Bootstrap& bootstrap, const std::vector<std::string>& parts) {
   const auto is_placed = [](const std::string& part) { return part.starts_with(kPlaced); };
   const auto other = std::find_if(parts.begin(), parts.end(),
                                   [&](const std::string& part) { return is_placed(part) != is_placed(parts[0]); });
@@ -131,24 +128,20 @@ Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, co
     log::info("TUTTI_TOPOLOGY: {} does not say where ranks are; it is taken for that of each host of the job",
               options::text(Option::topology));
   }
-  // Everybody makes all exchanges, come what may: the others wait for them.
-  std::string part;
+  Result<std::string> part = std::string();
   if (!job.ok()) {
-    part = failed(job.status());
+    part = job.status();
   } else if (!by_hosts) {
-    part = kPlaced;
+    part = std::string(1, kPlaced);
   } else if (tells) {
     part = own_part(wire, bootstrap.roster()[own].interface);
   } else {
     part = kFound + own_line();
   }
-  TUTTI_ASSIGN(const std::vector<std::string> parts, bootstrap.all_gather(part));
-  const Status all_well = check_all(bootstrap, parts);
-  if (!all_well.ok()) {
-    job = all_well;
-  } else if (by_hosts) {
-    job = merged(bootstrap, parts, hosts);
-  }
+  TUTTI_ASSIGN(const std::vector<std::string> parts, bootstrap::agree_all(bootstrap, part));
+  TUTTI_TRY(check_placed(bootstrap, parts));
+  // From here on a rank whose own error differs makes all exchanges nevertheless: the others wait for them.
+  if (by_hosts) job = merged(bootstrap, parts, hosts);
   if (job.ok() && job.value().ranks.size() != hosts.size()) {
     job = Status(Code::invalid_argument,
                  fmt::format("TUTTI_TOPOLOGY: {} says where {} ranks are; the job has {}",

@@ -16,8 +16,8 @@ namespace tutti {
 /// host and say nothing of ranks: then every host is such a one.
 /// Errors: mismatch (names the first rank whose topology is not that of rank 0, the first place where they differ and
 /// both values; or who has no file that says where ranks are while others have), those of
-/// topology::topology_of_process() and of the meeting place. A rank whose own discovery fails tells the others, so that
-/// all fail.
+/// topology::topology_of_process() and of the bootstrap server. A rank whose own discovery fails tells the others, so
+/// that all fail.
 Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, const std::vector<int>& hosts,
                                              const transport::WireInfo& wire);
 

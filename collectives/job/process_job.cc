@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "collectives/job/job_topology.h"
 #include "collectives/job/networks.h"
 #include "topology/discover.h"
+#include "transport/bootstrap/agree.h"
 #include "transport/hosts/hosts.h"
 
 namespace tutti {
@@ -44,20 +44,6 @@ void put_key(Words& words, const std::string& key) {
 
 std::string key_in(const std::uint64_t* words) {
   return {reinterpret_cast<const char*>(words + 2), std::min<std::size_t>(words[1], Wire::kMostKeyBytes)};
-}
-
-/// Everybody's, or the failure of the first rank that has one; so all ranks go on, or fail with one sentence.
-Result<std::vector<std::string>> all_well(bootstrap::Bootstrap& bootstrap, const Status& status,
-                                          const std::string& mine) {
-  TUTTI_ASSIGN(std::vector<std::string> all, bootstrap.all_gather(status.ok() ? kFound + mine : failed(status)));
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (const Status told = failure_in(all[r]); !told.ok()) {
-      return Status(told.code(), fmt::format("{}: {}", bootstrap::name_of(static_cast<int>(r), bootstrap.roster()[r]),
-                                             told.message()));
-    }
-    all[r].erase(0, 1);
-  }
-  return all;
 }
 
 }  // namespace
@@ -87,8 +73,8 @@ ProcessJob::ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Arena& a
       acquaintance_(std::move(acquaintance)),
       deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
   bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); },
-                    [this](const bootstrap::Standing& standing) { asked_or_answered(standing); },
-                    [this](const bootstrap::Farewells& farewells) { heard(farewells); });
+                    [this](const bootstrap::ProgressReport& report) { asked_or_answered(report); },
+                    [this](const bootstrap::LeaveNotice& leave_notice) { heard(leave_notice); });
 }
 
 ProcessJob::~ProcessJob() { (void)bootstrap_->leave(); }
@@ -108,8 +94,8 @@ Status ProcessJob::link() {
   job.blocks = &arena_;
   Result<std::unique_ptr<Wire>> opened = open_wire(job);
   TUTTI_ASSIGN(const std::vector<std::string> addresses,
-               all_well(*bootstrap_, opened.status(),
-                        opened.ok() ? opened.value()->info().name + '\n' + opened.value()->address() : ""));
+               bootstrap::agree_all(*bootstrap_, opened.status(),
+                                    opened.ok() ? opened.value()->info().name + '\n' + opened.value()->address() : ""));
   // Everybody's begins with the network's name: "auto" may have found another one elsewhere.
   std::vector<std::string> of_wire;
   Status status;
@@ -125,7 +111,7 @@ Status ProcessJob::link() {
     of_wire.push_back(addresses[r].substr(end + 1));
   }
   if (status.ok()) status = opened.value()->meet(of_wire);
-  TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, all_well(*bootstrap_, status, ""));
+  TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, bootstrap::agree_all(*bootstrap_, status));
   TUTTI_ASSIGN(topology_, exchange_topology(*bootstrap_, acquaintance_.hosts, opened.value()->info()));
   TUTTI_ASSIGN(table_, exchange_table(*bootstrap_, opened.value()->info(), topology_));
   // What a file says of the network stands.
@@ -160,7 +146,7 @@ bool ProcessJob::near(int member) const {
   return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
 }
 
-Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t scope, std::span<const int> members,
+Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t comm_id, std::span<const int> members,
                                                                   int rank, const transport::WindowSizes& sizes,
                                                                   const Exchange& exchange) {
   const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
@@ -175,8 +161,8 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
     if (key.ok()) put_key(mine, key.value());
     if (!key.ok()) Arena::deallocate(arena_.base() + own);
   }
-  std::shared_ptr<transport::FarewellMarks> marks;
-  if (made.ok() && far) marks = await_farewells(scope, members, arena_.base() + own, sizes);
+  std::shared_ptr<transport::LeaveMarks> marks;
+  if (made.ok() && far) marks = await_leave_notices(comm_id, members, arena_.base() + own, sizes);
   const Result<Words> all = exchange(made.ok() ? mine : nothing());
   if (!made.ok()) return made;
   Status failure = all.status();
@@ -195,7 +181,7 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
       // Others may have got further, and would wait for this rank's end.
       std::vector<std::int32_t> others;
       std::copy_if(members.begin(), members.end(), std::back_inserter(others), [this](int m) { return !near(m); });
-      (void)bootstrap_->say_farewell(scope, false, std::move(others));
+      (void)bootstrap_->send_leave_notice(comm_id, false, std::move(others));
       wire_->conceal(arena_.base() + own);
       marks->end();
     }
@@ -205,14 +191,13 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
   auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
                                                           acquaintance_.cross_memory);
   if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
-  return far_transport(scope, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
+  return far_transport(comm_id, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
                        all.value());
 }
 
 Result<std::unique_ptr<transport::Transport>> ProcessJob::far_transport(
-    std::uint64_t scope, std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
-    std::shared_ptr<transport::FarewellMarks> marks, std::unique_ptr<transport::ShmTransport> shared,
-    const Words& all) {
+    std::uint64_t comm_id, std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
+    std::shared_ptr<transport::LeaveMarks> marks, std::unique_ptr<transport::ShmTransport> shared, const Words& all) {
   transport::HostsTransport::Setup setup;
   setup.rank = rank;
   setup.sizes = sizes;
@@ -225,22 +210,22 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::far_transport(
   setup.alive = [deaths = deaths_](int member) {
     return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
   };
-  setup.meeting = [this] { return !bootstrap_->has_left(0) && !(*deaths_)[0].load(std::memory_order_acquire); };
+  setup.server_alive = [this] { return !bootstrap_->has_left(0) && !(*deaths_)[0].load(std::memory_order_acquire); };
   setup.marks = std::move(marks);
-  setup.say_farewell = [this, scope](const std::vector<int>& to, bool came) {
-    return bootstrap_->say_farewell(scope, came, {to.begin(), to.end()});
+  setup.send_leave_notice = [this, comm_id](const std::vector<int>& to, bool came) {
+    return bootstrap_->send_leave_notice(comm_id, came, {to.begin(), to.end()});
   };
   TUTTI_ASSIGN(auto transport, transport::HostsTransport::connect(std::move(setup)));
   return std::unique_ptr<transport::Transport>(std::move(transport));
 }
 
-std::shared_ptr<transport::FarewellMarks> ProcessJob::await_farewells(std::uint64_t scope, std::span<const int> members,
-                                                                      std::byte* own,
-                                                                      const transport::WindowSizes& sizes) {
-  auto marks = std::make_shared<transport::FarewellMarks>(own, sizes);
+std::shared_ptr<transport::LeaveMarks> ProcessJob::await_leave_notices(std::uint64_t comm_id,
+                                                                       std::span<const int> members, std::byte* own,
+                                                                       const transport::WindowSizes& sizes) {
+  auto marks = std::make_shared<transport::LeaveMarks>(own, sizes);
   const std::lock_guard lock(mutex_);
   std::erase_if(awaited_, [](const auto& awaited) { return awaited.second.marks.expired(); });
-  awaited_[scope] = {{members.begin(), members.end()}, marks};
+  awaited_[comm_id] = {{members.begin(), members.end()}, marks};
   return marks;
 }
 
@@ -259,13 +244,14 @@ int ProcessJob::local_cpus() const {
   return topology::usable_cpus(processes);
 }
 
-bool ProcessJob::tell(std::uint64_t scope, Code code, const std::string& message) {
-  // Of a death all hear from the meeting place; ranks of this host share the memory in which the failure was claimed.
-  return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(scope, code, message).ok();
+bool ProcessJob::tell(std::uint64_t comm_id, Code code, const std::string& message) {
+  // Of a death all hear from the bootstrap server; ranks of this host share the memory in which the failure was
+  // claimed.
+  return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(comm_id, code, message).ok();
 }
 
-void ProcessJob::ask(std::uint64_t scope) {
-  if (wire_ != nullptr) (void)bootstrap_->ask(scope);
+void ProcessJob::ask(std::uint64_t comm_id) {
+  if (wire_ != nullptr) (void)bootstrap_->query_progress(comm_id);
 }
 
 Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<const int> members,
@@ -278,13 +264,12 @@ Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<con
     return of_job;
   };
   const std::string_view bytes{reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(std::uint64_t)};
-  const Result<std::vector<std::string>> all = bootstrap_->regroup(name, among, bytes, limit);
+  const bootstrap::Bootstrap::Survivors survivors = bootstrap_->exchange_with_survivors(name, among, bytes, limit);
+  const Result<std::vector<std::string>>& all = survivors.blobs;
   if (!all.ok() && all.status().code() == Code::timeout) {
-    int late = -1;
-    const std::string& member = all.status().message();
-    std::from_chars(member.data(), member.data() + member.size(), late);
+    const int late = survivors.late_rank;
     const auto found = std::find(members.begin(), members.end(), late);
-    if (found == members.end()) return all.status();  // the meeting place itself does not answer
+    if (found == members.end()) return all.status();  // the bootstrap server itself does not answer
     return Status(Code::timeout,
                   fmt::format("rank {} ({}), which is alive, has not within {:.1f} s", found - members.begin(),
                               describe(late), std::chrono::duration<double>(limit).count()));
@@ -304,17 +289,17 @@ Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<con
   return words;
 }
 
-void ProcessJob::subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure,
+void ProcessJob::subscribe(std::uint64_t comm_id, std::vector<int> members, OnFailure on_failure,
                            Whereabouts whereabouts) {
   const std::lock_guard lock(mutex_);
   Subscription& subscription =
-      subscriptions_[scope] = {std::move(members), std::move(on_failure), std::move(whereabouts)};
-  for (const bootstrap::Failure& failure : heard_) pass_on(failure, scope, subscription);
+      subscriptions_[comm_id] = {std::move(members), std::move(on_failure), std::move(whereabouts)};
+  for (const bootstrap::Failure& failure : heard_) pass_on(failure, comm_id, subscription);
 }
 
-void ProcessJob::unsubscribe(std::uint64_t scope) {
+void ProcessJob::unsubscribe(std::uint64_t comm_id) {
   const std::lock_guard lock(mutex_);
-  subscriptions_.erase(scope);
+  subscriptions_.erase(comm_id);
 }
 
 void ProcessJob::heard(const bootstrap::Failure& failure) {
@@ -323,36 +308,36 @@ void ProcessJob::heard(const bootstrap::Failure& failure) {
     (*deaths_)[static_cast<std::size_t>(failure.rank)].store(true, std::memory_order_release);
   }
   heard_.push_back(failure);
-  for (const auto& [scope, subscription] : subscriptions_) pass_on(failure, scope, subscription);
+  for (const auto& [comm_id, subscription] : subscriptions_) pass_on(failure, comm_id, subscription);
 }
 
-void ProcessJob::asked_or_answered(const bootstrap::Standing& standing) {
+void ProcessJob::asked_or_answered(const bootstrap::ProgressReport& report) {
   const std::lock_guard lock(mutex_);
-  const auto found = subscriptions_.find(standing.scope);
+  const auto found = subscriptions_.find(report.comm_id);
   if (found == subscriptions_.end()) return;
-  if (standing.rank < 0) {
-    (void)bootstrap_->answer(standing, found->second.whereabouts.own());
+  if (report.rank < 0) {
+    (void)bootstrap_->report_progress(report, found->second.whereabouts.own());
   } else {
-    found->second.whereabouts.of(standing.rank, standing.word);
+    found->second.whereabouts.of(report.rank, report.word);
   }
 }
 
-void ProcessJob::heard(const bootstrap::Farewells& farewells) {
+void ProcessJob::heard(const bootstrap::LeaveNotice& leave_notice) {
   const std::lock_guard lock(mutex_);
-  const auto found = awaited_.find(farewells.scope);
+  const auto found = awaited_.find(leave_notice.comm_id);
   if (found == awaited_.end()) return;
-  const std::shared_ptr<transport::FarewellMarks> marks = found->second.marks.lock();
+  const std::shared_ptr<transport::LeaveMarks> marks = found->second.marks.lock();
   const std::vector<int>& members = found->second.members;
   for (std::size_t r = 0; marks != nullptr && r < members.size(); ++r) {
-    const bool said = std::count(farewells.ranks.begin(), farewells.ranks.end(), members[r]) > 0;
-    if (said) marks->set(static_cast<int>(r), farewells.came != 0);
+    const bool said = std::count(leave_notice.ranks.begin(), leave_notice.ranks.end(), members[r]) > 0;
+    if (said) marks->set(static_cast<int>(r), leave_notice.came != 0);
   }
 }
 
 // A death concerns every communicator of that rank, anything else the one that it was told of.
-void ProcessJob::pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to) {
+void ProcessJob::pass_on(const bootstrap::Failure& failure, std::uint64_t comm_id, const Subscription& to) {
   if (std::count(to.members.begin(), to.members.end(), failure.rank) == 0) return;
-  if (failure.code != Code::peer_died && failure.scope != scope) return;
+  if (failure.code != Code::peer_died && failure.comm_id != comm_id) return;
   to.on_failure(failure.rank, failure.code, failure.message);
 }
 

@@ -23,7 +23,7 @@
 namespace tutti {
 
 namespace transport {
-class FarewellMarks;
+class LeaveMarks;
 }
 
 /// Shared by the communicators of one rank. Thread-safe, but for connect() and regroup().
@@ -42,13 +42,14 @@ class ProcessJob final : public JobContext {
 
   std::size_t connect_words() const override;
   std::string describe(int member) const override;
-  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members, int rank,
+  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members, int rank,
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
-  void subscribe(std::uint64_t scope, std::vector<int> members, OnFailure on_failure, Whereabouts whereabouts) override;
-  void unsubscribe(std::uint64_t scope) override;
-  bool tell(std::uint64_t scope, Code code, const std::string& message) override;
-  void ask(std::uint64_t scope) override;
+  void subscribe(std::uint64_t comm_id, std::vector<int> members, OnFailure on_failure,
+                 Whereabouts whereabouts) override;
+  void unsubscribe(std::uint64_t comm_id) override;
+  bool tell(std::uint64_t comm_id, Code code, const std::string& message) override;
+  void ask(std::uint64_t comm_id) override;
   Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members,
                                      const std::function<std::vector<bool>()>& gone, const Words& mine,
                                      std::chrono::milliseconds limit) override;
@@ -68,29 +69,29 @@ class ProcessJob final : public JobContext {
   bool near(int member) const;
   /// Opens the wire and meets the other hosts by it. A collective call of all ranks of the job.
   Status link();
-  Result<std::unique_ptr<transport::Transport>> far_transport(std::uint64_t scope, std::span<const int> members,
+  Result<std::unique_ptr<transport::Transport>> far_transport(std::uint64_t comm_id, std::span<const int> members,
                                                               int rank, const transport::WindowSizes& sizes,
                                                               std::byte* own,
-                                                              std::shared_ptr<transport::FarewellMarks> marks,
+                                                              std::shared_ptr<transport::LeaveMarks> marks,
                                                               std::unique_ptr<transport::ShmTransport> shared,
                                                               const Words& all);
-  /// From now on farewells to this rank in `scope` are marked there, until nobody holds the result any more.
-  std::shared_ptr<transport::FarewellMarks> await_farewells(std::uint64_t scope, std::span<const int> members,
-                                                            std::byte* own, const transport::WindowSizes& sizes);
+  /// From now on leave notices to this rank in `comm_id` are marked there, until nobody holds the result any more.
+  std::shared_ptr<transport::LeaveMarks> await_leave_notices(std::uint64_t comm_id, std::span<const int> members,
+                                                             std::byte* own, const transport::WindowSizes& sizes);
   void heard(const bootstrap::Failure& failure);
-  void asked_or_answered(const bootstrap::Standing& standing);
-  void heard(const bootstrap::Farewells& farewells);
+  void asked_or_answered(const bootstrap::ProgressReport& report);
+  void heard(const bootstrap::LeaveNotice& leave_notice);
 
   struct Subscription {
     std::vector<int> members;
     OnFailure on_failure;
     Whereabouts whereabouts;
   };
-  struct Awaited {  // farewells
+  struct Awaited {  // leave notices
     std::vector<int> members;
-    std::weak_ptr<transport::FarewellMarks> marks;
+    std::weak_ptr<transport::LeaveMarks> marks;
   };
-  static void pass_on(const bootstrap::Failure& failure, std::uint64_t scope, const Subscription& to);
+  static void pass_on(const bootstrap::Failure& failure, std::uint64_t comm_id, const Subscription& to);
 
   const std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   transport::Arena& arena_;
@@ -101,7 +102,7 @@ class ProcessJob final : public JobContext {
   std::optional<planner::Table> table_;    // likewise
   std::mutex mutex_;
   std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
-  std::map<std::uint64_t, Awaited> awaited_;             // likewise; by scope, where there is a wire
+  std::map<std::uint64_t, Awaited> awaited_;             // likewise; by comm_id, where there is a wire
   std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
 };
 

@@ -34,8 +34,9 @@ Result<std::vector<std::uint64_t>> ThreadJob::make_windows(int ranks, const tran
   return addresses;
 }
 
-Result<std::unique_ptr<transport::Transport>> ThreadJob::connect(std::uint64_t /*scope*/, std::span<const int> members,
-                                                                 int rank, const transport::WindowSizes& sizes,
+Result<std::unique_ptr<transport::Transport>> ThreadJob::connect(std::uint64_t /*comm_id*/,
+                                                                 std::span<const int> members, int rank,
+                                                                 const transport::WindowSizes& sizes,
                                                                  const Exchange& exchange) {
   const transport::SharedWindow mine = first_.empty() ? transport::make_shared_window(sizes) : nullptr;
   {

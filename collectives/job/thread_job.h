@@ -25,7 +25,7 @@ class ThreadJob final : public JobContext {
   void drop_windows() { first_.clear(); }
 
   std::string describe(int member) const override;
-  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t scope, std::span<const int> members, int rank,
+  Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members, int rank,
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
   // Threads of one process do not die alone, and all share memory: there is nobody to hear from or to tell.

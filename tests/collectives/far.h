@@ -35,8 +35,8 @@ inline void sum_up(Communicator& comm) {
   MUST(sum == comm.size());
 }
 
-/// Rank 0 hosts the meeting place; the others go on without it, and without it hear of each other's failures. Theirs is
-/// a communicator of their own, which rank 0 leaves them; by then it has ended.
+/// Rank 0 hosts the bootstrap server; the others go on without it, and without it hear of each other's failures. Theirs
+/// is a communicator of their own, which rank 0 leaves them; by then it has ended.
 inline Communicator without_rank_zero(Communicator& comm) {
   std::vector<int> pids(static_cast<std::size_t>(comm.size()));
   const int own = ::getpid();

@@ -211,8 +211,8 @@ TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
   EXPECT_NE(outcomes[1].said.find(") died, or is cut off: "), std::string::npos) << outcomes[1].said;
 }
 
-/// Rank 0 stands still, and with it the meeting place, which others would be asked through: of those that this rank has
-/// heard nothing from nothing is known, and they are not named.
+/// Rank 0 stands still, and with it the bootstrap server, which others would be asked through: of those that this rank
+/// has heard nothing from nothing is known, and they are not named.
 TEST(FarFailures, AStoppedMeetingPlaceIsNamedAlone) {
   NEEDS_NETWORK();
   struct Shared {
@@ -225,7 +225,7 @@ TEST(FarFailures, AStoppedMeetingPlaceIsNamedAlone) {
   Shared& shared = *new (memory) Shared;
   const auto body = [&](Communicator& comm) -> std::string {
     shared.here.fetch_add(1);
-    while (shared.here.load() < comm.size()) sched_yield();  // who still makes it needs the meeting place
+    while (shared.here.load() < comm.size()) sched_yield();  // who still makes it needs the bootstrap server
     if (comm.rank() == 0) {
       shared.stopped.store(::getpid());
       ::raise(SIGSTOP);

@@ -326,7 +326,7 @@ class FarLinksOver : public ::testing::TestWithParam<const char*> {
 
 /// Also where they wait for so long that they tell others that they still poll, and when communicators end. (Two ranks
 /// that connect to each other at the same moment have two connections for a while.) Those that a network made for all
-/// peers at once would be there before the first call, so all are counted; the meeting place's are none of TCP here.
+/// peers at once would be there before the first call, so all are counted; the bootstrap server's are none of TCP here.
 TEST_P(FarLinksOver, AreMadeBetweenNeighboursOnly) {
   const auto body = [](Communicator& comm) -> std::string {
     const auto around = [](Communicator& ring) {
@@ -371,12 +371,12 @@ TEST(FarLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
   EXPECT_NE(outcomes[1].said.find("has closed its communicator"), std::string::npos) << outcomes[1].said;
 }
 
-/// The farewells of those that have written nothing to each other come, too: else a window stays for each of these
+/// The leave notices of those that have written nothing to each other come, too: else a window stays for each of these
 /// communicators. (A few stay for a while where a rank is more than a second late to say it.)
 TEST(FarLinks, CommunicatorsEndWithoutThem) {
   NEEDS_NETWORK();
   for (const bool without_meeting : {false, true}) {
-    SCOPED_TRACE(without_meeting ? "rank 0 has left" : "with a meeting place");
+    SCOPED_TRACE(without_meeting ? "rank 0 has left" : "with a bootstrap server");
     const auto body = [&](Communicator& comm) -> std::string {
       Communicator rest = without_meeting ? without_rank_zero(comm) : comm.split(0, comm.rank());
       if (without_meeting && comm.rank() == 0) return "";

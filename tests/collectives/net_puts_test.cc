@@ -83,9 +83,9 @@ class NetPutsTest : public ::testing::Test {
     setup.own = own_.get();
     setup.keys.resize(3);
     setup.alive = [this](int) { return alive_; };
-    setup.meeting = [this] { return meeting_; };
-    setup.marks = std::make_shared<FarewellMarks>(own_.get(), sizes);
-    setup.say_farewell = [marks = setup.marks](const std::vector<int>&, bool came) {
+    setup.server_alive = [this] { return server_alive_; };
+    setup.marks = std::make_shared<LeaveMarks>(own_.get(), sizes);
+    setup.send_leave_notice = [marks = setup.marks](const std::vector<int>&, bool came) {
       marks->set(0, came);  // it has been passed on
       return Status();
     };
@@ -104,7 +104,7 @@ class NetPutsTest : public ::testing::Test {
   void beat(int rank) { transport_->window(rank).board->pulse.beats.fetch_add(1); }
 
   bool alive_ = true;
-  bool meeting_ = true;
+  bool server_alive_ = true;
   std::shared_ptr<FullWire> wire_ = std::make_shared<FullWire>();
   SharedWindow own_;
   std::unique_ptr<HostsTransport> transport_;
@@ -158,7 +158,7 @@ TEST_F(NetPutsTest, ADeadlineSaysWhatIsOnTheWay) {
 
 /// Their buffers may be freed when the call returns.
 TEST_F(NetPutsTest, WhatIsStillReadAfterAFailureIsTakenFromTheWire) {
-  meeting_ = false;
+  server_alive_ = false;
   NetPuts puts(*transport_, *waiter_);
   const std::byte source[8] = {};
   wire_->next_ticket = 4;
@@ -180,12 +180,12 @@ TEST_F(NetPutsTest, WhoDiesBeforeItsRecordHasComeHasDied) {
 }
 
 TEST_F(NetPutsTest, WhoseLinkBreaksBeforeItsRecordHasComeIsNotOutOfStep) {
-  meeting_ = false;
+  server_alive_ = false;
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   EXPECT_EQ(waiter_->check_peer(1, 5).message(), "rank 1 died, or is cut off: the link to member 1 has broken");
 }
 
-/// The meeting place would have told of a death.
+/// The bootstrap server would have told of a death.
 TEST_F(NetPutsTest, ABrokenLinkIsNoDeath) {
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   EXPECT_EQ(waiter_->lost(1, wire_->of_one).code(), Code::system);
@@ -193,7 +193,7 @@ TEST_F(NetPutsTest, ABrokenLinkIsNoDeath) {
 
 /// What this side lacks is nobody's death, whoever could tell of one.
 TEST_F(NetPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
-  meeting_ = false;
+  server_alive_ = false;
   wire_->of_one = Status(Code::memory_limit, "the link to member 1 has broken: Out of memory");
   const Status status = waiter_->lost(1, wire_->of_one);
   EXPECT_EQ(status.code(), Code::memory_limit);
@@ -201,7 +201,7 @@ TEST_F(NetPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
 }
 
 TEST_F(NetPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
-  meeting_ = false;
+  server_alive_ = false;
   waiter_->set_timeout(30s);  // else that would come first
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   const Status status = NetPuts(*transport_, *waiter_).finish();
@@ -211,7 +211,7 @@ TEST_F(NetPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
 
 /// Whoever shares the dead rank's host knows better.
 TEST_F(NetPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
-  meeting_ = false;
+  server_alive_ = false;
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
   wire_->beat = [this] {
     transport::Board& mirror = *transport_->window(2).board;

@@ -73,7 +73,7 @@ TEST(Kill, OneOfFour) { kill_at_random(4, 1, tries(4)); }
 TEST(Kill, TwoOfFourAtOnce) { kill_at_random(4, 2, tries(3)); }
 TEST(Kill, MoreRanksThanCores) { kill_at_random(12, 3, tries(1)); }
 
-// Rank 0 is the meeting place, and its memory holds the failure that all report.
+// Rank 0 is the bootstrap server, and its memory holds the failure that all report.
 TEST(Kill, RankZero) {
   for (int i = 0; i < tries(3); ++i) {
     const auto seed = static_cast<std::uint32_t>(i);

@@ -12,7 +12,7 @@
 namespace tutti::testing {
 
 /// `each` ranks on every host, host by host, with the environment of a launcher: TUTTI_RANK and its like, and the first
-/// host's address as the meeting place.
+/// host's address as the bootstrap server.
 class Job : public Processes {
  public:
   Job(const Hosts& hosts, int each, const Body& body, const std::vector<Setting>& environment = {})

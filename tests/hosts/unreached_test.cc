@@ -36,7 +36,7 @@ TEST_P(Unreached, TheDeadlineNamesNetworkAndInterface) {
   hosts.link(1, false);
   job.go();
   for (int r = 0; r < 2; ++r) ASSERT_TRUE(job.wait_progress(r, 2));
-  hosts.link(1, true);  // so that their farewells need not wait
+  hosts.link(1, true);  // so that their leave notices need not wait
   ASSERT_TRUE(job.finish(30s));
   const std::string way = GetParam() == "ucx" ? ": nothing that was sent to it by UCX over eth0 has left within .* s"
                                               : ": no connection to 10.99.0..:.* by TCP over eth0 within .* s";

@@ -238,7 +238,7 @@ class Launch:
                     "-c", line)
 
     def not_by_its_own_bridge(self):
-        """Of the meeting place's addresses the first is that of a bridge of containers, which every host has with the
+        """Of the bootstrap server's addresses the first is that of a bridge of containers, which every host has with the
         same address: rank 1 reaches rank 0 there, and is the first to come. The others come by another."""
         line = ("[ $TUTTI_LOCAL_RANK != 0 ] || { ip link add docker0 type bridge; ip link set docker0 up; "
                 "ip address add 172.17.0.1/16 dev docker0; }; "

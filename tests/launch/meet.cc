@@ -2,7 +2,7 @@
 //
 //   rank 1 of 2 met by Open MPI on several hosts: alpha 10.99.0.1 eth0, beta 10.99.0.2 eth0
 //
-// meet SECONDS PIPE: the same by a unique id that rank 0 makes and hands to rank 1 through a named pipe.
+// meet SECONDS PIPE: likewise, by a unique id that rank 0 makes and hands to rank 1 through a named pipe.
 //
 // The words behind the colon are host, address and interface of each rank ("-" for none: all are on one host). Errors
 // go to standard error, with status 1.
@@ -23,34 +23,34 @@
 namespace tutti::bootstrap {
 namespace {
 
-/// Makes a unique id by create_unique_id() and hands it over.
-Result<Meeting> meeting_by_id(Config& config, const std::string& pipe) {
+/// As create_unique_id() makes one, and hands it over.
+Result<JoinInfo> meeting_by_id(Config& config, const std::string& pipe) {
   std::array<char, 128> id{};
   if (config.rank == 0) {
     TUTTI_ASSIGN(config.listener, sockets::Listener::open({}));
-    TUTTI_ASSIGN(id, encode_meeting({config.listener->endpoint(), Secret::random()}));
+    TUTTI_ASSIGN(id, encode_join_info({config.listener->endpoint(), Secret::random()}));
     std::ofstream(pipe, std::ios::binary).write(id.data(), id.size());
   } else {
     std::ifstream(pipe, std::ios::binary).read(id.data(), id.size());
   }
-  return decode_meeting(id);
+  return decode_join_info(id);
 }
 
 Status meet(std::chrono::milliseconds deadline, const std::string& pipe) {
-  const Surroundings here = surroundings();
-  TUTTI_ASSIGN(const Place place, place_of(here));
+  const LaunchEnvironment here = launch_environment();
+  TUTTI_ASSIGN(const LaunchPlace place, launch_place(here));
   Config config;
   config.rank = place.rank;
   config.size = place.size;
-  TUTTI_ASSIGN(const Meeting meeting, pipe.empty() ? meeting_of(place, options::text(Option::secret), here.user)
-                                                   : meeting_by_id(config, pipe));
-  config.hub = meeting.hub;
-  config.secret = meeting.secret;
+  TUTTI_ASSIGN(const JoinInfo info, pipe.empty() ? join_info_of(place, options::text(Option::secret), here.user)
+                                                 : meeting_by_id(config, pipe));
+  config.server = info.server;
+  config.secret = info.secret;
   config.deadline = deadline;
   TUTTI_ASSIGN(const std::unique_ptr<Bootstrap> bootstrap, Bootstrap::connect(std::move(config)));
   TUTTI_TRY(bootstrap->barrier());
   std::string line = fmt::format("rank {} of {} met by {} on {}: ", place.rank, place.size, place.launcher,
-                                 meeting.hub.is_unix() ? "one host" : "several hosts");
+                                 info.server.is_unix() ? "one host" : "several hosts");
   const char* comma = "";
   for (const Identity& identity : bootstrap->roster()) {
     line += fmt::format("{}{} {} {}", std::exchange(comma, ", "), identity.host,

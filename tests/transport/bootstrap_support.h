@@ -1,4 +1,4 @@
-// Ranks at a meeting place, as threads and as processes.
+// Ranks at a bootstrap server, as threads and as processes.
 #pragma once
 
 #include <dirent.h>
@@ -35,11 +35,11 @@ inline int open_descriptors() {
 
 inline Secret test_secret() { return Secret::from_text("the tests' own"); }
 
-inline Config config_of(int rank, int size, const sockets::Endpoint& hub, std::chrono::milliseconds deadline = 30s) {
+inline Config config_of(int rank, int size, const sockets::Endpoint& server, std::chrono::milliseconds deadline = 30s) {
   Config config;
   config.rank = rank;
   config.size = size;
-  config.hub = hub;
+  config.server = server;
   config.secret = test_secret();
   config.deadline = deadline;
   return config;
@@ -64,10 +64,10 @@ inline std::vector<int> all_ranks(int size) {
 /// All ranks of a job, connected, in this process.
 inline std::vector<std::unique_ptr<Bootstrap>> meet(int size, std::chrono::milliseconds deadline = 30s) {
   std::unique_ptr<sockets::Listener> listener = sockets::Listener::open_local().take();
-  const sockets::Endpoint hub = listener->endpoint();
+  const sockets::Endpoint server = listener->endpoint();
   std::vector<std::unique_ptr<Bootstrap>> ranks(static_cast<std::size_t>(size));
   on_threads(all_ranks(size), [&](int rank) {
-    Config config = config_of(rank, size, hub, deadline);
+    Config config = config_of(rank, size, server, deadline);
     if (rank == 0) config.listener = std::move(listener);
     auto met = Bootstrap::connect(std::move(config));
     ASSERT_TRUE(met.ok()) << met.status().message();
@@ -132,9 +132,9 @@ class Child {
 };
 
 /// A rank as a process: says "here" once connected, each failure as "<code> <rank>: <message>", and stays until killed.
-inline Child rank_process(int rank, int size, const sockets::Endpoint& hub) {
+inline Child rank_process(int rank, int size, const sockets::Endpoint& server) {
   return Child([=](const Child::Say& say) {
-    auto met = Bootstrap::connect(config_of(rank, size, hub));
+    auto met = Bootstrap::connect(config_of(rank, size, server));
     if (!met.ok()) return say(met.status().message());
     met.value()->watch([&](const Failure& failure) {
       say(std::string(name_of(failure.code)) + " " + std::to_string(failure.rank) + ": " + failure.message);

@@ -1,4 +1,4 @@
-// The meeting place among friends: meeting, exchanging, dying, leaving.
+// The bootstrap: joining, exchanging, dying, leaving.
 #include "transport/bootstrap/bootstrap.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "bootstrap_support.h"
-#include "transport/bootstrap/guest.h"
+#include "transport/bootstrap/client.h"
 #include "transport/sockets/interfaces.h"
 
 namespace tutti::bootstrap::bootstrap_test {
@@ -61,9 +61,9 @@ TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
   std::unique_ptr<sockets::Listener> listener = std::string(address) == "@"
                                                     ? sockets::Listener::open_local().take()
                                                     : sockets::Listener::open({address, 0}).take();
-  const sockets::Endpoint hub = listener->endpoint();
+  const sockets::Endpoint server = listener->endpoint();
   on_threads(all_ranks(size), [&, size = size](int rank) {
-    Config config = config_of(rank, size, hub);
+    Config config = config_of(rank, size, server);
     if (rank == 0) config.listener = std::move(listener);
     auto met = Bootstrap::connect(std::move(config));
     ASSERT_TRUE(met.ok()) << met.status().message();
@@ -95,9 +95,9 @@ TEST(Bootstrap, OnOneHostTheirAddressIsWhereTheyMeet) {
   if (own.address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
   for (const std::string& at : {own.address, std::string("127.0.0.1")}) {
     auto listener = sockets::Listener::open({at, 0}).take();
-    const sockets::Endpoint hub = listener->endpoint();
+    const sockets::Endpoint server = listener->endpoint();
     on_threads(all_ranks(3), [&](int rank) {
-      Config config = config_of(rank, 3, hub);
+      Config config = config_of(rank, 3, server);
       if (rank == 0) config.listener = std::move(listener);
       const auto met = Bootstrap::connect(std::move(config));
       ASSERT_TRUE(met.ok()) << met.status().message();
@@ -108,28 +108,28 @@ TEST(Bootstrap, OnOneHostTheirAddressIsWhereTheyMeet) {
 }
 
 TEST(Bootstrap, RankZeroMayComeLast) {
-  const sockets::Endpoint hub = unused_local_endpoint();
-  std::vector<std::thread> guests;
+  const sockets::Endpoint server = unused_local_endpoint();
+  std::vector<std::thread> clients;
   for (int rank = 1; rank < 4; ++rank) {
-    guests.emplace_back([&, rank] {
-      auto met = Bootstrap::connect(config_of(rank, 4, hub));
+    clients.emplace_back([&, rank] {
+      auto met = Bootstrap::connect(config_of(rank, 4, server));
       ASSERT_TRUE(met.ok()) << met.status().message();
       EXPECT_TRUE(met.value()->barrier().ok());
       EXPECT_TRUE(met.value()->leave().ok());
     });
   }
-  auto met = Bootstrap::connect(config_of(0, 4, hub));
+  auto met = Bootstrap::connect(config_of(0, 4, server));
   ASSERT_TRUE(met.ok()) << met.status().message();
   EXPECT_TRUE(met.value()->barrier().ok());
   EXPECT_TRUE(met.value()->leave().ok());
-  for (std::thread& guest : guests) guest.join();
+  for (std::thread& client : clients) client.join();
 }
 
 TEST(Bootstrap, TheSameAddressServesOneMeetingAfterAnother) {
-  const sockets::Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint server = unused_local_endpoint();
   on_threads(all_ranks(3), [&](int rank) {
     for (int i = 0; i < 20; ++i) {
-      auto met = Bootstrap::connect(config_of(rank, 3, hub));
+      auto met = Bootstrap::connect(config_of(rank, 3, server));
       ASSERT_TRUE(met.ok()) << met.status().message();
       const auto all = met.value()->all_gather(std::to_string(i));
       ASSERT_TRUE(all.ok()) << all.status().message();
@@ -140,9 +140,9 @@ TEST(Bootstrap, TheSameAddressServesOneMeetingAfterAnother) {
 }
 
 TEST(Bootstrap, AnAbsentRankIsNamedOnEveryRankThatCame) {
-  const sockets::Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint server = unused_local_endpoint();
   on_threads({0, 1, 2}, [&](int rank) {
-    auto met = Bootstrap::connect(config_of(rank, 4, hub, 300ms));
+    auto met = Bootstrap::connect(config_of(rank, 4, server, 300ms));
     ASSERT_FALSE(met.ok());
     EXPECT_EQ(met.status().code(), Code::timeout);
     EXPECT_EQ(met.status().message(), "rank 3 of 4 has not come within 0.3 s; ranks 0, 1, 2 are here");
@@ -156,12 +156,12 @@ TEST(Bootstrap, SeveralAbsentRanksAreNamedToALonelyHub) {
 }
 
 TEST(Bootstrap, AnAbsentHubIsNamed) {
-  const sockets::Endpoint hub = unused_local_endpoint();
-  auto met = Bootstrap::connect(config_of(1, 2, hub, 100ms));
+  const sockets::Endpoint server = unused_local_endpoint();
+  auto met = Bootstrap::connect(config_of(1, 2, server, 100ms));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.status().code(), Code::timeout);
   EXPECT_EQ(met.status().message(),
-            "rank 0 of 2 has not come within 0.1 s; nobody answers at " + hub.text() +
+            "rank 0 of 2 has not come within 0.1 s; nobody answers at " + server.text() +
                 ": Connection refused; it is looked for on host " + sockets::host_name() +
                 " alone, and in this network namespace: ranks that are elsewhere need TUTTI_MASTER_ADDR");
 }
@@ -180,14 +180,16 @@ TEST(Bootstrap, ARankMissingFromAnExchangeIsNamedAndTheNextOneWorks) {
 
 std::vector<bool> all_of(int size) { return std::vector<bool>(static_cast<std::size_t>(size), true); }
 
-TEST(Regroup, ThoseWhoAreLeftGetTheSame) {
+TEST(SurvivorExchange, ThoseWhoAreLeftGetTheSame) {
   auto ranks = meet(5, 5s);
   ranks[4].reset();  // dies
   EXPECT_TRUE(ranks[3]->leave().ok());
   for (std::uint64_t name = 1; name <= 3; ++name) {
     on_threads({0, 1, 2}, [&](int rank) {
-      const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(
-          name, [] { return all_of(5); }, std::to_string(rank), 5s);
+      const auto all = ranks[static_cast<std::size_t>(rank)]
+                           ->exchange_with_survivors(
+                               name, [] { return all_of(5); }, std::to_string(rank), 5s)
+                           .blobs;
       ASSERT_TRUE(all.ok()) << all.status().message();
       EXPECT_EQ(all.value(), (std::vector<std::string>{"0", "1", "2", "", ""}));
     });
@@ -197,7 +199,7 @@ TEST(Regroup, ThoseWhoAreLeftGetTheSame) {
 }
 
 // Who dies, or turns out to come no more, while the others wait for it.
-TEST(Regroup, NobodyWaitsForWhoIsGone) {
+TEST(SurvivorExchange, NobodyWaitsForWhoIsGone) {
   auto ranks = meet(4, 5s);
   std::atomic<int> asked{0};
   on_threads({0, 1, 2}, [&](int rank) {
@@ -207,7 +209,7 @@ TEST(Regroup, NobodyWaitsForWhoIsGone) {
       ++asked;
       return who;
     };
-    const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(1, among, "x", 5s);
+    const auto all = ranks[static_cast<std::size_t>(rank)]->exchange_with_survivors(1, among, "x", 5s).blobs;
     ASSERT_TRUE(all.ok()) << all.status().message();
     EXPECT_EQ(all.value(), (std::vector<std::string>{"x", "x", "x", ""}));
   });
@@ -216,26 +218,28 @@ TEST(Regroup, NobodyWaitsForWhoIsGone) {
       if (rank == 0 && ++asked == 60) ranks[3].reset();
       return all_of(4);
     };
-    const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(2, among, "y", 5s);
+    const auto all = ranks[static_cast<std::size_t>(rank)]->exchange_with_survivors(2, among, "y", 5s).blobs;
     ASSERT_TRUE(all.ok()) << all.status().message();
     EXPECT_EQ(all.value(), (std::vector<std::string>{"y", "y", "y", ""}));
   });
   leave_all(ranks);
 }
 
-TEST(Regroup, WhoDoesNotComeIsTold) {
+TEST(SurvivorExchange, WhoDoesNotComeIsTold) {
   auto ranks = meet(3, 5s);
   on_threads({0, 2}, [&](int rank) {
-    const auto all = ranks[static_cast<std::size_t>(rank)]->regroup(
+    const Bootstrap::Survivors survivors = ranks[static_cast<std::size_t>(rank)]->exchange_with_survivors(
         1, [] { return all_of(3); }, "x", 200ms);
+    const auto& all = survivors.blobs;
     ASSERT_FALSE(all.ok());
     EXPECT_EQ(all.status().code(), Code::timeout);
-    EXPECT_EQ(all.status().message(), "1");
+    EXPECT_EQ(survivors.late_rank, 1);
+    EXPECT_EQ(all.status().message(), "rank 1 has not come to the exchange of survivors within 0.2 s");
   });
   EXPECT_EQ(ranks[1]
-                ->regroup(
+                ->exchange_with_survivors(
                     1, [] { return all_of(3); }, "late", 5s)
-                .status()
+                .blobs.status()
                 .code(),
             Code::timeout);
   leave_all(ranks);
@@ -262,7 +266,7 @@ TEST(Bootstrap, AnAnnouncementReachesAllOthersAsItWasMade) {
     const std::vector<Failure> got = failures[rank].wait_for(2);
     ASSERT_EQ(got.size(), 2u) << rank;
     for (const Failure& failure : got) {
-      EXPECT_EQ(failure.scope, failure.rank == 2 ? 77u : 78u);
+      EXPECT_EQ(failure.comm_id, failure.rank == 2 ? 77u : 78u);
       EXPECT_EQ(failure.code, failure.rank == 2 ? Code::mismatch : Code::aborted);
       EXPECT_EQ(failure.message, failure.rank == 2 ? "from two" : "from zero");
     }
@@ -274,27 +278,27 @@ TEST(Bootstrap, AnAnnouncementReachesAllOthersAsItWasMade) {
 TEST(Bootstrap, WhoAsksIsAnsweredByAll) {
   auto ranks = meet(4);
   for (const int asker : {0, 2}) {
-    const std::uint64_t scope = 70 + static_cast<std::uint64_t>(asker);
+    const std::uint64_t comm_id = 70 + static_cast<std::uint64_t>(asker);
     std::mutex mutex;
     std::condition_variable came;
     std::map<int, std::uint64_t> answers;
     for (const int rank : all_ranks(4)) {
       Bootstrap& own = *ranks[static_cast<std::size_t>(rank)];
       own.watch([](const Failure& failure) { ADD_FAILURE() << failure.message; },
-                [&, rank, asker, scope](const Standing& standing) {
-                  EXPECT_EQ(standing.scope, scope);
-                  EXPECT_EQ(standing.asker, asker);
-                  if (standing.rank < 0) {
-                    EXPECT_TRUE(own.answer(standing, 1000 + static_cast<unsigned>(rank)).ok());
+                [&, rank, asker, comm_id](const ProgressReport& report) {
+                  EXPECT_EQ(report.comm_id, comm_id);
+                  EXPECT_EQ(report.asker, asker);
+                  if (report.rank < 0) {
+                    EXPECT_TRUE(own.report_progress(report, 1000 + static_cast<unsigned>(rank)).ok());
                     return;
                   }
                   EXPECT_EQ(rank, asker);
                   const std::lock_guard lock(mutex);
-                  answers[standing.rank] = standing.word;
+                  answers[report.rank] = report.word;
                   came.notify_all();
                 });
     }
-    EXPECT_TRUE(ranks[static_cast<std::size_t>(asker)]->ask(scope).ok());
+    EXPECT_TRUE(ranks[static_cast<std::size_t>(asker)]->query_progress(comm_id).ok());
     std::unique_lock lock(mutex);
     EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return answers.size() == 4; }));
     for (const auto& [rank, word] : answers) EXPECT_EQ(word, 1000u + static_cast<unsigned>(rank));
@@ -311,24 +315,24 @@ TEST(Bootstrap, AFarewellReachesThoseItIsFor) {
     auto ranks = meet(4);
     std::mutex mutex;
     std::condition_variable came;
-    std::vector<std::set<std::string>> heard(4);  // by rank: "scope came rank"
+    std::vector<std::set<std::string>> heard(4);  // by rank: "comm_id came rank"
     for (const int rank : all_ranks(4)) {
       const auto r = static_cast<std::size_t>(rank);
       ranks[r]->watch([](const Failure&) {}, {},
-                      [&, r](const Farewells& farewells) {
+                      [&, r](const LeaveNotice& leave_notice) {
                         const std::lock_guard lock(mutex);
-                        for (const int of : farewells.ranks) {
-                          heard[r].insert(fmt::format("{} {} {}", farewells.scope, farewells.came, of));
+                        for (const int of : leave_notice.ranks) {
+                          heard[r].insert(fmt::format("{} {} {}", leave_notice.comm_id, leave_notice.came, of));
                         }
                         came.notify_all();
                       });
     }
-    EXPECT_TRUE(ranks[1]->say_farewell(5, true, {leaver}).ok());
+    EXPECT_TRUE(ranks[1]->send_leave_notice(5, true, {leaver}).ok());
     {
       std::unique_lock lock(mutex);  // else it leaves before it hears
       EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return !heard[l].empty(); }));
     }
-    EXPECT_TRUE(ranks[l]->say_farewell(6, false, {1, 3}).ok());
+    EXPECT_TRUE(ranks[l]->send_leave_notice(6, false, {1, 3}).ok());
     EXPECT_TRUE(ranks[l]->leave().ok());
     std::unique_lock lock(mutex);
     EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return heard[1].size() == 2 && heard[3].size() == 1; }));
@@ -418,11 +422,11 @@ TEST(Bootstrap, DestructionWithoutLeavingIsDeathAndEndsExchanges) {
   }
 }
 
-// Rank 0 sees the death before its hub does, as by a process that has ended, and leaves for that.
+// Rank 0 sees the death before its server does, as by a process that has ended, and leaves for that.
 TEST(Bootstrap, ADeathThatRankZeroLeavesForIsTold) {
   for (int i = 0; i < 20; ++i) {
     auto ranks = meet(3);
-    ranks[2].reset();  // its connection is closed by now, whether or not the hub has seen it
+    ranks[2].reset();  // its connection is closed by now, whether or not the server has seen it
     EXPECT_TRUE(ranks[0]->leave().ok());
     const Status status = ranks[1]->barrier();
     EXPECT_EQ(status.code(), Code::peer_died) << status.message();
@@ -445,9 +449,9 @@ class KillTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
   const int victim = GetParam();
-  const sockets::Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint server = unused_local_endpoint();
   std::vector<Child> ranks;
-  for (int rank = 0; rank < 4; ++rank) ranks.push_back(rank_process(rank, 4, hub));
+  for (int rank = 0; rank < 4; ++rank) ranks.push_back(rank_process(rank, 4, server));
   for (Child& rank : ranks) ASSERT_EQ(rank.line(), "here");
   Child& dying = ranks[static_cast<std::size_t>(victim)];
   dying.signal(SIGKILL);
@@ -462,17 +466,17 @@ TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
 INSTANTIATE_TEST_SUITE_P(HubAndGuests, KillTest, ::testing::Values(0, 1, 3));
 
 TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
-  const sockets::Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint server = unused_local_endpoint();
   on_threads({0, 1, 2}, [&](int rank) {
     if (rank == 1) {
-      const LocalRank local(1, 4, {"alpha", 77});
-      const auto entered = enter(local, hub, test_secret(), LocalRank::Clock::now() + 30s, 30s);
-      EXPECT_TRUE(entered.ok()) << entered.status().message();
+      const BootstrapEndpoint local(1, 4, {"alpha", 77});
+      const auto joined = join(local, server, test_secret(), BootstrapEndpoint::Clock::now() + 30s, 30s);
+      EXPECT_TRUE(joined.ok()) << joined.status().message();
       return;  // and its connection closes
     }
-    auto met = Bootstrap::connect(config_of(rank, 4, hub, 2s));
+    auto met = Bootstrap::connect(config_of(rank, 4, server, 2s));
     ASSERT_FALSE(met.ok());
-    // Rank 2 may also come after the meeting has failed, and then finds nobody.
+    // Rank 2 may also come after the bootstrap has failed, and then finds no server.
     if (rank == 2 && met.status().code() == Code::timeout) return;
     EXPECT_EQ(met.status().code(), Code::peer_died);
     EXPECT_EQ(met.status().message(), "rank 1 (host alpha, pid 77) died before all ranks had come");
@@ -480,9 +484,9 @@ TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
 }
 
 TEST(Bootstrap, AStoppedHubDoesNotBlockAnnouncements) {
-  const sockets::Endpoint hub = unused_local_endpoint();
-  Child rank0 = rank_process(0, 2, hub);
-  auto met = Bootstrap::connect(config_of(1, 2, hub, 200ms));
+  const sockets::Endpoint server = unused_local_endpoint();
+  Child rank0 = rank_process(0, 2, server);
+  auto met = Bootstrap::connect(config_of(1, 2, server, 200ms));
   ASSERT_TRUE(met.ok()) << met.status().message();
   ASSERT_EQ(rank0.line(), "here");
   rank0.signal(SIGSTOP);
@@ -498,9 +502,9 @@ TEST(Bootstrap, AStoppedHubDoesNotBlockAnnouncements) {
 }
 
 TEST(Bootstrap, AStoppedHubIsNamedByAnExchange) {
-  const sockets::Endpoint hub = unused_local_endpoint();
-  Child rank0 = rank_process(0, 2, hub);
-  auto met = Bootstrap::connect(config_of(1, 2, hub, 200ms));
+  const sockets::Endpoint server = unused_local_endpoint();
+  Child rank0 = rank_process(0, 2, server);
+  auto met = Bootstrap::connect(config_of(1, 2, server, 200ms));
   ASSERT_TRUE(met.ok()) << met.status().message();
   ASSERT_EQ(rank0.line(), "here");
   rank0.signal(SIGSTOP);
@@ -511,9 +515,9 @@ TEST(Bootstrap, AStoppedHubIsNamedByAnExchange) {
 }
 
 TEST(Bootstrap, AForkedChildDoesNotHideItsParentsDeath) {
-  const sockets::Endpoint hub = unused_local_endpoint();
+  const sockets::Endpoint server = unused_local_endpoint();
   Child rank1([&](const Child::Say& say) {
-    auto met = Bootstrap::connect(config_of(1, 2, hub));
+    auto met = Bootstrap::connect(config_of(1, 2, server));
     const pid_t worker = ::fork();
     if (worker == 0) {
       for (;;) ::pause();
@@ -522,7 +526,7 @@ TEST(Bootstrap, AForkedChildDoesNotHideItsParentsDeath) {
     for (;;) ::pause();
   });
   Failures failures;
-  auto met = Bootstrap::connect(config_of(0, 2, hub));
+  auto met = Bootstrap::connect(config_of(0, 2, server));
   ASSERT_TRUE(met.ok()) << met.status().message();
   met.value()->watch(failures.sink());
   const pid_t worker = std::stoi(rank1.line());

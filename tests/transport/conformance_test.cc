@@ -99,7 +99,7 @@ std::vector<std::string> run_shm(int ranks, const Body& body) {
       bootstrap::Config config;
       config.rank = rank;
       config.size = ranks;
-      config.hub = listener->endpoint();
+      config.server = listener->endpoint();
       config.secret = bootstrap::Secret::from_text("conformance");
       config.deadline = std::chrono::seconds(30);
       if (rank == 0) {
@@ -291,10 +291,10 @@ TEST(TransportConformanceOfProcesses, ADeadRankIsNotAliveAndItsWindowStays) {
     }
     MUST(is_filled_with(b.transport.window(1).scratch, 64, 2));
     MUST(b.transport.alive(2 - b.rank));
-    // The meeting place has lost a rank too, so the two that are left meet in a window.
-    std::atomic<std::uint64_t>& mine = b.transport.window(0).board->regroup.alive[b.rank == 0 ? 0 : 1];
+    // The bootstrap server has lost a rank too, so the two that are left meet in a window.
+    std::atomic<std::uint64_t>& mine = b.transport.window(0).board->exchange_with_survivors.alive[b.rank == 0 ? 0 : 1];
     mine.store(1, std::memory_order_release);
-    await(b.transport.window(0).board->regroup.alive[b.rank == 0 ? 1 : 0], 1);
+    await(b.transport.window(0).board->exchange_with_survivors.alive[b.rank == 0 ? 1 : 0], 1);
   });
   EXPECT_EQ(errors[0], "");
   EXPECT_EQ(errors[2], "");

@@ -10,21 +10,21 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Place place(const Variables& variables, long launcher_process = 42) {
-  const Result<Place> result = place_of({variables, launcher_process, 1000});
+LaunchPlace place(const Variables& variables, long launcher_process = 42) {
+  const Result<LaunchPlace> result = launch_place({variables, launcher_process, 1000});
   EXPECT_TRUE(result.ok()) << result.status().message();
-  return result.ok() ? result.value() : Place{};
+  return result.ok() ? result.value() : LaunchPlace{};
 }
 
 std::string error(const Variables& variables) {
-  const Result<Place> result = place_of({variables, 42, 1000});
+  const Result<LaunchPlace> result = launch_place({variables, 42, 1000});
   return result.ok() ? "(no error)" : result.status().message();
 }
 
-Meeting meeting(const Place& place, const std::string& secret = "", unsigned user = 1000) {
-  const Result<Meeting> result = meeting_of(place, secret, user);
+JoinInfo join_info(const LaunchPlace& place, const std::string& secret = "", unsigned user = 1000) {
+  const Result<JoinInfo> result = join_info_of(place, secret, user);
   EXPECT_TRUE(result.ok()) << result.status().message();
-  return result.ok() ? result.value() : Meeting{};
+  return result.ok() ? result.value() : JoinInfo{};
 }
 
 const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -56,14 +56,14 @@ Variables without(Variables variables, const std::string& name) {
 }
 
 TEST(Environment, AloneWithoutALauncher) {
-  const Place here = place({{"PATH", "/bin"}});
+  const LaunchPlace here = place({{"PATH", "/bin"}});
   EXPECT_EQ(here.size, 1);
   EXPECT_EQ(here.rank, 0);
   EXPECT_EQ(here.launcher, "none");
 }
 
 TEST(Environment, OpenMpi) {
-  const Place here = place(kOpenMpi);
+  const LaunchPlace here = place(kOpenMpi);
   EXPECT_EQ(here.launcher, "Open MPI");
   EXPECT_EQ(here.rank, 1);
   EXPECT_EQ(here.size, 2);
@@ -74,7 +74,7 @@ TEST(Environment, OpenMpi) {
 }
 
 TEST(Environment, Mpich) {
-  const Place here = place(kMpich);
+  const LaunchPlace here = place(kMpich);
   EXPECT_EQ(here.launcher, "MPICH");
   EXPECT_EQ(here.rank, 1);
   EXPECT_TRUE(here.one_host);
@@ -84,7 +84,7 @@ TEST(Environment, Mpich) {
 TEST(Environment, TorchrunBeatsWhatItRunsIn) {
   Variables both = kSlurm;
   both.insert(kTorchrun.begin(), kTorchrun.end());
-  const Place here = place(both);
+  const LaunchPlace here = place(both);
   EXPECT_EQ(here.launcher, "torchrun");
   EXPECT_EQ(here.rank, 3);
   EXPECT_EQ(here.local_rank, 1);
@@ -93,7 +93,7 @@ TEST(Environment, TorchrunBeatsWhatItRunsIn) {
 }
 
 TEST(Environment, Slurm) {
-  const Place here = place(kSlurm);
+  const LaunchPlace here = place(kSlurm);
   EXPECT_EQ(here.launcher, "Slurm");
   EXPECT_EQ(here.rank, 5);
   EXPECT_EQ(here.size, 6);
@@ -107,7 +107,7 @@ TEST(Environment, Slurm) {
 TEST(Environment, ABatchScriptOfSlurmIsNoStep) { EXPECT_EQ(place(without(kSlurm, "SLURM_STEP_ID")).size, 1); }
 
 TEST(Environment, OwnNamesBeatAll) {
-  const Place here = place(with(with(kOpenMpi, "TUTTI_RANK", "2"), "TUTTI_SIZE", "7"));
+  const LaunchPlace here = place(with(with(kOpenMpi, "TUTTI_RANK", "2"), "TUTTI_SIZE", "7"));
   EXPECT_EQ(here.launcher, "tutti");
   EXPECT_EQ(here.rank, 2);
   EXPECT_EQ(here.size, 7);
@@ -123,29 +123,29 @@ TEST(Environment, WrongAndMissingVariablesAreNamed) {
 }
 
 TEST(Environment, RanksOfOneHostMeetUnderANameOfTheirJobAndUser) {
-  const Meeting ours = meeting(place(kMpich));
-  EXPECT_EQ(ours.hub.address.rfind("@tutti-", 0), 0u);
-  const Meeting same = meeting(place(with(kMpich, "PMI_RANK", "0")));
-  EXPECT_EQ(same.hub, ours.hub);
+  const JoinInfo ours = join_info(place(kMpich));
+  EXPECT_EQ(ours.server.address.rfind("@tutti-", 0), 0u);
+  const JoinInfo same = join_info(place(with(kMpich, "PMI_RANK", "0")));
+  EXPECT_EQ(same.server, ours.server);
   EXPECT_EQ(same.secret, ours.secret);
-  const Meeting other_job = meeting(place(kMpich, 43));
-  EXPECT_NE(other_job.hub, ours.hub);
+  const JoinInfo other_job = join_info(place(kMpich, 43));
+  EXPECT_NE(other_job.server, ours.server);
   EXPECT_NE(other_job.secret, ours.secret);
-  EXPECT_NE(meeting(place(kMpich), "", 1001).hub, ours.hub);
-  EXPECT_NE(meeting(place(kMpich), "chosen").secret, ours.secret);
-  EXPECT_NE(meeting(place(kOpenMpi)).hub, ours.hub);
+  EXPECT_NE(join_info(place(kMpich), "", 1001).server, ours.server);
+  EXPECT_NE(join_info(place(kMpich), "chosen").secret, ours.secret);
+  EXPECT_NE(join_info(place(kOpenMpi)).server, ours.server);
 }
 
 TEST(Environment, RanksOfSeveralHostsMeetAtAnAddress) {
-  const Meeting slurm = meeting(place(kSlurm));
-  EXPECT_EQ(slurm.hub.address, "gpu03");
-  EXPECT_GE(slurm.hub.port, 10'000);
-  EXPECT_LT(slurm.hub.port, 30'000);
+  const JoinInfo slurm = join_info(place(kSlurm));
+  EXPECT_EQ(slurm.server.address, "gpu03");
+  EXPECT_GE(slurm.server.port, 10'000);
+  EXPECT_LT(slurm.server.port, 30'000);
   // torchrun's own store listens at its port.
-  EXPECT_NE(meeting(place(kTorchrun)).hub.port, 29500);
+  EXPECT_NE(join_info(place(kTorchrun)).server.port, 29500);
   const Variables own = with(with(kTorchrun, "TUTTI_MASTER_ADDR", "10.0.0.9"), "TUTTI_MASTER_PORT", "5000");
-  EXPECT_EQ(meeting(place(own)).hub, (sockets::Endpoint{"10.0.0.9", 5000}));
-  const Result<Meeting> nowhere = meeting_of(place(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1")), "", 1000);
+  EXPECT_EQ(join_info(place(own)).server, (sockets::Endpoint{"10.0.0.9", 5000}));
+  const Result<JoinInfo> nowhere = join_info_of(place(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "1")), "", 1000);
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(nowhere.status().message(),
             "rank 1: Open MPI does not tell where the ranks on several hosts can meet; "
@@ -163,24 +163,24 @@ Variables open_mpi_on_two_hosts(int rank) {
   return variables;
 }
 
-Surroundings mpich_on_two_hosts(std::vector<std::string> launcher) {
+LaunchEnvironment mpich_on_two_hosts(std::vector<std::string> launcher) {
   return {with(with(kMpich, "MPI_LOCALNRANKS", "1"), "MPI_LOCALRANKID", "0"), 42, 1000, std::move(launcher)};
 }
 
 TEST(Environment, OpenMpiTellsWhereMpirunIs) {
   for (const int rank : {0, 1}) {
-    const Place here = place(open_mpi_on_two_hosts(rank));
+    const LaunchPlace here = place(open_mpi_on_two_hosts(rank));
     EXPECT_FALSE(here.one_host);
     EXPECT_EQ(here.master_address, "10.66.0.1,192.0.2.2,fd00::2");
   }
-  EXPECT_EQ(meeting(place(open_mpi_on_two_hosts(0))).hub, meeting(place(open_mpi_on_two_hosts(1))).hub);
-  EXPECT_EQ(meeting(place(with(open_mpi_on_two_hosts(1), "TUTTI_MASTER_ADDR", "beta"))).hub.address, "beta");
+  EXPECT_EQ(join_info(place(open_mpi_on_two_hosts(0))).server, join_info(place(open_mpi_on_two_hosts(1))).server);
+  EXPECT_EQ(join_info(place(with(open_mpi_on_two_hosts(1), "TUTTI_MASTER_ADDR", "beta"))).server.address, "beta");
 }
 
 TEST(Environment, OpenMpiWhoseMpirunIsNotOnTheHostOfRankZero) {
   const Variables variables =
       with(open_mpi_on_two_hosts(0), "OMPI_MCA_orte_local_daemon_uri", "2657091584.1;tcp://10.66.0.2:49371");
-  const Result<Meeting> nowhere = meeting_of(place(variables), "", 1000);
+  const Result<JoinInfo> nowhere = join_info_of(place(variables), "", 1000);
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(nowhere.status().message(),
             "rank 0: Open MPI does not tell where the ranks on several hosts can meet; "
@@ -189,22 +189,22 @@ TEST(Environment, OpenMpiWhoseMpirunIsNotOnTheHostOfRankZero) {
 
 TEST(Environment, OpenMpiOnOneHostNeedsNoAddress) {
   const Variables variables = with(kOpenMpi, "OMPI_MCA_orte_hnp_uri", "1204486144.0;tcp://10.66.0.1:41035");
-  EXPECT_EQ(meeting(place(variables)).hub.address.rfind("@tutti-", 0), 0u);
+  EXPECT_EQ(join_info(place(variables)).server.address.rfind("@tutti-", 0), 0u);
 }
 
 TEST(Environment, MpichTellsWhereMpiexecIs) {
-  const Surroundings one =
+  const LaunchEnvironment one =
       mpich_on_two_hosts({"/usr/bin/hydra_pmi_proxy", "--control-port", "10.66.0.1:36857", "--rmk"});
-  Surroundings other = one;
+  LaunchEnvironment other = one;
   other.launcher_process = 77;  // each host has its own
-  const Place here = place_of(one).take();
+  const LaunchPlace here = launch_place(one).take();
   EXPECT_FALSE(here.one_host);
   EXPECT_EQ(here.master_address, "10.66.0.1");
   EXPECT_EQ(here.job, "mpiexec 10.66.0.1:36857");
-  EXPECT_EQ(meeting(here).hub, meeting(place_of(other).take()).hub);
-  EXPECT_EQ(meeting(here).secret, meeting(place_of(other).take()).secret);
+  EXPECT_EQ(join_info(here).server, join_info(launch_place(other).take()).server);
+  EXPECT_EQ(join_info(here).secret, join_info(launch_place(other).take()).secret);
   for (const std::vector<std::string>& unknown : {std::vector<std::string>{}, {"proxy"}, {"proxy", "--control-port"}}) {
-    const Result<Meeting> nowhere = meeting_of(place_of(mpich_on_two_hosts(unknown)).take(), "", 1000);
+    const Result<JoinInfo> nowhere = join_info_of(launch_place(mpich_on_two_hosts(unknown)).take(), "", 1000);
     ASSERT_FALSE(nowhere.ok());
     EXPECT_NE(nowhere.status().message().find("MPICH does not tell where"), std::string::npos);
   }
@@ -220,11 +220,11 @@ TEST(Environment, SlurmWithMpichsLanguageIsSlurm) {
 
 TEST(Environment, HostsThatAreToldByHandAgreeOnTheirJob) {
   Variables variables{{"TUTTI_RANK", "1"}, {"TUTTI_SIZE", "2"}, {"TUTTI_MASTER_ADDR", "alpha"}};
-  const Meeting here = meeting(place(variables, 42));
-  EXPECT_EQ(here.hub, meeting(place(variables, 77)).hub) << "another host's launching process is another one";
-  EXPECT_EQ(here.secret, meeting(place(variables, 77)).secret);
-  EXPECT_NE(here.secret, meeting(place(with(variables, "TUTTI_MASTER_PORT", "29400"))).secret);
-  EXPECT_NE(here.secret, meeting(place(with(variables, "TUTTI_JOB", "second"))).secret);
+  const JoinInfo here = join_info(place(variables, 42));
+  EXPECT_EQ(here.server, join_info(place(variables, 77)).server) << "another host's launching process is another one";
+  EXPECT_EQ(here.secret, join_info(place(variables, 77)).secret);
+  EXPECT_NE(here.secret, join_info(place(with(variables, "TUTTI_MASTER_PORT", "29400"))).secret);
+  EXPECT_NE(here.secret, join_info(place(with(variables, "TUTTI_JOB", "second"))).secret);
 }
 
 TEST(Environment, FirstHostOfASlurmList) {
@@ -239,7 +239,7 @@ TEST(Environment, FirstHostOfASlurmList) {
 }
 
 TEST(Environment, ThisProcessHasSurroundings) {
-  const Surroundings here = surroundings();
+  const LaunchEnvironment here = launch_environment();
   EXPECT_FALSE(here.variables.empty());
   EXPECT_GE(here.launcher_process, 0);
 }

@@ -91,7 +91,7 @@ TEST(Interfaces, TheRouteToTheMeetingPlaceBeatsTheDefaultRoute) {
   const OwnAddress own = choose(kGpuNode, "", {"10.31.0.7", "10.20.0.7"});
   EXPECT_EQ(own.address, "10.31.0.7");
   EXPECT_EQ(own.interface, "ib1");
-  EXPECT_EQ(own.why, "the route to the meeting place");
+  EXPECT_EQ(own.why, "the route to the bootstrap server");
   // A job among containers of one machine meets on their bridge.
   EXPECT_EQ(chosen(kLaptop, "", {"172.17.0.1", "192.168.1.20"}), "172.17.0.1 on docker0");
 }
@@ -182,7 +182,7 @@ TEST(Interfaces, ThisHost) {
   if (own.value().address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
   EXPECT_EQ(routes_to(own.value().address).to_peers, own.value().address);
   EXPECT_TRUE(is_own_address(own.value().address));
-  // A list of the meeting place's addresses, by whichever it may be reached.
+  // A list of the bootstrap server's addresses, by whichever it may be reached.
   EXPECT_EQ(routes_to("127.0.0.1," + own.value().address).to_peers, own.value().address);
   EXPECT_EQ(routes_to(own.value().address + ",localhost").to_peers, own.value().address);
 }

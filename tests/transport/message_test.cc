@@ -1,4 +1,4 @@
-// The bytes between a rank and the meeting place: what is written is read, and whatever else is refused.
+// The bytes between a rank and the bootstrap server: what is written is read, and whatever else is refused.
 #include "transport/bootstrap/message.h"
 
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@
 namespace tutti::bootstrap::message_test {
 namespace {
 
-Introduction some_introduction() {
-  Introduction introduction;
-  introduction.nonce.fill(7);
-  introduction.rank = 3;
-  introduction.size = 4;
-  introduction.who = {"alpha", 123456};
-  introduction.proof.fill(9);
-  return introduction;
+JoinRequest some_introduction() {
+  JoinRequest join_request;
+  join_request.nonce.fill(7);
+  join_request.rank = 3;
+  join_request.size = 4;
+  join_request.who = {"alpha", 123456};
+  join_request.proof.fill(9);
+  return join_request;
 }
 
 template <class Message>
@@ -43,23 +43,23 @@ TEST(Message, EveryTypeIsReadAsItWasWrittenAndOnlyWhole) {
   expect_only_whole(Gather{1ULL << 63, std::string("\0x", 2)});
   expect_only_whole(Gathered{5, {"", "b", std::string(1000, 'c')}});
   expect_only_whole(GatherFailed{6, Code::timeout, "late"});
-  expect_only_whole(Impatient{7, 250});
+  expect_only_whole(DeadlineNotice{7, 250});
   expect_only_whole(FailureNote{-1, 8, Code::mismatch, "different"});
-  expect_only_whole(Standing{1, -1, 1ULL << 63, 17});
-  expect_only_whole(Farewells{11, 0, {2, 0}});
+  expect_only_whole(ProgressReport{1, -1, 1ULL << 63, 17});
+  expect_only_whole(LeaveNotice{11, 0, {2, 0}});
   expect_only_whole(Left{2});
   expect_only_whole(Goodbye{});
-  expect_only_whole(Regroup{9, std::string("\1\0\1", 3), "x"});
+  expect_only_whole(SurvivorExchange{9, std::string("\1\0\1", 3), "x"});
 }
 
 TEST(Message, FieldsSurvive) {
-  const Introduction back = decode<Introduction>(encode(some_introduction())).take();
+  const JoinRequest back = decode<JoinRequest>(encode(some_introduction())).take();
   EXPECT_EQ(back.rank, 3);
   EXPECT_EQ(back.size, 4);
   EXPECT_EQ(back.who, (Identity{"alpha", 123456}));
   const FailureNote note = decode<FailureNote>(encode(FailureNote{-1, ~0ULL, Code::peer_died, "x"})).take();
   EXPECT_EQ(note.rank, -1);
-  EXPECT_EQ(note.scope, ~0ULL);
+  EXPECT_EQ(note.comm_id, ~0ULL);
   EXPECT_EQ(note.code, Code::peer_died);
 }
 
@@ -78,9 +78,9 @@ TEST(Message, ForeignMagicUnknownCodeAndFalseCountsAreRefused) {
 TEST(Message, LongTextIsCutToWhatTheReaderTakes) {
   const std::string bytes = encode(Refusal{Code::system, std::string(100'000, 'x'), {}});
   EXPECT_EQ(decode<Refusal>(bytes).take().text.size(), kMaxText);
-  Introduction introduction = some_introduction();
-  introduction.who.host = std::string(5000, 'h');
-  EXPECT_LE(encode(introduction).size(), kMaxUnprovenPayload);
+  JoinRequest join_request = some_introduction();
+  join_request.who.host = std::string(5000, 'h');
+  EXPECT_LE(encode(join_request).size(), kMaxUnprovenPayload);
 }
 
 TEST(Message, FramesComeOutHoweverTheStreamIsCut) {
@@ -138,7 +138,7 @@ TEST(Message, RandomBytesNeverBreakTheReader) {
     expect_canonical<Gathered>(bytes, seed);
     expect_canonical<Roster>(bytes, seed);
     expect_canonical<FailureNote>(bytes, seed);
-    expect_canonical<Farewells>(bytes, seed);
+    expect_canonical<LeaveNotice>(bytes, seed);
     FrameReader reader;
     reader.append(bytes);
     while (true) {
@@ -157,30 +157,30 @@ TEST(Message, RankListsReadWell) {
 TEST(Secret, AProofHoldsOnlyForItsSecretNoncesAndClaim) {
   const Secret secret = Secret::from_text("open");
   const Handshake handshake{sockets::random_nonce(), sockets::random_nonce()};
-  Introduction introduction = some_introduction();
-  introduction.proof = prove(secret, handshake, introduction);
-  EXPECT_TRUE(is_proven(secret, handshake, introduction));
-  EXPECT_FALSE(is_proven(Secret::from_text("Open"), handshake, introduction));
-  EXPECT_FALSE(is_proven(secret, {handshake.hub, sockets::random_nonce()}, introduction));
+  JoinRequest join_request = some_introduction();
+  join_request.proof = prove(secret, handshake, join_request);
+  EXPECT_TRUE(is_proven(secret, handshake, join_request));
+  EXPECT_FALSE(is_proven(Secret::from_text("Open"), handshake, join_request));
+  EXPECT_FALSE(is_proven(secret, {handshake.server, sockets::random_nonce()}, join_request));
   EXPECT_FALSE(
-      is_proven(secret, {sockets::random_nonce(), handshake.guest}, introduction));  // a replay on another connection
-  Introduction other_rank = introduction;
+      is_proven(secret, {sockets::random_nonce(), handshake.client}, join_request));  // a replay on another connection
+  JoinRequest other_rank = join_request;
   other_rank.rank = 2;
   EXPECT_FALSE(is_proven(secret, handshake, other_rank));
   EXPECT_NE(Secret::random(), Secret::random());
 }
 
 TEST(UniqueId, RoundTripAndForeignBytes) {
-  const Meeting meeting{{"@tutti-0123456789abcdef", 0}, Secret::random()};
-  const Meeting tcp{{"192.168.17.255", 65535}, Secret::random()};
-  for (const Meeting& one : {meeting, tcp}) {
-    const std::array<char, 128> bytes = encode_meeting(one).take();
-    const Meeting back = decode_meeting(bytes).take();
-    EXPECT_EQ(back.hub, one.hub);
+  const JoinInfo info{{"@tutti-0123456789abcdef", 0}, Secret::random()};
+  const JoinInfo tcp{{"192.168.17.255", 65535}, Secret::random()};
+  for (const JoinInfo& one : {info, tcp}) {
+    const std::array<char, 128> bytes = encode_join_info(one).take();
+    const JoinInfo back = decode_join_info(bytes).take();
+    EXPECT_EQ(back.server, one.server);
     EXPECT_EQ(back.secret, one.secret);
   }
-  EXPECT_FALSE(decode_meeting(std::array<char, 128>{}).ok());
-  EXPECT_FALSE(encode_meeting({{std::string(81, 'x'), 1}, {}}).ok());
+  EXPECT_FALSE(decode_join_info(std::array<char, 128>{}).ok());
+  EXPECT_FALSE(encode_join_info({{std::string(81, 'x'), 1}, {}}).ok());
 }
 
 }  // namespace

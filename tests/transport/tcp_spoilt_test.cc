@@ -44,7 +44,7 @@ TEST(TcpSpoilt, WhatMakesNoSenseBreaksTheLink) {
   }
 }
 
-/// A member that is dead for the meeting place may have sent more than has been read: a put whose first bytes have
+/// A member that is dead for the bootstrap server may have sent more than has been read: a put whose first bytes have
 /// come, and another. Whoever conceals the memory frees it.
 TEST(TcpSpoilt, APutEndsWithItsMemory) {
   Scene scene(0);

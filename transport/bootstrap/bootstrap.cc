@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/start_thread.h"
-#include "transport/bootstrap/guest.h"
-#include "transport/bootstrap/hub.h"
+#include "transport/bootstrap/client.h"
+#include "transport/bootstrap/server.h"
 #include "transport/sockets/interfaces.h"
 
 namespace tutti::bootstrap {
@@ -27,49 +27,49 @@ constexpr std::size_t kMaxAddress = kSecretAt - kAddressAt - 4;
 
 }  // namespace
 
-Result<std::array<char, 128>> encode_meeting(const Meeting& meeting) {
-  const std::string& address = meeting.hub.address;
+Result<std::array<char, 128>> encode_join_info(const JoinInfo& info) {
+  const std::string& address = info.server.address;
   if (address.size() > kMaxAddress) {
     return invalid_argument(
         fmt::format("an address of {} bytes does not fit a unique id; at most {} do", address.size(), kMaxAddress));
   }
   std::array<char, 128> bytes{};
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
-  bytes[kPortAt] = static_cast<char>(meeting.hub.port & 0xff);
-  bytes[kPortAt + 1] = static_cast<char>(meeting.hub.port >> 8);
+  bytes[kPortAt] = static_cast<char>(info.server.port & 0xff);
+  bytes[kPortAt + 1] = static_cast<char>(info.server.port >> 8);
   bytes[kLengthAt] = static_cast<char>(address.size());
   std::memcpy(bytes.data() + kAddressAt, address.data(), address.size());
-  std::memcpy(bytes.data() + kSecretAt, meeting.secret.bytes.data(), meeting.secret.bytes.size());
+  std::memcpy(bytes.data() + kSecretAt, info.secret.bytes.data(), info.secret.bytes.size());
   return bytes;
 }
 
-Result<Meeting> decode_meeting(std::span<const char, 128> bytes) {
+Result<JoinInfo> decode_join_info(std::span<const char, 128> bytes) {
   const auto byte = [&](std::size_t at) { return static_cast<unsigned>(static_cast<unsigned char>(bytes[at])); };
   const std::size_t length = byte(kLengthAt);
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0 || length == 0 || length > kMaxAddress) {
     return invalid_argument("these 128 bytes are not a unique id; expected what make_unique_id() of this version gave");
   }
-  Meeting meeting;
-  meeting.hub.port = static_cast<std::uint16_t>(byte(kPortAt) | byte(kPortAt + 1) << 8);
-  meeting.hub.address.assign(bytes.data() + kAddressAt, length);
-  std::memcpy(meeting.secret.bytes.data(), bytes.data() + kSecretAt, meeting.secret.bytes.size());
-  return meeting;
+  JoinInfo info;
+  info.server.port = static_cast<std::uint16_t>(byte(kPortAt) | byte(kPortAt + 1) << 8);
+  info.server.address.assign(bytes.data() + kAddressAt, length);
+  std::memcpy(info.secret.bytes.data(), bytes.data() + kSecretAt, info.secret.bytes.size());
+  return info;
 }
 
 Bootstrap::Bootstrap(int rank, int size, std::chrono::milliseconds deadline)
     : deadline_(deadline),
       process_(::getpid()),
-      local_(std::make_unique<LocalRank>(rank, size, Identity{sockets::host_name(), ::getpid()})) {}
+      endpoint_(std::make_unique<BootstrapEndpoint>(rank, size, Identity{sockets::host_name(), ::getpid()})) {}
 
 Bootstrap::~Bootstrap() {
   if (::getpid() != process_) {
     // In a fork's child the threads do not exist, neither ours nor those that waited: what they used is given up.
     (void)new std::thread(std::move(thread_));
-    (void)local_.release();
+    (void)endpoint_.release();
     return;
   }
   if (!thread_.joinable()) return;
-  local_->ask_to_stop();
+  endpoint_->ask_to_stop();
   thread_.join();
 }
 
@@ -80,75 +80,76 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(Config config) {
   }
   std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(config.rank, config.size, config.deadline));
   if (config.size == 1) {
-    bootstrap->roster_ = {bootstrap->local_->own()};
+    bootstrap->roster_ = {bootstrap->endpoint_->own()};
     return bootstrap;
   }
-  TUTTI_TRY(bootstrap->meet(std::move(config)));
+  TUTTI_TRY(bootstrap->start(std::move(config)));
   return bootstrap;
 }
 
-Status Bootstrap::meet(Config config) {
-  const auto deadline = LocalRank::Clock::now() + deadline_;
-  const sockets::Endpoint& hub = config.listener != nullptr ? config.listener->endpoint() : config.hub;
-  if (!hub.is_unix() && !sockets::is_loopback(hub.address))
+Status Bootstrap::start(Config config) {
+  const auto deadline = BootstrapEndpoint::Clock::now() + deadline_;
+  const sockets::Endpoint& server = config.listener != nullptr ? config.listener->endpoint() : config.server;
+  if (!server.is_unix() && !sockets::is_loopback(server.address))
     TUTTI_TRY(sockets::own_address({}).status());  // a wrong TUTTI_INTERFACE
   if (config.rank == 0) {
     if (config.listener == nullptr) {
-      Result<std::unique_ptr<sockets::Listener>> opened = sockets::Listener::open(config.hub);
+      Result<std::unique_ptr<sockets::Listener>> opened = sockets::Listener::open(config.server);
       if (!opened.ok()) return Status(opened.status().code(), "rank 0 " + opened.status().message());
       config.listener = opened.take();
     }
-    TUTTI_TRY(serve(std::move(config.listener), config.secret));
+    TUTTI_TRY(start_server(std::move(config.listener), config.secret));
   } else {
-    TUTTI_TRY(join(config, deadline));
+    TUTTI_TRY(start_client(config, deadline));
   }
-  const Result<std::vector<std::string>> met = local_->await(0, deadline, deadline_);
-  if (!met.ok()) {
-    // The others are told the same by the hub; a goodbye keeps this departure from being another failure to them.
+  const Status joined = endpoint_->await(0, deadline, deadline_).blobs.status();
+  if (!joined.ok()) {
+    // The server sends the others the same. With a goodbye they do not take this rank's end for another failure.
     (void)leave().ok();
-    return met.status();
+    return joined;
   }
-  roster_ = local_->roster();
+  roster_ = endpoint_->roster();
   return {};
 }
 
-Status Bootstrap::serve(std::unique_ptr<sockets::Listener> listener, const Secret& secret) {
+Status Bootstrap::start_server(std::unique_ptr<sockets::Listener> listener, const Secret& secret) {
   // Shared: of a thread that cannot start it is left here.
   const auto kept = std::make_shared<std::unique_ptr<sockets::Listener>>(std::move(listener));
-  Status status = local_->made();
+  Status status = endpoint_->made();
   if (status.ok()) {
-    Result<std::thread> thread = start_thread("the thread of the meeting",
-                                              [this, kept, secret] { serve_hub(*local_, std::move(*kept), secret); });
+    Result<std::thread> thread = start_thread(
+        "the bootstrap thread", [this, kept, secret] { run_server(*endpoint_, std::move(*kept), secret); });
     status = thread.status();
     if (thread.ok()) thread_ = thread.take();
   }
   if (!status.ok()) {
-    turn_away(*local_, std::move(*kept), secret, Status(status.code(), gave_up(0, local_->own(), status.message())));
+    refuse_all(*endpoint_, std::move(*kept), secret,
+               Status(status.code(), gave_up(0, endpoint_->own(), status.message())));
   }
   return status;
 }
 
-Status Bootstrap::join(const Config& config, std::chrono::steady_clock::time_point deadline) {
-  constexpr std::chrono::milliseconds kToExcuse{1500};
-  Status status = local_->made();
-  if (!status.ok()) deadline = std::min(deadline, LocalRank::Clock::now() + kToExcuse);
-  Result<Entered> entered = enter(*local_, config.hub, config.secret, deadline, deadline_);
-  if (!entered.ok()) return status.ok() ? entered.status() : status;
-  const auto kept = std::make_shared<Entered>(entered.take());
+Status Bootstrap::start_client(const Config& config, std::chrono::steady_clock::time_point deadline) {
+  constexpr std::chrono::milliseconds kToReport{1500};
+  Status status = endpoint_->made();
+  if (!status.ok()) deadline = std::min(deadline, BootstrapEndpoint::Clock::now() + kToReport);
+  Result<Joined> joined = join(*endpoint_, config.server, config.secret, deadline, deadline_);
+  if (!joined.ok()) return status.ok() ? joined.status() : status;
+  const auto kept = std::make_shared<Joined>(joined.take());
   if (status.ok()) {
     Result<std::thread> thread =
-        start_thread("the thread of the meeting", [this, kept] { serve_guest(*local_, std::move(*kept)); });
+        start_thread("the bootstrap thread", [this, kept] { run_client(*endpoint_, std::move(*kept)); });
     status = thread.status();
     if (thread.ok()) thread_ = thread.take();
   }
-  if (!status.ok()) excuse_guest(*local_, *kept, status);
+  if (!status.ok()) report_and_leave(*endpoint_, *kept, status);
   return status;
 }
 
 void Bootstrap::give_up(const Status& why) {
   const Code code = why.code();
   const bool own = code != Code::peer_died && code != Code::aborted && code != Code::timeout;
-  if (own) (void)announce(kMakingScope, code, gave_up(rank(), local_->own(), why.message()));
+  if (own) (void)announce(kMakingComm, code, gave_up(rank(), endpoint_->own(), why.message()));
   (void)leave();
 }
 
@@ -161,62 +162,69 @@ Result<std::vector<std::string>> Bootstrap::all_gather(std::string_view mine) {
   Gather gather;
   gather.sequence = ++exchanges_;
   gather.blob = mine;
-  TUTTI_TRY(local_->post(gather));
-  return local_->await(gather.sequence, LocalRank::Clock::now() + deadline_, deadline_);
+  TUTTI_TRY(endpoint_->post(gather));
+  return endpoint_->await(gather.sequence, BootstrapEndpoint::Clock::now() + deadline_, deadline_).blobs;
 }
 
-Result<std::vector<std::string>> Bootstrap::regroup(std::uint64_t name, const std::function<std::vector<bool>()>& among,
-                                                    std::string_view mine, std::chrono::milliseconds limit) {
+Bootstrap::Survivors Bootstrap::exchange_with_survivors(std::uint64_t name,
+                                                        const std::function<std::vector<bool>()>& among,
+                                                        std::string_view mine, std::chrono::milliseconds limit) {
   constexpr std::chrono::milliseconds kLookAgain{1};
   TUTTI_CHECK(!mine.empty());
-  Regroup regroup;
-  regroup.sequence = name | Regroup::kName;
-  regroup.blob = mine;
-  for (const auto deadline = LocalRank::Clock::now() + limit;;) {
+  SurvivorExchange exchange;
+  exchange.sequence = name | SurvivorExchange::kName;
+  exchange.blob = mine;
+  for (const auto deadline = BootstrapEndpoint::Clock::now() + limit;;) {
     const std::vector<bool> now = among();
-    if (std::string bytes(now.begin(), now.end()); bytes != regroup.among) {
-      regroup.among = std::move(bytes);
-      TUTTI_TRY(local_->post(regroup));
+    if (std::string bytes(now.begin(), now.end()); bytes != exchange.among) {
+      exchange.among = std::move(bytes);
+      if (Status posted = endpoint_->post(exchange); !posted.ok()) return {std::move(posted)};
     }
-    if (auto outcome = local_->await_briefly(regroup.sequence, kLookAgain)) return std::move(*outcome);
-    if (LocalRank::Clock::now() >= deadline) return local_->await(regroup.sequence, deadline, limit);
+    std::optional<BootstrapEndpoint::Outcome> outcome = endpoint_->await_briefly(exchange.sequence, kLookAgain);
+    if (!outcome && BootstrapEndpoint::Clock::now() >= deadline) {
+      outcome = endpoint_->await(exchange.sequence, deadline, limit);
+    }
+    if (outcome) return {std::move(outcome->blobs), outcome->late_rank};
   }
 }
 
 Status Bootstrap::barrier() { return all_gather({}).status(); }
 
-void Bootstrap::watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
-                      std::function<void(const Farewells&)> on_farewells) {
-  local_->watch(std::move(on_failure), std::move(on_standing), std::move(on_farewells));
+void Bootstrap::watch(std::function<void(const Failure&)> on_failure,
+                      std::function<void(const ProgressReport&)> on_progress_report,
+                      std::function<void(const LeaveNotice&)> on_leave_notice) {
+  endpoint_->watch(std::move(on_failure), std::move(on_progress_report), std::move(on_leave_notice));
 }
 
-Status Bootstrap::ask(std::uint64_t scope) { return local_->post(Standing{rank(), -1, scope, 0}); }
-
-Status Bootstrap::answer(const Standing& question, std::uint64_t word) {
-  return local_->post(Standing{question.asker, rank(), question.scope, word});
+Status Bootstrap::query_progress(std::uint64_t comm_id) {
+  return endpoint_->post(ProgressReport{rank(), -1, comm_id, 0});
 }
 
-Status Bootstrap::say_farewell(std::uint64_t scope, bool came, std::vector<std::int32_t> to) {
+Status Bootstrap::report_progress(const ProgressReport& query, std::uint64_t word) {
+  return endpoint_->post(ProgressReport{query.asker, rank(), query.comm_id, word});
+}
+
+Status Bootstrap::send_leave_notice(std::uint64_t comm_id, bool came, std::vector<std::int32_t> to) {
   to.push_back(rank());
-  return local_->post(Farewells{scope, static_cast<std::uint8_t>(came), std::move(to)});
+  return endpoint_->post(LeaveNotice{comm_id, static_cast<std::uint8_t>(came), std::move(to)});
 }
 
-Status Bootstrap::announce(std::uint64_t scope, Code code, std::string message) {
+Status Bootstrap::announce(std::uint64_t comm_id, Code code, std::string message) {
   TUTTI_CHECK(code != Code::ok);
   if (size() == 1) return {};
   FailureNote note;
   note.rank = rank();
-  note.scope = scope;
+  note.comm_id = comm_id;
   note.code = code;
   note.text = std::move(message);
-  return local_->post(note);
+  return endpoint_->post(note);
 }
 
 Status Bootstrap::leave() {
   if (!thread_.joinable()) return {};
-  local_->ask_to_leave();
+  endpoint_->ask_to_leave();
   thread_.join();
-  local_->break_off(Status(Code::aborted, fmt::format("rank {} has left the meeting", rank())));
+  endpoint_->break_off(Status(Code::aborted, fmt::format("rank {} has left the bootstrap", rank())));
   return {};
 }
 

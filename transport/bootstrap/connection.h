@@ -1,5 +1,7 @@
-// One framed, non-blocking stream between a rank and the meeting place.
+// One framed, non-blocking stream between a rank and the bootstrap server.
 #pragma once
+
+#include <poll.h>
 
 #include <cstddef>
 #include <optional>
@@ -13,10 +15,11 @@
 
 namespace tutti::bootstrap {
 
-/// Never blocks. Belongs to one thread.
+/// Never blocks.
+/// Threads: one.
 class Connection {
  public:
-  /// More than this unsent: the other side does not read.
+  /// With more unsent than this the connection is closed: the other side does not read.
   static constexpr std::size_t kMaxUnsent = 64 << 20;
 
   Connection() = default;
@@ -24,9 +27,11 @@ class Connection {
 
   int fd() const { return fd_.get(); }
   bool open() const { return static_cast<bool>(fd_); }
-  /// Why it is closed; empty for an end of stream.
+  /// Returns what poll() has to watch.
+  pollfd poll_item() const { return {fd(), static_cast<short>(POLLIN | (unsent() ? POLLOUT : 0)), 0}; }
+  /// Returns why it is closed; empty for an end of stream.
   const std::string& why_closed() const { return why_closed_; }
-  /// The call that failed is one that the system refuses here (is_refused_here): the other side is not to blame.
+  /// Returns true if the system refuses the call that failed (is_refused_here): the other side is not to blame.
   bool refused_here() const { return refused_here_; }
 
   /// Sends what the socket takes and keeps the rest; closes when more than kMaxUnsent is kept.
@@ -40,7 +45,7 @@ class Connection {
   void receive();
   Result<std::optional<Frame>> next(std::size_t max_payload) { return reader_.next(max_payload); }
 
-  /// The other side reads an end of stream behind what was sent.
+  /// Ends the stream behind what was sent.
   void finish_sending();
   void close(std::string why = {});
 

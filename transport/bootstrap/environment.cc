@@ -23,7 +23,7 @@ constexpr int kDerivedPorts = 20'000;
 
 class Variables {
  public:
-  explicit Variables(const Surroundings& surroundings) : variables_(surroundings.variables) {}
+  explicit Variables(const LaunchEnvironment& launch_environment) : variables_(launch_environment.variables) {}
 
   bool has(const char* name) const { return !text(name).empty(); }
   std::string text(const char* name) const {
@@ -49,8 +49,8 @@ class Variables {
 };
 
 /// Rank and size, and where in the host; local_size stays 0 where it is not told.
-Result<Place> numbers(const Variables& variables, const Launcher& names) {
-  Place place;
+Result<LaunchPlace> numbers(const Variables& variables, const Launcher& names) {
+  LaunchPlace place;
   place.launcher = names.name;
   TUTTI_ASSIGN(place.size, variables.number(names.size, 1, kMaxRanks));
   TUTTI_ASSIGN(place.rank, variables.number(names.rank, 0, place.size - 1));
@@ -61,14 +61,14 @@ Result<Place> numbers(const Variables& variables, const Launcher& names) {
 }
 
 /// For launchers that do not tell the local numbers: with nothing that speaks of another host, all ranks are here.
-void assume_one_host(Place& place) {
+void assume_one_host(LaunchPlace& place) {
   place.one_host = true;
   place.local_rank = place.rank;
   place.local_size = place.size;
 }
 
-Result<Place> from_tutti(const Variables& variables, const Surroundings& surroundings) {
-  TUTTI_ASSIGN(Place place, numbers(variables, kTuttiLauncher));
+Result<LaunchPlace> from_tutti(const Variables& variables, const LaunchEnvironment& launch_environment) {
+  TUTTI_ASSIGN(LaunchPlace place, numbers(variables, kTuttiLauncher));
   if (place.local_size == 0 && !variables.has("TUTTI_MASTER_ADDR")) assume_one_host(place);
   if (variables.has("TUTTI_JOB")) {
     place.job = variables.text("TUTTI_JOB");
@@ -76,13 +76,13 @@ Result<Place> from_tutti(const Variables& variables, const Surroundings& surroun
     // On another host the launching process is another one.
     place.job = fmt::format("{} {}", variables.text("TUTTI_MASTER_ADDR"), variables.text("TUTTI_MASTER_PORT"));
   } else {
-    place.job = fmt::format("process {}", surroundings.launcher_process);
+    place.job = fmt::format("process {}", launch_environment.launcher_process);
   }
   return place;
 }
 
-Result<Place> from_torchrun(const Variables& variables) {
-  TUTTI_ASSIGN(Place place, numbers(variables, kTorchrun));
+Result<LaunchPlace> from_torchrun(const Variables& variables) {
+  TUTTI_ASSIGN(LaunchPlace place, numbers(variables, kTorchrun));
   place.master_address = variables.text("MASTER_ADDR");
   if (place.local_size == 0 && sockets::is_loopback(place.master_address)) assume_one_host(place);
   // torchrun's run id is often just "none", so what distinguishes two jobs is where their stores listen.
@@ -111,12 +111,12 @@ std::string addresses_in(const std::string& uri) {
   return all;
 }
 
-Result<Place> from_open_mpi(const Variables& variables, const Surroundings& surroundings) {
-  TUTTI_ASSIGN(Place place, numbers(variables, kOpenMpi));
+Result<LaunchPlace> from_open_mpi(const Variables& variables, const LaunchEnvironment& launch_environment) {
+  TUTTI_ASSIGN(LaunchPlace place, numbers(variables, kOpenMpi));
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"}) {
     if (place.job.empty()) place.job = variables.text(name);
   }
-  if (place.job.empty()) place.job = fmt::format("process {}", surroundings.launcher_process);
+  if (place.job.empty()) place.job = fmt::format("process {}", launch_environment.launcher_process);
   // mpirun is where the first host of its list is, and so rank 0, unless it was started somewhere else.
   const std::string mpirun = variables.text("OMPI_MCA_orte_hnp_uri");
   const std::string daemon = variables.text("OMPI_MCA_orte_local_daemon_uri");
@@ -126,20 +126,20 @@ Result<Place> from_open_mpi(const Variables& variables, const Surroundings& surr
 }
 
 /// Where mpiexec itself listens, "HOST:PORT", as its process on this host was told; empty when that is not known.
-std::string mpiexec_of(const Variables& variables, const Surroundings& surroundings) {
-  const std::vector<std::string>& words = surroundings.launcher_command;
+std::string mpiexec_of(const Variables& variables, const LaunchEnvironment& launch_environment) {
+  const std::vector<std::string>& words = launch_environment.launcher_command;
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
     if (words[i] == "--control-port") return words[i + 1];
   }
   return variables.text("PMI_PORT");
 }
 
-Result<Place> from_mpich(const Variables& variables, const Surroundings& surroundings) {
-  TUTTI_ASSIGN(Place place, numbers(variables, kMpich));
+Result<LaunchPlace> from_mpich(const Variables& variables, const LaunchEnvironment& launch_environment) {
+  TUTTI_ASSIGN(LaunchPlace place, numbers(variables, kMpich));
   if (place.local_size == 0) assume_one_host(place);
-  const std::string mpiexec = mpiexec_of(variables, surroundings);
+  const std::string mpiexec = mpiexec_of(variables, launch_environment);
   if (place.one_host || mpiexec.empty()) {
-    place.job = fmt::format("process {}", surroundings.launcher_process);
+    place.job = fmt::format("process {}", launch_environment.launcher_process);
   } else {
     place.job = "mpiexec " + mpiexec;
     place.master_address = mpiexec.substr(0, mpiexec.rfind(':'));
@@ -147,10 +147,10 @@ Result<Place> from_mpich(const Variables& variables, const Surroundings& surroun
   return place;
 }
 
-Result<Place> from_slurm(const Variables& variables) {
+Result<LaunchPlace> from_slurm(const Variables& variables) {
   Launcher names = kSlurm;
   if (!variables.has(names.size)) names.size = "SLURM_NTASKS";
-  TUTTI_ASSIGN(Place place, numbers(variables, names));
+  TUTTI_ASSIGN(LaunchPlace place, numbers(variables, names));
   const char* nodes_name = variables.has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
   TUTTI_ASSIGN(const int nodes, variables.number_or(nodes_name, 1, kMaxRanks, 0));
   if (nodes == 1) assume_one_host(place);
@@ -159,14 +159,14 @@ Result<Place> from_slurm(const Variables& variables) {
   return place;
 }
 
-Result<Place> launched(const Variables& variables, const Surroundings& surroundings) {
+Result<LaunchPlace> launched(const Variables& variables, const LaunchEnvironment& launch_environment) {
   const Launcher* launcher = launcher_of([&](const char* name) { return variables.text(name); });
-  if (launcher == &kTuttiLauncher) return from_tutti(variables, surroundings);
+  if (launcher == &kTuttiLauncher) return from_tutti(variables, launch_environment);
   if (launcher == &kTorchrun) return from_torchrun(variables);
-  if (launcher == &kOpenMpi) return from_open_mpi(variables, surroundings);
-  if (launcher == &kMpich) return from_mpich(variables, surroundings);
+  if (launcher == &kOpenMpi) return from_open_mpi(variables, launch_environment);
+  if (launcher == &kMpich) return from_mpich(variables, launch_environment);
   if (launcher == &kSlurm) return from_slurm(variables);
-  return Place{};
+  return LaunchPlace{};
 }
 
 /// 32 well-mixed bytes of the two.
@@ -201,8 +201,8 @@ std::vector<std::string> command_of(long pid) {
 
 }  // namespace
 
-Surroundings surroundings() {
-  Surroundings result;
+LaunchEnvironment launch_environment() {
+  LaunchEnvironment result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const char* equals = std::strchr(*entry, '=');
     if (equals != nullptr)
@@ -215,9 +215,9 @@ Surroundings surroundings() {
   return result;
 }
 
-Result<Place> place_of(const Surroundings& surroundings) {
-  const Variables variables(surroundings);
-  TUTTI_ASSIGN(Place place, launched(variables, surroundings));
+Result<LaunchPlace> launch_place(const LaunchEnvironment& launch_environment) {
+  const Variables variables(launch_environment);
+  TUTTI_ASSIGN(LaunchPlace place, launched(variables, launch_environment));
   if (variables.has("TUTTI_MASTER_ADDR")) {
     place.master_address = variables.text("TUTTI_MASTER_ADDR");
     place.one_host = place.size == 1;
@@ -226,15 +226,15 @@ Result<Place> place_of(const Surroundings& surroundings) {
   return place;
 }
 
-Result<Meeting> meeting_of(const Place& place, const std::string& secret_text, unsigned user) {
+Result<JoinInfo> join_info_of(const LaunchPlace& place, const std::string& secret_text, unsigned user) {
   const std::string job = place.job + (place.launcher == "none" ? "" : " under " + place.launcher);
-  Meeting meeting;
-  meeting.secret = secret_text.empty() ? digest("secret", job, user) : Secret::from_text(secret_text);
-  const Secret name = digest("meeting place", job, user);
+  JoinInfo info;
+  info.secret = secret_text.empty() ? digest("secret", job, user) : Secret::from_text(secret_text);
+  const Secret name = digest("bootstrap server", job, user);
   if (place.one_host) {
-    meeting.hub.address = "@tutti-";
-    for (std::size_t i = 0; i < 16; ++i) meeting.hub.address += fmt::format("{:02x}", name.bytes[i]);
-    return meeting;
+    info.server.address = "@tutti-";
+    for (std::size_t i = 0; i < 16; ++i) info.server.address += fmt::format("{:02x}", name.bytes[i]);
+    return info;
   }
   if (place.master_address.empty()) {
     return invalid_argument(
@@ -242,10 +242,10 @@ Result<Meeting> meeting_of(const Place& place, const std::string& secret_text, u
                     "set TUTTI_MASTER_ADDR to the host of rank 0",
                     place.rank, place.launcher));
   }
-  meeting.hub.address = place.master_address;
+  info.server.address = place.master_address;
   const int derived = kFirstDerivedPort + (name.bytes[0] | name.bytes[1] << 8) % kDerivedPorts;
-  meeting.hub.port = static_cast<std::uint16_t>(place.master_port != 0 ? place.master_port : derived);
-  return meeting;
+  info.server.port = static_cast<std::uint16_t>(place.master_port != 0 ? place.master_port : derived);
+  return info;
 }
 
 std::string first_host(const std::string& host_list) {

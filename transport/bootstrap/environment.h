@@ -1,7 +1,7 @@
 // Which rank this process is, according to whoever launched it, and where the ranks of its job meet. Pure functions of
-// the environment; surroundings() alone looks at the process.
+// the environment; launch environment() alone looks at the process.
 //
-//   launcher   rank, size                           job                                meeting place
+//   launcher   rank, size                           job                                bootstrap server
 //   tutti      TUTTI_RANK, TUTTI_SIZE               TUTTI_JOB, or TUTTI_MASTER_*, or   TUTTI_MASTER_ADDR
 //                                                   the launching process
 //   torchrun   RANK, WORLD_SIZE                     TORCHELASTIC_RUN_ID, MASTER_*      MASTER_ADDR
@@ -25,7 +25,7 @@
 
 namespace tutti::bootstrap {
 
-struct Surroundings {
+struct LaunchEnvironment {
   std::map<std::string, std::string> variables;
   long launcher_process = 0;  // parent of this session's leader, which launchers make for each rank; or of this process
   unsigned user = 0;
@@ -33,9 +33,9 @@ struct Surroundings {
 };
 
 /// This process's own.
-Surroundings surroundings();
+LaunchEnvironment launch_environment();
 
-struct Place {
+struct LaunchPlace {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
@@ -48,12 +48,12 @@ struct Place {
 };
 
 /// Alone (rank 0 of 1) when nobody launched it. Errors: invalid_argument, naming the variable that is missing or wrong.
-Result<Place> place_of(const Surroundings& surroundings);
+Result<LaunchPlace> launch_place(const LaunchEnvironment& launch_environment);
 
 /// Where the place's ranks meet, and their secret: from `secret_text` (TUTTI_SECRET) or, when empty, derived from job
 /// and user. A derived secret keeps jobs apart, but over TCP it does not keep out who can guess it: set TUTTI_SECRET on
 /// networks that are not trusted. Errors: invalid_argument (several hosts and no address).
-Result<Meeting> meeting_of(const Place& place, const std::string& secret_text, unsigned user);
+Result<JoinInfo> join_info_of(const LaunchPlace& place, const std::string& secret_text, unsigned user);
 
 /// The first host of Slurm's list: "node[07-09,12],login" gives "node07".
 std::string first_host(const std::string& host_list);

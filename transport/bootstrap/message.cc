@@ -144,9 +144,10 @@ class Reader {
 };
 
 const char* name_of(MessageType type) {
-  constexpr const char* names[] = {"?",       "challenge", "introduction",  "welcome",   "refusal", "roster",
-                                   "gather",  "gathered",  "gather_failed", "impatient", "failure", "left",
-                                   "goodbye", "regroup",   "standing",      "farewells"};
+  constexpr const char* names[] = {"?",           "challenge", "join request", "welcome",           "refusal",
+                                   "roster",      "gather",    "gathered",     "gather failed",     "deadline notice",
+                                   "failure",     "left",      "goodbye",      "survivor exchange", "progress report",
+                                   "leave notice"};
   return names[static_cast<int>(type)];
 }
 
@@ -206,18 +207,18 @@ Result<Message> decode(std::string_view payload) {
   template std::string encode<Type>(const Type&); \
   template Result<Type> decode<Type>(std::string_view);
 TUTTI_MESSAGE(Challenge)
-TUTTI_MESSAGE(Introduction)
+TUTTI_MESSAGE(JoinRequest)
 TUTTI_MESSAGE(Welcome)
 TUTTI_MESSAGE(Refusal)
 TUTTI_MESSAGE(Roster)
 TUTTI_MESSAGE(Gather)
-TUTTI_MESSAGE(Regroup)
+TUTTI_MESSAGE(SurvivorExchange)
 TUTTI_MESSAGE(Gathered)
 TUTTI_MESSAGE(GatherFailed)
-TUTTI_MESSAGE(Impatient)
+TUTTI_MESSAGE(DeadlineNotice)
 TUTTI_MESSAGE(FailureNote)
-TUTTI_MESSAGE(Standing)
-TUTTI_MESSAGE(Farewells)
+TUTTI_MESSAGE(ProgressReport)
+TUTTI_MESSAGE(LeaveNotice)
 TUTTI_MESSAGE(Left)
 TUTTI_MESSAGE(Goodbye)
 #undef TUTTI_MESSAGE

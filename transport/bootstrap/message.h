@@ -1,15 +1,15 @@
-// What travels between the ranks and the meeting place, as bytes. Pure functions: no socket, no clock, no environment;
-// every byte may come from a stranger.
+// The messages between the ranks and the bootstrap server, as bytes. Pure functions: no socket, no clock, no
+// environment. Every byte may come from an unauthenticated peer.
 //
 // A frame is a header (payload length, 4 bytes little-endian; type, 1 byte) and the payload. Numbers are little-endian;
 // a string is its length (4 bytes) and its bytes; a list is its count (4 bytes) and its items.
 //
-//   hub -> guest   challenge      a fresh nonce
-//   guest -> hub   introduction   who it is, a nonce of its own, and the proof that it knows the job's secret
-//   hub -> guest   welcome        who the hub is, and its proof            (or a refusal, with its proof)
-//   hub -> guest   roster         everybody is here
-//   then, in any order: gather, regroup, gathered, gather_failed, impatient, failure, left, goodbye, standing,
-//   farewells
+//   server -> client   challenge     a fresh nonce
+//   client -> server   join request  who it is, a nonce of its own, and the proof that it knows the job's secret
+//   server -> client   welcome       who the server is, and its proof   (or a refusal, with its proof)
+//   server -> client   roster        all ranks are here
+//   then, in any order: gather, gathered, gather failed, deadline notice, failure, left, goodbye, survivor exchange,
+//   progress report, leave notice
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
 #pragma once
@@ -29,38 +29,38 @@
 namespace tutti::bootstrap {
 
 /// How long goodbyes may take to be sent and answered.
-inline constexpr std::chrono::seconds kFarewell{1};
-/// Of the meeting's thread, in case that the system has refused to wake it.
+inline constexpr std::chrono::seconds kGoodbyeLimit{1};
+/// The longest sleep of the bootstrap thread, in case that the system has refused to wake it.
 inline constexpr std::chrono::seconds kLongestSleep{1};
 inline constexpr std::size_t kHeaderBytes = 5;
 inline constexpr std::size_t kMaxPayload = 16 << 20;     // from a rank that has proven itself
-inline constexpr std::size_t kMaxUnprovenPayload = 512;  // from anybody
+inline constexpr std::size_t kMaxUnprovenPayload = 512;  // from any other peer
 inline constexpr std::size_t kMaxHostName = 255;
 inline constexpr std::size_t kMaxAddressText = 64;  // of a numeric address, or of an interface's name
 inline constexpr std::size_t kMaxText = 4096;       // of an error sentence
 inline constexpr int kMaxRanks = 1 << 20;
-/// The scope of a FailureNote by which a rank gives up while the communicator is made: for a reason of its own.
-inline constexpr std::uint64_t kMakingScope = ~std::uint64_t{0};
+/// The communicator id of a FailureNote by which a rank gives up while the job is made, for a reason of its own.
+inline constexpr std::uint64_t kMakingComm = ~std::uint64_t{0};
 
 using sockets::Nonce;
 using Proof = std::array<unsigned char, 32>;
 
 enum class MessageType : std::uint8_t {
   challenge = 1,
-  introduction,
+  join_request,
   welcome,
   refusal,
   roster,
   gather,
   gathered,
   gather_failed,
-  impatient,
+  deadline_notice,
   failure,
   left,
   goodbye,
-  regroup,
-  standing,
-  farewells,
+  survivor_exchange,
+  progress_report,
+  leave_notice,
 };
 inline constexpr std::uint8_t kLastMessageType = 15;
 
@@ -103,7 +103,7 @@ struct Identity {
 
 struct Challenge {
   static constexpr MessageType kType = MessageType::challenge;
-  std::array<unsigned char, 8> magic{'T', 'U', 'T', 'T', 'I', 'H', 'U', '1'};
+  std::array<unsigned char, 8> magic{'T', 'U', 'T', 'T', 'I', 'S', 'V', '2'};
   Nonce nonce{};
   template <class Archive>
   void fields(Archive& archive) {
@@ -111,9 +111,9 @@ struct Challenge {
   }
 };
 
-struct Introduction {
-  static constexpr MessageType kType = MessageType::introduction;
-  std::array<unsigned char, 8> magic{'T', 'U', 'T', 'T', 'I', 'R', 'K', '1'};
+struct JoinRequest {
+  static constexpr MessageType kType = MessageType::join_request;
+  std::array<unsigned char, 8> magic{'T', 'U', 'T', 'T', 'I', 'C', 'L', '2'};
   Nonce nonce{};
   std::int32_t rank = 0;
   std::int32_t size = 0;
@@ -167,13 +167,13 @@ struct Gather {
   }
 };
 
-/// A rank's contribution to an exchange of those who are left, which has a name in place of a number. May be sent again
-/// with fewer ranks to wait for.
-struct Regroup {
-  static constexpr MessageType kType = MessageType::regroup;
+/// A rank's contribution to an exchange of the survivors of a failed communicator, which has a name in place of a
+/// number. May be sent again with fewer ranks to wait for.
+struct SurvivorExchange {
+  static constexpr MessageType kType = MessageType::survivor_exchange;
   static constexpr std::uint64_t kName = std::uint64_t{1} << 63;  // set in all names, and in no number
   std::uint64_t sequence = 0;
-  std::string among;  // a byte for each rank: whether it may take part. Those that are dead or have left do not
+  std::string among;  // a byte for each rank: whether it may take part. Ranks that are dead or have left do not
   std::string blob;   // not empty
   template <class Archive>
   void fields(Archive& archive) {
@@ -184,29 +184,29 @@ struct Regroup {
 struct Gathered {
   static constexpr MessageType kType = MessageType::gathered;
   std::uint64_t sequence = 0;
-  std::vector<std::string> blobs;  // one per rank; after a Regroup: empty of those that take no part
+  std::vector<std::string> blobs;  // by rank; of a survivor exchange: empty for ranks that take no part
   template <class Archive>
   void fields(Archive& archive) {
     archive(sequence)(blobs);
   }
 };
 
-/// The exchange cannot happen any more. Sequence 0 is the meeting itself. Of a Regroup that took too long, the text is
-/// the number of a rank that has not come.
+/// The exchange cannot complete any more. Sequence 0 stands for the joining of all ranks.
 struct GatherFailed {
   static constexpr MessageType kType = MessageType::gather_failed;
   std::uint64_t sequence = 0;
   Code code = Code::timeout;
   std::string text;
+  std::int32_t rank = -1;  // of a survivor exchange that took too long: one that has not contributed
   template <class Archive>
   void fields(Archive& archive) {
-    archive(sequence)(code)(text, kMaxText);
+    archive(sequence)(code)(text, kMaxText)(rank);
   }
 };
 
-/// A rank's deadline for an exchange has passed: the hub says who is missing.
-struct Impatient {
-  static constexpr MessageType kType = MessageType::impatient;
+/// A rank's deadline for an exchange has passed: the server is to say who is missing.
+struct DeadlineNotice {
+  static constexpr MessageType kType = MessageType::deadline_notice;
   std::uint64_t sequence = 0;
   std::uint64_t waited_ms = 0;
   template <class Archive>
@@ -218,39 +218,39 @@ struct Impatient {
 struct FailureNote {
   static constexpr MessageType kType = MessageType::failure;
   std::int32_t rank = -1;
-  std::uint64_t scope = 0;
+  std::uint64_t comm_id = 0;
   Code code = Code::aborted;
   std::string text;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(rank)(scope)(code)(text, kMaxText);
+    archive(rank)(comm_id)(code)(text, kMaxText);
   }
 };
 
-/// A question, which the hub passes on to all, who asks too, or (with a rank) that rank's answer, which goes to who
-/// asked.
-struct Standing {
-  static constexpr MessageType kType = MessageType::standing;
+/// Asks for the progress of a communicator (`rank` is -1), or reports it. The server sends a question to all ranks, the
+/// asker too, and a report to its asker.
+struct ProgressReport {
+  static constexpr MessageType kType = MessageType::progress_report;
   std::int32_t asker = 0;
   std::int32_t rank = -1;
-  std::uint64_t scope = 0;
+  std::uint64_t comm_id = 0;
   std::uint64_t word = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(asker)(rank)(scope)(word);
+    archive(asker)(rank)(comm_id)(word);
   }
 };
 
-/// To the hub: a rank has written nothing to these of `scope`, and will not, of which they hear, and itself too. From
-/// the hub: these have said so.
-struct Farewells {
-  static constexpr MessageType kType = MessageType::farewells;
-  std::uint64_t scope = 0;
-  std::uint8_t came = 1;  // it was there; else it could not come
+/// Client to server: this rank sends nothing (more) to `ranks` in the communicator. The server forwards it to each of
+/// them and echoes it to the sender. Server to client: `ranks` have sent this notice.
+struct LeaveNotice {
+  static constexpr MessageType kType = MessageType::leave_notice;
+  std::uint64_t comm_id = 0;
+  std::uint8_t came = 1;  // 0: it could not join the communicator
   std::vector<std::int32_t> ranks;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(scope)(came)(ranks);
+    archive(comm_id)(came)(ranks);
   }
 };
 

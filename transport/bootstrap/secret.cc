@@ -20,8 +20,8 @@ Proof sign(const Secret& secret, std::string_view purpose, const Handshake& hand
   need_sodium();
   std::string text(purpose);
   text += '\0';
-  text.append(reinterpret_cast<const char*>(handshake.hub.data()), handshake.hub.size());
-  text.append(reinterpret_cast<const char*>(handshake.guest.data()), handshake.guest.size());
+  text.append(reinterpret_cast<const char*>(handshake.server.data()), handshake.server.size());
+  text.append(reinterpret_cast<const char*>(handshake.client.data()), handshake.client.size());
   text += claim;
   Proof proof;
   crypto_auth(proof.data(), reinterpret_cast<const unsigned char*>(text.data()), text.size(), secret.bytes.data());
@@ -54,8 +54,8 @@ Secret Secret::from_text(std::string_view text) {
   return secret;
 }
 
-Proof prove(const Secret& secret, const Handshake& handshake, const Introduction& introduction) {
-  return sign(secret, "tutti introduction", handshake, claim_of(introduction));
+Proof prove(const Secret& secret, const Handshake& handshake, const JoinRequest& join_request) {
+  return sign(secret, "tutti join request", handshake, claim_of(join_request));
 }
 
 Proof prove(const Secret& secret, const Handshake& handshake, const Welcome& welcome) {
@@ -72,7 +72,7 @@ bool is_proven(const Secret& secret, const Handshake& handshake, const Message& 
   return sodium_memcmp(expected.data(), message.proof.data(), expected.size()) == 0;
 }
 
-template bool is_proven<Introduction>(const Secret&, const Handshake&, const Introduction&);
+template bool is_proven<JoinRequest>(const Secret&, const Handshake&, const JoinRequest&);
 template bool is_proven<Welcome>(const Secret&, const Handshake&, const Welcome&);
 template bool is_proven<Refusal>(const Secret&, const Handshake&, const Refusal&);
 

@@ -1,4 +1,4 @@
-// The job's secret and the proofs that somebody knows it. HMAC-SHA512-256 (libsodium's crypto_auth) over a purpose,
+// The job's secret and the proofs that a peer knows it. HMAC-SHA512-256 (libsodium's crypto_auth) over a purpose,
 // both sides' nonces and what is claimed; a proof of one purpose is worthless for another. Pure, but for random().
 #pragma once
 
@@ -19,15 +19,15 @@ struct Secret {
 
 /// What one connection's proofs are bound to.
 struct Handshake {
-  Nonce hub{};
-  Nonce guest{};
+  Nonce server{};
+  Nonce client{};
 };
 
-Proof prove(const Secret& secret, const Handshake& handshake, const Introduction& introduction);
+Proof prove(const Secret& secret, const Handshake& handshake, const JoinRequest& join_request);
 Proof prove(const Secret& secret, const Handshake& handshake, const Welcome& welcome);
 Proof prove(const Secret& secret, const Handshake& handshake, const Refusal& refusal);
 
-/// In constant time: does the message's own proof hold?
+/// Returns true if the message's own proof holds. Takes constant time.
 template <class Message>
 bool is_proven(const Secret& secret, const Handshake& handshake, const Message& message);
 

@@ -32,7 +32,7 @@ Board& mirror_of(std::byte* own, const WindowSizes& sizes, int rank) {
 
 }  // namespace
 
-void FarewellMarks::set(int rank, bool came) {
+void LeaveMarks::set(int rank, bool came) {
   const std::lock_guard lock(mutex_);
   if (own_ == nullptr) return;
   Board& mirror = mirror_of(own_, sizes_, rank);
@@ -40,7 +40,7 @@ void FarewellMarks::set(int rank, bool came) {
   for (int lane = 0; lane < sizes_.lanes; ++lane) last_in(mirror, lane).store(1, std::memory_order_release);
 }
 
-void FarewellMarks::end() {
+void LeaveMarks::end() {
   const std::lock_guard lock(mutex_);
   own_ = nullptr;
 }
@@ -62,9 +62,9 @@ HostsTransport::HostsTransport(Setup setup)
       members_(std::move(setup.members)),
       own_(setup.own),
       alive_(std::move(setup.alive)),
-      setup_(std::move(setup.meeting)),
+      server_alive_(std::move(setup.server_alive)),
       marks_(std::move(setup.marks)),
-      say_farewell_(std::move(setup.say_farewell)),
+      send_leave_notice_(std::move(setup.send_leave_notice)),
       keep_(std::move(setup.keep)),
       windows_(members_.size()),
       peers_(members_.size()) {
@@ -107,21 +107,21 @@ HostsTransport::~HostsTransport() {
     others.push_back(r);
     other_members.push_back(member(r));
   }
-  if (!others.empty()) (void)say_farewell_(other_members, connected_);
+  if (!others.empty()) (void)send_leave_notice_(other_members, connected_);
   const auto passed_on = [&] {
     return others.empty() || last_in(mirror_of(own_, sizes_, rank_), 0).load(std::memory_order_acquire) != 0;
   };
   bool said = false;
   for (const std::int64_t since = now_ns();;) {
-    const bool meeting = setup_();  // asked first: what it has passed on is seen before its end
+    const bool server_alive = server_alive_();  // asked first: what it has passed on is seen before its end
     const bool over = !connected_ || now_ns() - since > kPartNs;
-    if (!meeting && !passed_on()) others.clear();
-    // By the wire it is said when the meeting place has passed it on: rank 0, which it needs, leaves when it has heard
-    // all.
+    if (!server_alive && !passed_on()) others.clear();
+    // By the wire it is said when the bootstrap server has passed it on: rank 0, which it needs, leaves when it has
+    // heard all.
     if (!said && (passed_on() || over)) {
       said = true;
       for (int r = 0; r < sizes_.ranks; ++r) {
-        if (far(r) && !std::binary_search(others.begin(), others.end(), r)) say_farewell_by_wire(r);
+        if (far(r) && !std::binary_search(others.begin(), others.end(), r)) send_leave_notice_by_wire(r);
       }
     }
     if (over || (said && all_gone())) break;
@@ -133,7 +133,7 @@ HostsTransport::~HostsTransport() {
   keep_(all_gone);
 }
 
-void HostsTransport::say_farewell_by_wire(int rank) {
+void HostsTransport::send_leave_notice_by_wire(int rank) {
   if (peer(rank).region == 0) return;
   // Who has never been there has not left: that would be another failure than the one that is told.
   if (connected_) {

@@ -5,8 +5,8 @@
 // where nothing is written (draft_bytes()).
 //
 // A wire may connect two processes when one first writes to the other. So nothing is written only to tell that a rank
-// is there, or has done its part: farewells go by the wire to whom something else has been written, and to others by
-// the meeting place, as long as that is there.
+// is there, or has done its part: leave notices go by the wire to whom something else has been written, and to others
+// by the bootstrap server, as long as that is there.
 #pragma once
 
 #include <atomic>
@@ -43,12 +43,12 @@ inline std::size_t draft_bytes(const WindowSizes& sizes) {
   return bytes;
 }
 
-/// Where farewells by the meeting place arrive, those of others that have not come by the wire, and the own, which says
-/// that it has been passed on. Any thread.
-class FarewellMarks {
+/// Where leave notices by the bootstrap server arrive, those of others that have not come by the wire, and the own,
+/// which says that it has been passed on. Any thread.
+class LeaveMarks {
  public:
   /// `own`: as in Setup.
-  FarewellMarks(std::byte* own, const WindowSizes& sizes) : own_(own), sizes_(sizes) {}
+  LeaveMarks(std::byte* own, const WindowSizes& sizes) : own_(own), sizes_(sizes) {}
   /// Marks the mirror of that rank's board as its own words by the wire would. `came`: it was there.
   void set(int rank, bool came);
   /// That memory ends.
@@ -75,10 +75,10 @@ class HostsTransport final : public Transport, public FarLinks {
     std::vector<int> members;               // their numbers in the job, by which the wire knows them
     std::byte* own = nullptr;               // exposed_bytes() that the wire exposes
     std::vector<std::string> keys;          // of the far ranks' exposed memory
-    std::function<bool(int member)> alive;  // as far as the meeting place knows
-    std::function<bool()> meeting;          // whether that is there
-    std::shared_ptr<FarewellMarks> marks;   // which the meeting place sets
-    std::function<Status(const std::vector<int>& members, bool came)> say_farewell;  // by that, to these
+    std::function<bool(int member)> alive;  // as far as the bootstrap server knows
+    std::function<bool()> server_alive;     // whether that is there
+    std::shared_ptr<LeaveMarks> marks;      // which the bootstrap server sets
+    std::function<Status(const std::vector<int>& members, bool came)> send_leave_notice;  // by that, to these
     std::function<void(Gone)> keep;  // called at the end, before `near` ends: `own` must stay until then
   };
   /// Errors: memory_limit, those of Wire::attach(). The others do not see that it has failed: they must be told.
@@ -114,7 +114,7 @@ class HostsTransport final : public Transport, public FarLinks {
   Status signal(int rank, int lane, const void* to, std::uint64_t count, std::uint64_t tag, Push push) override;
   Status note(int rank, const void* to, const void* from, std::size_t bytes, Push push) override;
   Status broken(int rank) override { return wire_->broken(member(rank)); }
-  bool hears_of_deaths() override { return setup_(); }
+  bool hears_of_deaths() override { return server_alive_(); }
   void tell(Code code, const std::string& sentence) override;
   bool settled(Ticket ticket) override { return wire_->settled(ticket); }
   Status post() override { return wire_->post(); }
@@ -133,7 +133,7 @@ class HostsTransport final : public Transport, public FarLinks {
   explicit HostsTransport(Setup setup);
   /// Maps the drafts and attaches the regions.
   Status attach(const std::vector<std::string>& keys);
-  void say_farewell_by_wire(int rank);
+  void send_leave_notice_by_wire(int rank);
   Gone gone() const;
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   /// Where what is written to `rank` goes.
@@ -154,9 +154,9 @@ class HostsTransport final : public Transport, public FarLinks {
   std::vector<int> far_members_;  // of the far ranks; constant after creation
   std::byte* const own_;
   const std::function<bool(int member)> alive_;
-  const std::function<bool()> setup_;
-  const std::shared_ptr<FarewellMarks> marks_;
-  const std::function<Status(const std::vector<int>& members, bool came)> say_farewell_;
+  const std::function<bool()> server_alive_;
+  const std::shared_ptr<LeaveMarks> marks_;
+  const std::function<Status(const std::vector<int>& members, bool came)> send_leave_notice_;
   const std::function<void(Gone)> keep_;
   std::vector<Window> windows_;
   std::vector<Peer> peers_;

@@ -85,7 +85,7 @@ Status died(const Bootstrap& bootstrap, int rank) {
 /// What a rank has told of the end of the making; ok: nothing.
 Status told(const Bootstrap& bootstrap) {
   const std::optional<bootstrap::Failure> failure = bootstrap.early_failure();
-  return failure && failure->scope == bootstrap::kMakingScope ? Status(failure->code, failure->message) : Status();
+  return failure && failure->comm_id == bootstrap::kMakingComm ? Status(failure->code, failure->message) : Status();
 }
 
 Status left(const Bootstrap& bootstrap, int rank) {
@@ -215,11 +215,11 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     if (!near(r)) continue;
     processes[r].pid = static_cast<pid_t>(cards[r].pid);
     if (processes[r].pid == getpid()) continue;
-    // The link by which a dead process is noticed even where the meeting place is gone too.
+    // The link by which a dead process is noticed even where the bootstrap server is gone too.
     processes[r].pidfd = static_cast<int>(syscall(SYS_pidfd_open, processes[r].pid, 0));
     if (processes[r].pidfd >= 0) continue;
     const int error =
-        errno;  // where there is no such call, or it is refused, deaths are told by the meeting place alone
+        errno;  // where there is no such call, or it is refused, deaths are told by the bootstrap server alone
     if (error == EMFILE || error == ENFILE) return system_error("cannot watch a peer's process (pidfd_open)", error);
     if (error == ESRCH) vanished.push_back(static_cast<int>(r));
   }
@@ -240,7 +240,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
       return gone.ok() ? socket.take_in(token) : gone;
     });
     if (sent.ok()) continue;
-    // Whoever does not listen any more is gone; the meeting place may hear of it a moment later.
+    // Whoever does not listen any more is gone; the bootstrap server may hear of it a moment later.
     for (int look = 0; look < 100; ++look) {
       TUTTI_TRY(who_is_gone(bootstrap, processes));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -55,7 +55,7 @@ std::uint64_t cgroup_limit() {
 }
 
 int ranks_of_host() {
-  const Result<bootstrap::Place> place = bootstrap::place_of(bootstrap::surroundings());
+  const Result<bootstrap::LaunchPlace> place = bootstrap::launch_place(bootstrap::launch_environment());
   if (!place.ok() || place.value().launcher == "none") return kUnknownRanks;
   return place.value().local_size > 0 ? place.value().local_size : std::min(place.value().size, kUnknownRanks);
 }

@@ -70,19 +70,19 @@ bool is_link_local(const InterfaceAddress& one) {
 bool needs_interface(const InterfaceAddress& one) { return is_ipv6(one) && is_link_local(one); }
 
 /// How far an address is from one that a peer certainly reaches; kNever is not guessed.
-enum class Doubt { none, some, much, kNever };
+enum class AddressPreference { none, some, much, kNever };
 
-Doubt doubt_of(const InterfaceAddress& one) {
-  if (!one.up || one.loopback || needs_interface(one)) return Doubt::kNever;
+AddressPreference doubt_of(const InterfaceAddress& one) {
+  if (!one.up || one.loopback || needs_interface(one)) return AddressPreference::kNever;
   if (starts_with_any(one.interface, {"docker", "br-", "virbr", "cni", "flannel", "cali", "lxcbr", "lxdbr", "incusbr",
                                       "podman", "vmnet", "vboxnet", "nerdctl", "kube-", "dummy"})) {
-    return Doubt::kNever;
+    return AddressPreference::kNever;
   }
-  if (!one.carrier) return Doubt::much;
+  if (!one.carrier) return AddressPreference::much;
   if (starts_with_any(one.interface, {"veth", "tun", "tap", "wg", "tailscale", "ppp"}) || is_link_local(one)) {
-    return Doubt::some;
+    return AddressPreference::some;
   }
-  return Doubt::none;
+  return AddressPreference::none;
 }
 
 /// Whether an item of TUTTI_INTERFACE means an address. `by_name`: some interface has the item as its whole name.
@@ -180,13 +180,13 @@ std::string source_towards(const std::string& address) {
 std::string source_towards(const std::vector<std::string>& addresses) {
   const Result<Addresses> here = list_addresses();
   std::string least_doubtful;
-  std::optional<Doubt> least;
+  std::optional<AddressPreference> least;
   for (const std::string& address : addresses) {
     const std::string source = source_towards(address);
     if (source.empty()) continue;
     if (!is_own_address(address)) return source;
     const InterfaceAddress* one = here.ok() ? with_address(here.value(), source) : nullptr;
-    const Doubt doubt = one == nullptr ? Doubt::kNever : doubt_of(*one);
+    const AddressPreference doubt = one == nullptr ? AddressPreference::kNever : doubt_of(*one);
     if (least && *least <= doubt) continue;
     least = doubt;
     least_doubtful = source;
@@ -263,10 +263,10 @@ Result<OwnAddress> choose_address(const Addresses& all, std::string_view wanted,
     }
   }
   if (const InterfaceAddress* one = with_address(left, routes.to_peers); one != nullptr && !one->loopback) {
-    return OwnAddress{one->address, one->interface, "the route to the meeting place"};
+    return OwnAddress{one->address, one->interface, "the route to the bootstrap server"};
   }
   const InterfaceAddress* one = best_of(left, routes);
-  if (one != nullptr && doubt_of(*one) != Doubt::kNever) {
+  if (one != nullptr && doubt_of(*one) != AddressPreference::kNever) {
     return OwnAddress{one->address, one->interface, one->address == routes.by_default ? "the default route" : "order"};
   }
   if (exclude) {

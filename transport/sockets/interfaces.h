@@ -5,7 +5,7 @@
 // that one value serves hosts that differ; a '^' before the list leaves out what it names. An item is an interface's
 // name ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a
 // network ("10.7.0.0/16", "fd00:7::/32").
-// Without it: the address from which this host reaches the meeting place (on rank 0's host that at which the others
+// Without it: the address from which this host reaches the bootstrap server (on rank 0's host that at which the others
 // reach it, see hub_addresses.h); where that is not known, or is of this host alone, that of the default route; else
 // the first. Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the number of an
 // interface) and those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which every host
@@ -32,14 +32,14 @@ struct InterfaceAddress {
 
 /// Addresses of this host from which it sends to others, as its routes have it; empty where there is no route.
 struct Routes {
-  std::string to_peers;  // to the meeting place
+  std::string to_peers;  // to the bootstrap server
   std::string by_default;
 };
 
 struct OwnAddress {
   std::string address;    // empty: this host has none that another could reach
   std::string interface;  // that has it
-  std::string why;        // kByOption, "the route to the meeting place", "the default route", "order"
+  std::string why;        // kByOption, "the route to the bootstrap server", "the default route", "order"
 };
 inline constexpr const char* kByOption = "TUTTI_INTERFACE";
 

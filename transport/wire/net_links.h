@@ -41,10 +41,10 @@ class FarLinks {
   virtual Status note(int rank, const void* to, const void* from, std::size_t bytes, Push push) = 0;
   /// Ok, or why `rank` cannot be reached any more.
   virtual Status broken(int rank) = 0;
-  /// Whether the meeting place is there, which tells when a far rank has died. If not, broken() is all that does.
+  /// Whether the bootstrap server is there, which tells when a far rank has died. If not, broken() is all that does.
   virtual bool hears_of_deaths() = 0;
-  /// Writes a failure into all far ranks' mirrors of this rank's board, for where the meeting place does not tell it.
-  /// Once; any thread. Stays until it has left, for a tenth of a second at most.
+  /// Writes a failure into all far ranks' mirrors of this rank's board, for where the bootstrap server does not tell
+  /// it. Once; any thread. Stays until it has left, for a tenth of a second at most.
   virtual void tell(Code code, const std::string& sentence) = 0;
 
   /// progress(), for who waits for what comes from `rank`.

@@ -16,7 +16,7 @@ namespace tutti::executor {
 namespace {
 
 constexpr std::uint64_t kWriting = 0xFFFF;
-// The meeting place answers within a millisecond, unless it is stopped.
+// The bootstrap server answers within a millisecond, unless it is stopped.
 constexpr std::chrono::milliseconds kVerdictLimit{500};
 // A rank that dies between claiming and finishing its sentence must not silence the others for longer than this.
 constexpr std::int64_t kWritingLimitNs = 1'000'000'000;

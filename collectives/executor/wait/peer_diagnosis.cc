@@ -106,7 +106,7 @@ Status PeerDiagnosis::unreachable(int peer, const Status& why, const std::string
   if (is_silent && !net_->hears_of_deaths()) {
     return health_.fail(Code::peer_died, fmt::format("{}, or is cut off: {}", death_text(peer), why.message()));
   }
-  // A remote process whose link is broken may well live; if not, the meeting place would have told.
+  // A remote process whose link is broken may well live; if not, the bootstrap server would have told.
   return health_.fail(is_silent ? Code::system : why.code(),
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity, name_(peer), why.message()));
 }

@@ -1,5 +1,5 @@
-// This rank's side of the meeting: what its callers wait for, and what its loop (the hub's or a guest's, on a thread of
-// its own) sends and hears. A rank at the hub and a guest differ only in the loop behind this class.
+// One rank's end of the bootstrap, the same at the server and at a client: callers post messages and wait for outcomes.
+// The loop behind it (server.cc or client.cc), on a thread of its own, sends and receives.
 #pragma once
 
 #include <atomic>
@@ -21,24 +21,24 @@
 
 namespace tutti::bootstrap {
 
-/// A rank died, or somebody announced a failure.
+/// A rank died, or announced a failure.
 struct Failure {
   Code code = Code::aborted;
   int rank = -1;  // that died, or that announced it; -1 when it is not one rank's
-  std::uint64_t scope = 0;
+  std::uint64_t comm_id = 0;
   std::string message;
 };
 
-/// Thread-safe, except where a comment says "loop".
-class LocalRank {
+/// Threads: any, but for the functions of the loop.
+class BootstrapEndpoint {
  public:
   using Clock = std::chrono::steady_clock;
   /// Frames to be sent that the loop has not taken yet.
   static constexpr std::size_t kMaxOutbox = 2 * kMaxPayload;
 
-  LocalRank(int rank, int size, Identity own);
-  /// Whether it could be made whole. Errors: system, no eventfd could be had: a loop would sleep through what is
-  /// posted.
+  BootstrapEndpoint(int rank, int size, Identity own);
+  /// Returns ok, or why this object is useless. Errors: system, no eventfd could be had: the loop would sleep through
+  /// what is posted.
   const Status& made() const { return made_; }
 
   int rank() const { return rank_; }
@@ -52,20 +52,25 @@ class LocalRank {
   Status post(const Message& message) {
     return post_frame({Message::kType, encode(message)});
   }
-  /// Until the outcome of exchange `sequence` (0: the meeting, with no blobs) is known. When `deadline` passes, the hub
-  /// is asked who is missing; when it does not answer either, rank 0 is named. `limit`: what the sentence says was
-  /// waited.
-  Result<std::vector<std::string>> await(std::uint64_t sequence, Clock::time_point deadline,
-                                         std::chrono::milliseconds limit);
-  /// The same, for `most` and no longer: nothing while the outcome is not known.
-  std::optional<Result<std::vector<std::string>>> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
-  void watch(std::function<void(const Failure&)> on_failure, std::function<void(const Standing&)> on_standing,
-             std::function<void(const Farewells&)> on_farewells);
-  /// The first failure that nobody watches for yet.
-  std::optional<Failure> unheard_failure() const;
+  /// How an exchange has ended. `late_rank`: see GatherFailed::rank.
+  struct Outcome {
+    Result<std::vector<std::string>> blobs;
+    int late_rank = -1;
+  };
+  /// Waits for the outcome of exchange `sequence` (0: all ranks have joined; without blobs). When `deadline` passes,
+  /// the server is asked who is missing. If it does not answer either, the error names rank 0. `limit`: the time that
+  /// the error says was waited.
+  Outcome await(std::uint64_t sequence, Clock::time_point deadline, std::chrono::milliseconds limit);
+  /// Waits for `most` and no longer. Returns nothing while the outcome is not known.
+  std::optional<Outcome> await_briefly(std::uint64_t sequence, std::chrono::milliseconds most);
+  void watch(std::function<void(const Failure&)> on_failure,
+             std::function<void(const ProgressReport&)> on_progress_report,
+             std::function<void(const LeaveNotice&)> on_leave_notice);
+  /// Returns the first failure that has not been given to a callback, if there is one.
+  std::optional<Failure> early_failure() const;
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
   std::vector<Identity> roster() const;
-  /// Asks the loop to end: with goodbyes, or at once.
+  /// Asks the loop to end: with a goodbye, or at once.
   void ask_to_leave();
   void ask_to_stop();
 
@@ -76,11 +81,11 @@ class LocalRank {
   bool leaving() const { return leaving_.load(std::memory_order_acquire); }
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   std::deque<Frame> take_outbox();
-  /// A frame from the hub. Errors: malformed, or not one that a hub sends.
+  /// Takes a frame from the server. Errors: malformed, or not one that the server sends.
   Status deliver(const Frame& frame);
   void note_failure(Failure failure);
   void note_left(int rank);
-  /// Every present and future wait ends with `status`, unless its outcome is already here.
+  /// Ends every present and future wait with `status`, unless its outcome is already here.
   void break_off(Status status);
   /// Makes the calls of watch() for what has come since the last time.
   void run_callbacks();
@@ -88,9 +93,16 @@ class LocalRank {
  private:
   Status post_frame(Frame frame);
   void wake();
-  std::string name_of_hub() const;  // REQUIRES: mutex_ held
+  std::string name_of_server() const;  // REQUIRES: mutex_ held
   bool knows(std::uint64_t sequence) const { return outcomes_.count(sequence) != 0 || !broken_.ok(); }  // likewise
-  Result<std::vector<std::string>> take_outcome(std::uint64_t sequence);  // likewise, and knows(sequence)
+  Outcome take_outcome(std::uint64_t sequence);  // likewise, and knows(sequence)
+
+  /// What has come and no callback has taken yet.
+  template <class Event>
+  struct Events {
+    std::function<void(const Event&)> callback;
+    std::deque<Event> pending;
+  };
 
   // Constant after construction.
   const int rank_;
@@ -109,15 +121,12 @@ class LocalRank {
   std::condition_variable changed_;
   std::deque<Frame> outbox_;
   std::size_t outbox_bytes_ = 0;
-  std::map<std::uint64_t, Result<std::vector<std::string>>> outcomes_;
+  std::map<std::uint64_t, Outcome> outcomes_;
   std::vector<Identity> roster_;
   Status broken_;
-  std::function<void(const Failure&)> on_failure_;
-  std::deque<Failure> unheard_;
-  std::function<void(const Standing&)> on_standing_;
-  std::deque<Standing> standings_;
-  std::function<void(const Farewells&)> on_farewells_;
-  std::deque<Farewells> farewells_;
+  Events<Failure> failures_;
+  Events<ProgressReport> progress_reports_;
+  Events<LeaveNotice> leave_notices_;
 };
 
 /// "rank 2 (host alpha, pid 77)".

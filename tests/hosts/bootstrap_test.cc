@@ -1,5 +1,7 @@
-// The meeting place between hosts: ranks find each other, exchange, and hear of a host's death; a link that goes down
+// The bootstrap between hosts: ranks join, exchange, and learn of a host's death; a link that goes down
 // is a named error within the deadline, and one that comes back in time is none.
+#include "transport/bootstrap/bootstrap.h"
+
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -13,24 +15,23 @@
 
 #include "tests/collectives/processes.h"
 #include "tests/hosts/job.h"
-#include "transport/bootstrap/bootstrap.h"
 #include "transport/bootstrap/environment.h"
 #include "transport/ucx/ucx.h"
 
-namespace tutti::testing::meeting_test {
+namespace tutti::testing::bootstrap_test {
 namespace {
 
 using ::testing::HasSubstr;
 
 std::unique_ptr<bootstrap::Bootstrap> meet(std::chrono::milliseconds deadline) {
-  const bootstrap::Surroundings around = bootstrap::surroundings();
-  const bootstrap::Place place = bootstrap::place_of(around).value();
-  const bootstrap::Meeting meeting = bootstrap::meeting_of(place, "the tests' own", around.user).value();
+  const bootstrap::LaunchEnvironment around = bootstrap::launch_environment();
+  const bootstrap::LaunchPlace place = bootstrap::launch_place(around).value();
+  const bootstrap::JoinInfo info = bootstrap::join_info_of(place, "the tests' own", around.user).value();
   bootstrap::Config config;
   config.rank = place.rank;
   config.size = place.size;
-  config.hub = meeting.hub;
-  config.secret = meeting.secret;
+  config.server = info.server;
+  config.secret = info.secret;
   config.deadline = deadline;
   auto met = bootstrap::Bootstrap::connect(std::move(config));
   if (!met.ok()) throw std::runtime_error(met.status().message());
@@ -50,9 +51,9 @@ std::string exchange(bootstrap::Bootstrap& bootstrap, std::size_t bytes) {
   return "exact";
 }
 
-// `fe80::1%eth0` names the meeting place, and the hosts have no other address: they meet, and TCP and UCX could not go
-// on.
-TEST(Meeting, L15HostsWithLinkLocalAddressesAloneAreToldSo) {
+// `fe80::1%eth0` names the bootstrap server, and the hosts have no other address: they meet, and TCP and UCX could not
+// go on.
+TEST(BootstrapOfHosts, L15HostsWithLinkLocalAddressesAloneAreToldSo) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);
   for (const char* network : {"tcp", "ucx"}) {
@@ -75,7 +76,7 @@ TEST(Meeting, L15HostsWithLinkLocalAddressesAloneAreToldSo) {
   }
 }
 
-TEST(Meeting, BetweenHosts) {
+TEST(BootstrapOfHosts, BetweenHosts) {
   for (const int count : {2, 3, 4}) {
     Hosts hosts(count);
     NEEDS_HOSTS(hosts);
@@ -97,7 +98,7 @@ TEST(Meeting, BetweenHosts) {
   }
 }
 
-TEST(Meeting, ADeadHostIsNamedToAllOthers) {
+TEST(BootstrapOfHosts, ADeadHostIsNamedToAllOthers) {
   for (const int victim : {0, 2}) {
     Hosts hosts(3);
     NEEDS_HOSTS(hosts);
@@ -120,7 +121,7 @@ TEST(Meeting, ADeadHostIsNamedToAllOthers) {
   }
 }
 
-TEST(Meeting, ALinkThatStaysDownIsATimeoutThatNamesItsHost) {
+TEST(BootstrapOfHosts, ALinkThatStaysDownIsATimeoutThatNamesItsHost) {
   Hosts hosts(3);
   NEEDS_HOSTS(hosts);
   Job job(hosts, 1, [](const Place& place) {
@@ -141,7 +142,7 @@ TEST(Meeting, ALinkThatStaysDownIsATimeoutThatNamesItsHost) {
 }
 
 // The kernel notices after about 15 s, whether something was on its way to the host or not.
-TEST(Meeting, AHostWhoseLinkStaysDownIsLostAndItsAddressIsNamed) {
+TEST(BootstrapOfHosts, AHostWhoseLinkStaysDownIsLostAndItsAddressIsNamed) {
   Hosts hosts(3);
   NEEDS_HOSTS(hosts);
   Job job(hosts, 1, [](const Place& place) {
@@ -162,7 +163,7 @@ TEST(Meeting, AHostWhoseLinkStaysDownIsLostAndItsAddressIsNamed) {
   EXPECT_THAT(job.note(2), lost(0));
 }
 
-TEST(Meeting, ALinkThatComesBackIsNoError) {
+TEST(BootstrapOfHosts, ALinkThatComesBackIsNoError) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);
   Job job(hosts, 1, [](const Place& place) {
@@ -184,7 +185,7 @@ TEST(Meeting, ALinkThatComesBackIsNoError) {
   EXPECT_TRUE(job.finish());
 }
 
-TEST(Meeting, AHostThatIsStoppedIsATimeoutThatNamesIt) {
+TEST(BootstrapOfHosts, AHostThatIsStoppedIsATimeoutThatNamesIt) {
   Hosts hosts(2);
   NEEDS_HOSTS(hosts);
   Job job(hosts, 2, [](const Place& place) {
@@ -202,4 +203,4 @@ TEST(Meeting, AHostThatIsStoppedIsATimeoutThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace tutti::testing::meeting_test
+}  // namespace tutti::testing::bootstrap_test

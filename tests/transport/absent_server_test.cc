@@ -55,9 +55,9 @@ namespace {
 /// Of a rank 0 that refuses at first and is silent then.
 std::string said_within(std::chrono::milliseconds deadline) {
   const tutti::testing::FullListener silent;
-  const sockets::Endpoint hub = sockets::Listener::open({"127.0.0.1", 0}).value()->endpoint();  // closed at once
-  detour = {htons(hub.port), htons(silent.endpoint().port), 0};
-  const auto met = Bootstrap::connect(config_of(1, 2, hub, deadline));
+  const sockets::Endpoint server = sockets::Listener::open({"127.0.0.1", 0}).value()->endpoint();  // closed at once
+  detour = {htons(server.port), htons(silent.endpoint().port), 0};
+  const auto met = Bootstrap::connect(config_of(1, 2, server, deadline));
   EXPECT_GE(detour.attempts, 2);
   return met.status().message();
 }
