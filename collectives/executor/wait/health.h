@@ -1,7 +1,7 @@
 // The one failure of a communicator. Whoever fails first claims it (compare-and-swap in memory that all ranks of the
 // host share), and from then on every rank reports that sentence and no other. Where there are several hosts each may
-// have claimed one: then the bootstrap server decides, and a claim is told to nobody before its verdict has come. When it
-// gives none (rank 0 of the job has left or died, or is stopped), the claim holds on its host and is told by the
+// have claimed one: then the bootstrap server decides, and a claim is told to nobody before its verdict has come. When
+// it gives none (rank 0 of the job has left or died, or is stopped), the claim holds on its host and is told by the
 // network; hosts that claim at the same moment may then report different sentences.
 //
 // Threads: every function may be called from any thread.
