@@ -179,6 +179,7 @@ Status TuttiCommunicator::run_group(std::span<const Transfer> transfers) {
   }
   context_.waiter.set_background(false);
   if (context_.health.failed()) return context_.fail(context_.health.status());
+  if (transfers.empty()) return {};
   TUTTI_ASSIGN(const int device, checked_device_of(transfers));
   return device >= 0 ? devices_.run_p2p(transfers, device) : p2p_.run(transfers);
 }

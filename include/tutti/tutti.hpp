@@ -244,6 +244,7 @@ class TUTTI_API Communicator {
   /// operation. `text`, unless null, becomes its sentence. Any thread.
   Code status(std::string* text = nullptr) const;
 
+  /// Returns why the last call ran as it did. Empty after messages, after a call of no elements, and before any call.
   Explanation explain_last_call() const;
   MemoryReport memory() const;
   Traffic traffic() const;

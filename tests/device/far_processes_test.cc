@@ -101,7 +101,7 @@ TEST_P(FarDevice, LargeCallsTakeTurns) {
       },
       kSmallSlots);
   expect_no_errors(outcomes);
-  EXPECT_NE(outcomes[0].said.find("through pinned memory, in 6 turn(s)"), std::string::npos) << outcomes[0].said;
+  EXPECT_NE(outcomes[0].said.find("through pinned memory, in 6 fragment(s)"), std::string::npos) << outcomes[0].said;
 }
 
 // The caller goes on while its stream has not come to the calls; they then see what was put into the stream before.

@@ -220,8 +220,8 @@ TEST(NoGrid, WhereItCannotBe) {
   says(reason_of({"a", "b"}, false), "no kernels inside hosts: each host has one rank");
   says(reason_of({"a", "b", "b", "a"}, false), "no kernels inside hosts: the hosts' ranks are not in one order");
   says(reason_of({"a", "a", "b", "b"}, true), "no kernels inside hosts: processes of a host share a GPU");
-  says(reason_of({"a", "a", "b", "b"}, false, {.deterministic = true}), "turn(s)");
-  says(reason_of({"a", "a", "b", "b"}, false, {.algorithm = "ring"}), "turn(s)");
+  says(reason_of({"a", "a", "b", "b"}, false, {.deterministic = true}), "fragment(s)");
+  says(reason_of({"a", "a", "b", "b"}, false, {.algorithm = "ring"}), "fragment(s)");
 }
 
 // One host's ranks share a GPU, the other's do not: all of them go without.

@@ -1,4 +1,4 @@
-// Calls on device memory of several hosts in which nothing is added: a network's card can carry each fragment from one
+// Calls on device memory of several hosts in which nothing is added: a NIC can carry each fragment from one
 // GPU's slots into another's (GPUDirect), and the host touches no byte. What goes where, in one fragment. Pure.
 //
 //   collective    from the slot that goes in      into the slot that comes out, of

@@ -10,7 +10,7 @@
 // copied. Fragments are numbered from 1 over all calls, and the stream goes on whether a fragment has ended well or
 // not: what is copied out of one that has failed means nothing.
 //
-// Slots may lie in device memory too, for fragments in which a network's card reads and writes them, and the host
+// Slots may lie in device memory too, for fragments in which a NIC reads and writes them, and the host
 // touches no byte (GPUDirect; direct_call.h). Such fragments are counted apart, since they use their slots in their own
 // order.
 //
