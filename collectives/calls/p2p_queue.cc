@@ -81,7 +81,6 @@ void P2pQueue::begin(StartedGroup& group) {
 Status P2pQueue::ended(std::uint64_t number, Status status) {
   if (status.ok() && context_.health.failed()) status = context_.health.status();
   executor::end_group(context_.board, number, status.ok());
-  log_.record_none();
   if (log_.is_watched()) {
     log_.report(executor::snapshot(context_.board.groups[number % transport::kCallRing]), "mailboxes", "mailboxes");
   }

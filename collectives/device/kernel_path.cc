@@ -57,7 +57,6 @@ bool KernelPath::takes_p2p() {
 Status KernelPath::run_p2p(std::span<const Transfer> transfers, int /*device*/) {
   CommContext& context = parts_.context;
   if (context.health.failed()) return context.fail(context.health.status());
-  parts_.log.record_none();
   return checked_launch(context, engine_->run_group(transfers));
 }
 

@@ -244,7 +244,8 @@ class TUTTI_API Communicator {
   /// operation. `text`, unless null, becomes its sentence. Any thread.
   Code status(std::string* text = nullptr) const;
 
-  /// Returns why the last call ran as it did. Empty after messages, after a call of no elements, and before any call.
+  /// Returns why the last collective call ran as it did; messages leave that. Empty before the first call, and after
+  /// one of no elements.
   Explanation explain_last_call() const;
   MemoryReport memory() const;
   Traffic traffic() const;
