@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "collectives/calls/call_identity.h"
 #include "collectives/executor/memory_kind_check.h"

@@ -9,6 +9,7 @@
 // the same answer (Bootstrap::regroup). A rank that dies meanwhile is missing at the next stage, and they begin again.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>

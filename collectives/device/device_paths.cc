@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "collectives/calls/call_identity.h"

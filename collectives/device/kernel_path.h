@@ -1,7 +1,10 @@
 // Calls on device memory of ranks on one host: kernels move the data.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "collectives/device/call_parts.h"
 #include "collectives/device/device_path.h"

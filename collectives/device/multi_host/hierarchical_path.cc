@@ -1,7 +1,9 @@
 #include "collectives/device/multi_host/hierarchical_path.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "base/check.h"

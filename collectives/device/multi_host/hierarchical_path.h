@@ -8,11 +8,12 @@
 // so none waits for one that stands behind what it waits for itself.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 #include "collectives/device/call_parts.h"

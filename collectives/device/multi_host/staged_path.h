@@ -2,6 +2,9 @@
 // not opened their GPUs' memory to each other. It serves every call, after the other paths.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "collectives/device/call_parts.h"
 #include "collectives/device/device_path.h"
 #include "collectives/device/multi_host/fragment_pipeline.h"
