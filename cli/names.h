@@ -31,7 +31,7 @@ inline std::vector<const algorithms::Algorithm*> rows_of(const std::string& coll
   std::vector<const algorithms::Algorithm*> rows;
   for (const algorithms::Algorithm& row : algorithms::table()) {
     if (!collective.empty() && collective != name_of(row.collective)) continue;
-    if (!algorithm.empty() && algorithm != row.name) continue;
+    if (!algorithm.empty() && algorithms::current_name(algorithm) != row.name) continue;
     rows.push_back(&row);
   }
   return rows;

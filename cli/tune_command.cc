@@ -66,7 +66,7 @@ void print_costs(const Table& table) {
   fmt::print("a call {:.3g} us, a step {:.3g} us, a signal within a host {:.3g} us\n", constants.call_us,
              constants.step_us, table.signal_us);
   fmt::print("a core sums {:.3g} GB/s, and writes {:.3g} GB/s into what another core has read\n",
-             constants.reduce_gb_per_s, constants.passing_gb_per_s);
+             constants.reduce_gb_per_s, constants.slot_reuse_gb_per_s);
   for (const planner::Copying& one : constants.copying) {
     fmt::print("a core that works on {:>8.0f} bytes copies {:.3g} GB/s\n", one.bytes, one.gb_per_s);
   }
@@ -189,8 +189,8 @@ Status run_rank(const Settings& settings) {
   if (settings.fresh) cases.insert(cases.end(), to_tune.begin(), to_tune.end());
   const double seconds = kMostSeconds * static_cast<double>(cases.size()) / static_cast<double>(to_tune.size());
   TUTTI_ASSIGN(const int turns, tuning::measure_all(*communicator, cases, show_progress, after(seconds)));
-  if (communicator->rank() == 0 && turns < tuning::kTurns) {
-    fmt::print("measured {} time(s) in place of {}: {:.0f} s had passed\n", turns, tuning::kTurns, seconds);
+  if (communicator->rank() == 0 && turns < tuning::kPasses) {
+    fmt::print("measured {} time(s) in place of {}: {:.0f} s had passed\n", turns, tuning::kPasses, seconds);
   }
   const std::vector<Case> fresh(cases.begin() + compared, cases.end());
   cases.erase(cases.begin() + compared, cases.end());

@@ -147,8 +147,8 @@ Result<std::vector<double>> predicted_us(const std::vector<Case>& cases, const P
     planner::CostOptions options = one.options;
     options.bytes = one.bytes;
     options.constants = table.constants;
-    options.in_a_row = true;
-    options.give_up_us = std::numeric_limits<double>::infinity();
+    options.back_to_back = true;
+    options.price_limit_us = std::numeric_limits<double>::infinity();
     all.push_back(planner::price(*one.plan, graph, options).us);
   }
   return all;

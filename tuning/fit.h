@@ -1,5 +1,5 @@
-// The values of a few positive parameters with which an error is least: a search that tries each of them a little
-// larger and a little smaller, in ratios, and less and less of it.
+// Finds the values of a few positive parameters with which an error is least. The search tries each of them a little
+// larger and a little smaller, in ratios, and in smaller and smaller steps.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ struct Parameter {
 };
 
 using ErrorOf = std::function<double(const std::vector<double>& values)>;
-/// Whether what was allowed for something, of time or of anything else, has been spent. Empty: there is no limit.
+/// Whether the budget (time, or anything else) is used up. Empty: there is no limit.
 using IsSpent = std::function<bool()>;
 
 struct Fit {
@@ -22,8 +22,8 @@ struct Fit {
   bool in_full = true;         // the search has come to its end
 };
 
-/// Asks for the error some hundred times for each parameter; before each time but the first it asks whether that may
-/// still be, and where not ends with what it has. But for that the same errors lead to the same values.
+/// Evaluates the error some hundred times for each parameter. Checks `is_spent` before every evaluation except the
+/// first; when it is true, returns the best values so far. Otherwise deterministic.
 Fit fit(const std::vector<Parameter>& parameters, const ErrorOf& error_of, const IsSpent& is_spent = {});
 
 }  // namespace tutti::tuning

@@ -17,15 +17,15 @@ constexpr double kMessageGbPerS = 3;
 
 constexpr double kNear = 1.3;
 
-// What a core copies is sought for calls of these sizes; both their buffers count.
+// What a core copies is fitted for calls of these sizes; both their buffers count.
 constexpr double kCopyingBytes[] = {8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20};
 
 constexpr double kCrowdBytes = 32 << 20;
 
 constexpr std::size_t kShortBytes = 32 << 10;  // in which the messages count, and not their bytes
 
-/// A cost of the table that is sought, and between which bounds.
-struct Sought {
+/// A cost of the table that is fitted, and between which bounds.
+struct FittedCost {
   double* value;
   Parameter parameter;
 };
@@ -37,32 +37,34 @@ bool shares_hosts(const Place& place) {
                      [&](const topology::Place& rank) { return !taken.insert(rank.host).second; });
 }
 
-std::vector<Sought> sought_in(planner::Table& table, const Place& place, bool crowd_alone) {
-  std::vector<Sought> all;
-  const auto seek = [&](double& value, double least, double most) { all.push_back({&value, {value, least, most}}); };
+std::vector<FittedCost> fitted_costs(planner::Table& table, const Place& place, bool crowd_alone) {
+  std::vector<FittedCost> all;
+  const auto fit_within = [&](double& value, double least, double most) {
+    all.push_back({&value, {value, least, most}});
+  };
   planner::Constants& constants = table.constants;
-  if (topology::ranks_share_cores(place.topology)) seek(constants.switch_us, 0.1, 100);
+  if (topology::ranks_share_cores(place.topology)) fit_within(constants.switch_us, 0.1, 100);
   if (crowd_alone) {
-    seek(constants.copying.back().gb_per_s, 0.1, 500);
+    fit_within(constants.copying.back().gb_per_s, 0.1, 500);
     return all;
   }
   const bool many_hosts = place.topology.hosts.size() > 1;
   if (!many_hosts) {  // between hosts nobody can tell them from what a message takes
-    seek(constants.call_us, 0.01, 50);
-    seek(constants.step_us, 0.002, 5);
+    fit_within(constants.call_us, 0.01, 50);
+    fit_within(constants.step_us, 0.002, 5);
   }
   if (shares_hosts(place)) {
-    seek(table.signal_us, 0.02, 20);
-    seek(constants.reduce_gb_per_s, 0.1, 500);
-    seek(constants.passing_gb_per_s, 0.1, 500);
+    fit_within(table.signal_us, 0.02, 20);
+    fit_within(constants.reduce_gb_per_s, 0.1, 500);
+    fit_within(constants.slot_reuse_gb_per_s, 0.1, 500);
   }
-  for (planner::Copying& one : constants.copying) seek(one.gb_per_s, 0.1, 500);
+  for (planner::Copying& one : constants.copying) fit_within(one.gb_per_s, 0.1, 500);
   if (many_hosts) {
-    seek(constants.put_us, 0.05, 100);
-    seek(constants.message_us, 0.02, 100);
-    seek(constants.message_gb_per_s, 0.01, 1000);
-    seek(table.network_us, 0.5, 10000);
-    seek(table.network_gb_per_s, 0.001, 1000);
+    fit_within(constants.put_us, 0.05, 100);
+    fit_within(constants.message_us, 0.02, 100);
+    fit_within(constants.message_gb_per_s, 0.01, 1000);
+    fit_within(table.network_us, 0.5, 10000);
+    fit_within(table.network_gb_per_s, 0.001, 1000);
   }
   return all;
 }
@@ -73,7 +75,8 @@ planner::Table assumed_table(const Place& place) {
   table.ranks = static_cast<int>(place.topology.ranks.size());
   table.signal_us = 2 * (assumed.core_latency_us + assumed.cache_latency_us);
   for (const double bytes : kCopyingBytes) table.constants.copying.push_back({bytes, assumed.core_gb_per_s});
-  if (shares_hosts(place)) table.constants.reduce_gb_per_s = table.constants.passing_gb_per_s = assumed.core_gb_per_s;
+  if (shares_hosts(place))
+    table.constants.reduce_gb_per_s = table.constants.slot_reuse_gb_per_s = assumed.core_gb_per_s;
   if (place.topology.hosts.size() > 1) {
     table.constants.message_us = kMessageUs;
     table.constants.message_gb_per_s = kMessageGbPerS;
@@ -93,25 +96,25 @@ planner::Table assumed_table(const Place& place) {
 Result<int> measure_all(TuttiCommunicator& communicator, std::vector<Case>& cases, const OnCase& on_case,
                         const IsSpent& is_spent) {
   std::size_t number = 0;
-  for (int turn = 1; turn <= kTurns; ++turn) {
+  for (int pass = 1; pass <= kPasses; ++pass) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      // Every other turn backwards: a case that leaves both ranks on one core does so to another one each time.
-      Case& one = cases[turn % 2 == 1 ? i : cases.size() - 1 - i];
+      // Every other pass backwards: a case that leaves both ranks on one core does so to another one each time.
+      Case& one = cases[pass % 2 == 1 ? i : cases.size() - 1 - i];
       TUTTI_TRY(measure(communicator, one));
-      if (communicator.rank() == 0) on_case(one, ++number, kTurns * cases.size());
+      if (communicator.rank() == 0) on_case(one, ++number, kPasses * cases.size());
     }
     // All end together.
     TUTTI_ASSIGN(const double spent, largest(communicator, is_spent && is_spent() ? 1 : 0));
-    if (spent > 0) return turn;
+    if (spent > 0) return pass;
   }
-  return kTurns;
+  return kPasses;
 }
 
 std::vector<Case> cases_to_tune(const Place& place) {
   std::vector<Case> cases = cases_of({Collective::all_reduce, Collective::all_gather, Collective::broadcast});
   if (place.topology.hosts.size() == 1 || place.topology.ranks.size() == 2) return cases;
   for (Case one : cases_of({Collective::all_gather})) {
-    one.asked = "staged_direct";
+    one.asked = "linear";
     if (one.bytes <= kShortBytes) cases.push_back(one);
   }
   return cases;
@@ -134,12 +137,12 @@ Result<Costs> table_for(const std::vector<Case>& cases, const Place& place, cons
     std::vector<planner::Copying>& copying = table.constants.copying;
     if (copying.back().bytes < kCrowdBytes) copying.push_back({kCrowdBytes, copying.back().gb_per_s});
   }
-  const std::vector<Sought> sought = sought_in(table, place, crowd_alone);
+  const std::vector<FittedCost> fitted = fitted_costs(table, place, crowd_alone);
   std::vector<Parameter> parameters;
-  for (const Sought& one : sought) parameters.push_back(one.parameter);
+  for (const FittedCost& one : fitted) parameters.push_back(one.parameter);
   Status status;
   const auto set = [&](const std::vector<double>& values) {
-    for (std::size_t i = 0; i < sought.size(); ++i) *sought[i].value = values[i];
+    for (std::size_t i = 0; i < fitted.size(); ++i) *fitted[i].value = values[i];
   };
   // The mean of how far off a ratio is, so that one odd measurement does not pull all; and a little for being far from
   // what is assumed, which decides where the cases do not.

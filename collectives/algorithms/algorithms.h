@@ -17,8 +17,8 @@ struct PlanRequest {
 
 plan::Plan all_reduce_one_shot(const PlanRequest& request);
 plan::Plan all_reduce_two_shot(const PlanRequest& request);
-plan::Plan all_reduce_staged_one_shot(const PlanRequest& request);
-plan::Plan all_reduce_staged_two_shot(const PlanRequest& request);
+plan::Plan all_reduce_put_one_shot(const PlanRequest& request);
+plan::Plan all_reduce_put_two_shot(const PlanRequest& request);
 plan::Plan all_reduce_published_two_shot(const PlanRequest& request);
 plan::Plan all_reduce_ring(const PlanRequest& request);
 plan::Plan all_reduce_recursive_doubling(const PlanRequest& request);
@@ -28,14 +28,14 @@ plan::Plan all_reduce_hierarchical(const PlanRequest& request);
 
 plan::Plan reduce_scatter_direct(const PlanRequest& request);
 plan::Plan reduce_scatter_one_shot(const PlanRequest& request);
-plan::Plan reduce_scatter_staged_direct(const PlanRequest& request);
+plan::Plan reduce_scatter_linear(const PlanRequest& request);
 plan::Plan reduce_scatter_ring(const PlanRequest& request);
 plan::Plan reduce_scatter_halving(const PlanRequest& request);
 plan::Plan reduce_scatter_hierarchical(const PlanRequest& request);
 
 plan::Plan all_gather_direct(const PlanRequest& request);
 plan::Plan all_gather_one_shot(const PlanRequest& request);
-plan::Plan all_gather_staged_direct(const PlanRequest& request);
+plan::Plan all_gather_linear(const PlanRequest& request);
 plan::Plan all_gather_ring(const PlanRequest& request);
 plan::Plan all_gather_bruck(const PlanRequest& request);
 plan::Plan all_gather_recursive_doubling(const PlanRequest& request);
@@ -56,7 +56,7 @@ plan::Plan reduce_hierarchical(const PlanRequest& request);
 
 plan::Plan all_to_all_direct(const PlanRequest& request);
 plan::Plan all_to_all_one_shot(const PlanRequest& request);
-plan::Plan all_to_all_staged_direct(const PlanRequest& request);
+plan::Plan all_to_all_linear(const PlanRequest& request);
 plan::Plan all_to_all_pairwise(const PlanRequest& request);
 plan::Plan all_to_all_hierarchical(const PlanRequest& request);
 

@@ -31,7 +31,7 @@ std::vector<Run> runs(int first, int count, int n) {
 
 Plan all_gather_bruck(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "bruck");
+  if (n == 1) return single_rank_plan(request, "bruck");
   Builder b(request.collective, "bruck", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);

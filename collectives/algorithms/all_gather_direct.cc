@@ -10,7 +10,7 @@ using plan::RankBuilder;
 
 Plan all_gather_direct(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "direct");
+  if (n == 1) return single_rank_plan(request, "direct");
   Builder b(request.collective, "direct", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);

@@ -27,7 +27,7 @@ std::vector<Range> outputs(const RankBuilder& me, const std::vector<int>& blocks
 void pass_on(RankBuilder& me, const HostMap& map, int host, int hop) {
   const int r = me.index();
   const int own_host = map.host_of[r];
-  const std::vector<int> blocks = map.charges(r, host);
+  const std::vector<int> blocks = map.served_ranks(r, host);
   if (blocks.empty()) return;
   if (hop == 1) {
     for (const int block : blocks) me.recv(block, me.output(block));
@@ -41,7 +41,7 @@ void pass_on(RankBuilder& me, const HostMap& map, int host, int hop) {
 /// What our neighbours have of the blocks of `host` comes from them.
 void collect(RankBuilder& me, const HostMap& map, int host) {
   for (const int peer : map.neighbours(me.index())) {
-    const std::vector<int> theirs = map.charges(peer, host);
+    const std::vector<int> theirs = map.served_ranks(peer, host);
     if (!theirs.empty()) me.recv(peer, outputs(me, theirs));
   }
 }
@@ -50,7 +50,7 @@ void collect(RankBuilder& me, const HostMap& map, int host) {
 
 Plan all_gather_hierarchical(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "hierarchical");
+  if (n == 1) return single_rank_plan(request, "hierarchical");
   const HostMap map(request);
   const int h = map.hosts();
   Builder b(request.collective, "hierarchical", n, /*pieces=*/n);

@@ -13,7 +13,7 @@ using plan::RankBuilder;
 
 Plan all_reduce_halving_doubling(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "halving_doubling");
+  if (n == 1) return single_rank_plan(request, "halving_doubling");
   const Folded folded(n);
   const int p = folded.participants;
   Builder b(request.collective, "halving_doubling", n, /*pieces=*/p);
@@ -25,7 +25,7 @@ Plan all_reduce_halving_doubling(const PlanRequest& request) {
       me.recv(r + 1, me.output(0, p));
       continue;
     }
-    bool own_is_sum = folded.has_guest(r);
+    bool own_is_sum = folded.serves_folded_rank(r);
     if (own_is_sum) me.recv_reduce(r - 1, me.output(0, p), me.input(0, p));
 
     int first = 0;  // the pieces that are still ours: first .. first + 2 * distance - 1
@@ -45,7 +45,7 @@ Plan all_reduce_halving_doubling(const PlanRequest& request) {
       me.recv(partner, me.output(first ^ distance, distance));
       first &= ~distance;
     }
-    if (folded.has_guest(r)) me.send(r - 1, me.output(0, p));
+    if (folded.serves_folded_rank(r)) me.send(r - 1, me.output(0, p));
   }
   return b.finish();
 }

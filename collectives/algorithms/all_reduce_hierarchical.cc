@@ -82,7 +82,7 @@ void collect(RankBuilder& me, const Stand& at, int hop) {
 
 Plan all_reduce_hierarchical(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "hierarchical");
+  if (n == 1) return single_rank_plan(request, "hierarchical");
   const std::vector<std::vector<int>> hosts = ranks_by_host(request);
   const int h = static_cast<int>(hosts.size());
   std::size_t shards = n;

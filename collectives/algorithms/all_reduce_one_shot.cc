@@ -15,7 +15,7 @@ using plan::RankBuilder;
 
 Plan all_reduce_one_shot(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "one_shot");
+  if (n == 1) return single_rank_plan(request, "one_shot");
   Builder b(request.collective, "one_shot", n, /*pieces=*/1);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {

@@ -15,7 +15,7 @@ using plan::RankBuilder;
 
 Plan all_reduce_published_two_shot(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "published_two_shot");
+  if (n == 1) return single_rank_plan(request, "published_two_shot");
   Builder b(request.collective, "published_two_shot", n, /*pieces=*/n);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {

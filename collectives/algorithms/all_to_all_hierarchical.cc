@@ -60,7 +60,7 @@ void send_across(RankBuilder& me, const HostMap& map, int host) {
 
 Plan all_to_all_hierarchical(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "hierarchical");
+  if (n == 1) return single_rank_plan(request, "hierarchical");
   const HostMap map(request);
   Builder b(request.collective, "hierarchical", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {

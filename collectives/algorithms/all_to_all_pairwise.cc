@@ -11,7 +11,7 @@ using plan::RankBuilder;
 
 Plan all_to_all_pairwise(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "pairwise");
+  if (n == 1) return single_rank_plan(request, "pairwise");
   Builder b(request.collective, "pairwise", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);

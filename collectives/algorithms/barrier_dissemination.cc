@@ -11,7 +11,7 @@ using plan::RankBuilder;
 
 Plan barrier_dissemination(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "dissemination");
+  if (n == 1) return single_rank_plan(request, "dissemination");
   Builder b(request.collective, "dissemination", n, /*pieces=*/1);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);

@@ -11,7 +11,7 @@ using plan::RankBuilder;
 
 Plan broadcast_chain(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "chain");
+  if (n == 1) return single_rank_plan(request, "chain");
   Builder b(request.collective, "chain", n, /*pieces=*/1, request.root);
   const int root = request.root;
   const int last = modulo(root - 1, n);

@@ -13,7 +13,7 @@ using plan::RankBuilder;
 
 Plan broadcast_hierarchical(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "hierarchical");
+  if (n == 1) return single_rank_plan(request, "hierarchical");
   const int shards = ShardChain(request, request.root).shards;
   Builder b(request.collective, "hierarchical", n, /*pieces=*/shards, request.root);
   for (int r = 0; r < n; ++r) {

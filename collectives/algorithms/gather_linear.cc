@@ -10,7 +10,7 @@ using plan::RankBuilder;
 
 Plan gather_linear(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "linear");
+  if (n == 1) return single_rank_plan(request, "linear");
   Builder b(request.collective, "linear", n, /*pieces=*/n, request.root);
   const int root = request.root;
   for (int r = 0; r < n; ++r) {

@@ -27,7 +27,7 @@ std::vector<int> HostMap::neighbours(int rank) const {
 
 int HostMap::leader(int host, int rank) const { return ranks[modulo(host, hosts())][local_of[rank] % leaders]; }
 
-std::vector<int> HostMap::charges(int rank, int host) const {
+std::vector<int> HostMap::served_ranks(int rank, int host) const {
   if (host == host_of[rank]) return {rank};
   std::vector<int> result;
   if (local_of[rank] >= leaders) return result;

@@ -19,7 +19,7 @@ struct HostMap {
   /// Through whom on `host` (any number, modulo hosts()) goes what belongs to `rank` of another host.
   int leader(int host, int rank) const;
   /// The ranks of `host` whose things `rank` handles on its own host: as their leader, or as itself.
-  std::vector<int> charges(int rank, int host) const;
+  std::vector<int> served_ranks(int rank, int host) const;
 
   std::vector<std::vector<int>> ranks;  // of each host, ascending
   std::vector<int> host_of, local_of;   // by rank: its host, and its place there

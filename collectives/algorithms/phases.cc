@@ -11,7 +11,7 @@ using plan::Plan;
 using plan::Range;
 using plan::RankBuilder;
 
-Plan alone(const PlanRequest& request, const std::string& algorithm) {
+Plan single_rank_plan(const PlanRequest& request, const std::string& algorithm) {
   Builder b(request.collective, algorithm, 1, 1);
   if (request.collective != Collective::barrier) {
     RankBuilder me = b.rank(0);

@@ -13,7 +13,7 @@ namespace tutti::algorithms {
 inline int modulo(int a, int n) { return (a % n + n) % n; }
 
 /// The plan of a communicator of one rank: output = input.
-plan::Plan alone(const PlanRequest& request, const std::string& algorithm);
+plan::Plan single_rank_plan(const PlanRequest& request, const std::string& algorithm);
 
 /// The ranks of each host, hosts in the order of their first rank.
 std::vector<std::vector<int>> ranks_by_host(const PlanRequest& request);

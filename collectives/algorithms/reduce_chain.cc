@@ -10,7 +10,7 @@ using plan::RankBuilder;
 
 Plan reduce_chain(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "chain");
+  if (n == 1) return single_rank_plan(request, "chain");
   Builder b(request.collective, "chain", n, /*pieces=*/1, request.root);
   const int root = request.root;
   for (int r = 0; r < n; ++r) {

@@ -11,7 +11,7 @@ using plan::RankBuilder;
 
 Plan reduce_direct(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "direct");
+  if (n == 1) return single_rank_plan(request, "direct");
   Builder b(request.collective, "direct", n, /*pieces=*/n, request.root);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {

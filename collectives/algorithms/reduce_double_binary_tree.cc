@@ -12,7 +12,7 @@ using plan::RankBuilder;
 
 Plan reduce_double_binary_tree(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "double_binary_tree");
+  if (n == 1) return single_rank_plan(request, "double_binary_tree");
   const DoubleTree trees = double_tree_below(request.root, ranks_by_host(request));
   Builder b(request.collective, "double_binary_tree", n, /*pieces=*/2, request.root);
   for (int r = 0; r < n; ++r) {

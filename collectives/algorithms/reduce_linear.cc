@@ -11,7 +11,7 @@ using plan::RankBuilder;
 
 Plan reduce_linear(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "linear");
+  if (n == 1) return single_rank_plan(request, "linear");
   Builder b(request.collective, "linear", n, /*pieces=*/1, request.root);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {

@@ -13,7 +13,7 @@ using plan::RankBuilder;
 
 Plan reduce_one_shot(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "one_shot");
+  if (n == 1) return single_rank_plan(request, "one_shot");
   Builder b(request.collective, "one_shot", n, /*pieces=*/1, request.root);
   b.in_rank_order();
   const int root = request.root;

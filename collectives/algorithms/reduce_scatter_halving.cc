@@ -15,7 +15,7 @@ using plan::RankBuilder;
 
 Plan reduce_scatter_halving(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "halving");
+  if (n == 1) return single_rank_plan(request, "halving");
   const Folded folded(n);
   const int p = folded.participants;
   Builder b(request.collective, "halving", n, /*pieces=*/n);
@@ -30,7 +30,7 @@ Plan reduce_scatter_halving(const PlanRequest& request) {
     Range own = me.input(0, n);  // our sum so far of pieces own_first .. own_first + own.count - 1
     int own_first = 0;
     int holder = -1;  // the peer in whose slots `own` lies
-    if (folded.has_guest(r)) {
+    if (folded.serves_folded_rank(r)) {
       const Range slots = me.take(r - 1, n);
       me.reduce({slots}, {slots, own});
       own = slots;
@@ -48,13 +48,13 @@ Plan reduce_scatter_halving(const PlanRequest& request) {
       me.send(partner, take_upper ? lower_half : upper_half);
       const Range slots = me.take(partner, keep.count);
       if (distance == 1) {
-        // Left: our own block, behind that of our guest.
+        // Left: our own block, behind that of the rank folded into ours.
         const auto last = [](Range range) { return Range{range.space, range.rank, range.first + range.count - 1, 1}; };
         me.reduce_last({me.output(r)}, {last(slots), last(keep)});
-        if (folded.has_guest(r)) {
-          const Range guests = {slots.space, slots.rank, slots.first, 1};
-          me.reduce_last({guests}, {guests, {keep.space, keep.rank, keep.first, 1}});
-          me.send(r - 1, guests);
+        if (folded.serves_folded_rank(r)) {
+          const Range theirs = {slots.space, slots.rank, slots.first, 1};
+          me.reduce_last({theirs}, {theirs, {keep.space, keep.rank, keep.first, 1}});
+          me.send(r - 1, theirs);
         }
         me.release(partner);
       } else {

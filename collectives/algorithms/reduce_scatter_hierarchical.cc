@@ -22,7 +22,7 @@ namespace {
 void give(RankBuilder& me, const HostMap& map, int host) {
   for (const int peer : map.neighbours(me.index())) {
     std::vector<Range> blocks;
-    for (const int block : map.charges(peer, host)) blocks.push_back(me.input(block));
+    for (const int block : map.served_ranks(peer, host)) blocks.push_back(me.input(block));
     if (!blocks.empty()) me.send(peer, blocks);
   }
 }
@@ -32,7 +32,7 @@ void collect(RankBuilder& me, const HostMap& map, int host, int hop) {
   const int r = me.index();
   const int h = map.hosts();
   const int own_host = map.host_of[r];
-  const std::vector<int> blocks = map.charges(r, host);
+  const std::vector<int> blocks = map.served_ranks(r, host);
   if (blocks.empty()) return;
   std::vector<int> givers = map.neighbours(r);
   if (hop > 1) givers.insert(givers.begin(), map.leader(own_host - 1, blocks.front()));
@@ -59,7 +59,7 @@ void collect(RankBuilder& me, const HostMap& map, int host, int hop) {
 
 Plan reduce_scatter_hierarchical(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "hierarchical");
+  if (n == 1) return single_rank_plan(request, "hierarchical");
   const HostMap map(request);
   const int h = map.hosts();
   Builder b(request.collective, "hierarchical", n, /*pieces=*/n);

@@ -12,7 +12,7 @@ using plan::RankBuilder;
 
 Plan scatter_one_shot(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "one_shot");
+  if (n == 1) return single_rank_plan(request, "one_shot");
   Builder b(request.collective, "one_shot", n, /*pieces=*/n, request.root);
   const int root = request.root;
   for (int r = 0; r < n; ++r) {

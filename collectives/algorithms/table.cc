@@ -1,6 +1,11 @@
 #include "collectives/algorithms/table.h"
 
+#include <array>
+#include <atomic>
 #include <cstddef>
+#include <utility>
+
+#include "base/log.h"
 
 namespace tutti::algorithms {
 
@@ -16,10 +21,10 @@ const std::vector<Algorithm>& table() {
        yes, no, yes, yes, no, all_reduce_one_shot},
       {all_reduce, "two_shot", "each rank reduces its piece from all inputs into all outputs, directly",
        yes, yes, yes, yes, no, all_reduce_two_shot},
-      {all_reduce, "staged_one_shot", "everybody sends everything to everybody; one step by puts alone",
-       no, no, yes, yes, no, all_reduce_staged_one_shot},
-      {all_reduce, "staged_two_shot", "two-shot by puts alone",
-       no, no, yes, yes, no, all_reduce_staged_two_shot},
+      {all_reduce, "put_one_shot", "everybody sends everything to everybody; one step by puts alone",
+       no, no, yes, yes, no, all_reduce_put_one_shot},
+      {all_reduce, "put_two_shot", "two-shot by puts alone",
+       no, no, yes, yes, no, all_reduce_put_two_shot},
       {all_reduce, "published_two_shot", "two-shot through slots that all read: a sum is written once",
        yes, no, yes, yes, no, all_reduce_published_two_shot},
       {all_reduce, "ring", "ring reduce-scatter, then ring all-gather; least bytes",
@@ -36,8 +41,8 @@ const std::vector<Algorithm>& table() {
        yes, yes, yes, yes, no, reduce_scatter_direct},
       {reduce_scatter, "one_shot", "publish all blocks, then everybody adds up its own",
        yes, no, yes, yes, no, reduce_scatter_one_shot},
-      {reduce_scatter, "staged_direct", "everybody sends block j to rank j",
-       no, no, yes, yes, no, reduce_scatter_staged_direct},
+      {reduce_scatter, "linear", "everybody sends block j to rank j",
+       no, no, yes, yes, no, reduce_scatter_linear},
       {reduce_scatter, "ring", "sums travel around the ring; least bytes",
        no, no, no, yes, no, reduce_scatter_ring},
       {reduce_scatter, "halving", "recursive halving; log n steps",
@@ -48,8 +53,8 @@ const std::vector<Algorithm>& table() {
        yes, yes, yes, yes, no, all_gather_direct},
       {all_gather, "one_shot", "publish, then everybody copies everything",
        yes, no, yes, yes, no, all_gather_one_shot},
-      {all_gather, "staged_direct", "everybody sends its block to everybody; one step by puts alone",
-       no, no, yes, yes, no, all_gather_staged_direct},
+      {all_gather, "linear", "everybody sends its block to everybody; one step by puts alone",
+       no, no, yes, yes, no, all_gather_linear},
       {all_gather, "ring", "blocks travel around the ring; least bytes",
        no, no, yes, yes, no, all_gather_ring},
       {all_gather, "bruck", "twice as many blocks in each step; log n steps",
@@ -84,8 +89,8 @@ const std::vector<Algorithm>& table() {
        yes, yes, yes, no, no, all_to_all_direct},
       {all_to_all, "one_shot", "publish all blocks, then everybody copies its own",
        yes, no, yes, yes, no, all_to_all_one_shot},
-      {all_to_all, "staged_direct", "send every block to its owner, then receive the own ones; one step",
-       no, no, yes, yes, no, all_to_all_staged_direct},
+      {all_to_all, "linear", "send every block to its owner, then receive the own ones; one step",
+       no, no, yes, yes, no, all_to_all_linear},
       {all_to_all, "pairwise", "exchange with one partner after the other",
        no, no, yes, yes, no, all_to_all_pairwise},
       {all_to_all, "hierarchical", "blocks for a rank of another host go through one rank, as one message",
@@ -94,8 +99,8 @@ const std::vector<Algorithm>& table() {
        yes, yes, yes, no, no, all_to_all_direct},
       {all_to_allv, "one_shot", "publish all blocks, then everybody copies its own",
        yes, no, yes, yes, no, all_to_all_one_shot},
-      {all_to_allv, "staged_direct", "send every block to its owner, then receive the own ones; one step",
-       no, no, yes, yes, no, all_to_all_staged_direct},
+      {all_to_allv, "linear", "send every block to its owner, then receive the own ones; one step",
+       no, no, yes, yes, no, all_to_all_linear},
       {all_to_allv, "pairwise", "exchange with one partner after the other",
        no, no, yes, yes, no, all_to_all_pairwise},
       {gather, "direct", "everybody writes its block into the root's output, directly",
@@ -117,7 +122,21 @@ const std::vector<Algorithm>& table() {
   return rows;
 }
 
+std::string_view current_name(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kRenamed{
+      {{"staged_direct", "linear"}, {"staged_one_shot", "put_one_shot"}, {"staged_two_shot", "put_two_shot"}}};
+  static std::atomic<bool> said{false};
+  for (const auto& [old, current] : kRenamed) {
+    if (name != old) continue;
+    if (!said.exchange(true))
+      log::error("the algorithm {} is now called {}; the next release forgets the old name", old, current);
+    return current;
+  }
+  return name;
+}
+
 const Algorithm* find(Collective collective, std::string_view name) {
+  name = current_name(name);
   for (const Algorithm& algorithm : table()) {
     if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
   }

@@ -23,7 +23,11 @@ struct Algorithm {
 /// All rows, grouped by collective. The order is stable within a release; the flight recorder shows the index.
 const std::vector<Algorithm>& table();
 
-/// The row, or null.
+/// Returns the name of today for one that an earlier version had ("staged_direct" is "linear"); any other as it is. The
+/// first old name of a process gets a line on standard error. Old names are accepted for one release.
+std::string_view current_name(std::string_view name);
+
+/// Returns the row of this name, or of this old name; else null.
 const Algorithm* find(Collective collective, std::string_view name);
 
 /// Whether build(request) makes a right plan: the collectives agree, and root and hosts are within bounds.

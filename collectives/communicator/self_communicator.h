@@ -30,7 +30,7 @@ class SelfCommunicator final : public CommunicatorInterface {
   void abort(const std::string& reason) override;
   Status status() const override { return failure(); }
 
-  Explanation explain_last_call() const override { return {"alone", 1, 1, "one rank"}; }
+  Explanation explain_last_call() const override { return {"self", 1, 1, "one rank"}; }
   MemoryReport memory() const override { return {}; }
   Traffic traffic() const override { return {calls_, 0, 0}; }
   std::string flight_recorder_text() const override;

@@ -246,13 +246,13 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
   const std::optional<plan::SlotSenders> senders = express_senders(p, piece_bytes, limits.express_bytes);
   p.express = senders.has_value();
   if (p.express) {
-    p.express_bytes = plan->published != 0 ? piece_bytes : 0;
-    p.express_put = plan->slots != 0 ? piece_bytes : 0;
+    p.express_data.published = plan->published != 0 ? piece_bytes : 0;
+    p.express_data.put = plan->slots != 0 ? piece_bytes : 0;
     p.scratch = p.published = {};  // not used
-    p.signalled.resize(static_cast<std::size_t>(p.ranks));
+    p.express_data.signalled.resize(static_cast<std::size_t>(p.ranks));
     for (const Step& s : plan->of_rank[static_cast<std::size_t>(rank)].lanes.front().steps) {
       if (s.kind != StepKind::signal || s.guard != plan::Guard::always) continue;  // no other in a single round
-      p.signalled[static_cast<std::size_t>(s.peer)] = true;
+      p.express_data.signalled[static_cast<std::size_t>(s.peer)] = true;
     }
   }
 

@@ -86,7 +86,7 @@ constexpr std::size_t strip_bytes(std::size_t bytes, int strips) {
   return round_up(largest_share(units, static_cast<std::size_t>(strips)) * kStripUnit, transport::kCacheLine);
 }
 
-/// The slots of one kind (scratch or published). Rounds take turns with as many sets of them as fit into the half.
+/// The slots of one kind (scratch or published). Rounds use one set after another, as many sets as fit into the half.
 struct Slots {
   int count = 0;          // of a set: what the plan says
   std::size_t bytes = 0;  // of one slot
@@ -96,6 +96,13 @@ struct Slots {
   std::size_t offset(int number, int round) const {
     return static_cast<std::size_t>(round % sets * count + number) * bytes;
   }
+};
+
+/// In an express call: the bytes that go with each signal, published or put, and the peers that this rank signals.
+struct ExpressData {
+  std::size_t published = 0;
+  std::size_t put = 0;          // at most
+  std::vector<bool> signalled;  // by rank
 };
 
 struct Prepared {
@@ -108,12 +115,10 @@ struct Prepared {
   std::size_t element = 1;  // bytes
   Slots scratch;
   Slots published;
-  bool streaming = false;         // non-temporal stores for what goes to the caller's buffers
-  bool opens = false;             // peers touch each other's input or output
-  bool express = false;           // what is published or put fits into the signals (ExpressCell)
-  std::size_t express_bytes = 0;  // then: how much is published,
-  std::size_t express_put = 0;    // or put, at most, with each signal
-  std::vector<bool> signalled;    // and whom this rank signals, by rank
+  bool streaming = false;  // non-temporal stores for what goes to the caller's buffers
+  bool opens = false;      // peers touch each other's input or output
+  bool express = false;    // what is published or put fits into the signals (ExpressCell)
+  ExpressData express_data;
   std::vector<std::vector<PreparedStep>> lanes;
   std::vector<PreparedRange> ranges;
   std::vector<int> peers;

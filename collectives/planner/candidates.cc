@@ -66,7 +66,7 @@ struct Question {
     if (many_hosts) here.load_store = here.buffers_open = false;
     // Where ranks share cores a call by itself tells little: they go on with the next one while others pause.
     if (many_hosts && here.ranks <= kMostRanksInFull && topology::ranks_share_cores(graph.topology())) {
-      this->options.in_a_row = true;
+      this->options.back_to_back = true;
     }
     may_reorder = !(here.deterministic && reduces(here.collective));
     takes_lanes = many_hosts && may_reorder && here.lanes >= 2 && here.bytes >= kLeastForLanes &&
@@ -140,20 +140,20 @@ class Search {
       if (server.guess_us < best_us_) in_one_lane(*server.algorithm);
     }
     if (!q_.takes_lanes) return;
-    for (const Hopeful& hopeful : hopefuls_) {
-      if (is_hopeful(hopeful.in_one_lane)) in_lanes(hopeful);
+    for (const BoundedCandidate& candidate : bounded_) {
+      if (may_be_best(candidate.in_one_lane)) in_lanes(candidate);
     }
   }
 
  private:
   // Who is good in one lane may be the best in several.
-  struct Hopeful {
+  struct BoundedCandidate {
     const Algorithm* algorithm = nullptr;
     Estimate in_one_lane;
     std::unique_ptr<const FlatPlan> flat;
   };
   double most_gain() const { return q_.takes_lanes ? static_cast<double>(std::max<std::size_t>(q_.rails, 2)) : 1; }
-  bool is_hopeful(const Estimate& in_one_lane) const { return all_ || in_one_lane.us < most_gain() * best_us_; }
+  bool may_be_best(const Estimate& in_one_lane) const { return all_ || in_one_lane.us < most_gain() * best_us_; }
 
   void in_one_lane(const Algorithm& algorithm) {
     const bool has_ring = !algorithm.needs_load_store && q_.may_reorder && q_.ring_order != q_.rank_order;
@@ -171,29 +171,29 @@ class Search {
       add(one, *flat);
     }
     if (!q_.takes_lanes || algorithm.needs_load_store) return;
-    hopefuls_.push_back({&algorithm, one.estimate, std::move(flat)});
-    std::erase_if(hopefuls_, [&](const Hopeful& hopeful) { return !is_hopeful(hopeful.in_one_lane); });
+    bounded_.push_back({&algorithm, one.estimate, std::move(flat)});
+    std::erase_if(bounded_, [&](const BoundedCandidate& candidate) { return !may_be_best(candidate.in_one_lane); });
   }
 
-  void in_lanes(const Hopeful& hopeful) {
+  void in_lanes(const BoundedCandidate& candidate) {
     Candidate one{
-        hopeful.algorithm, q_.ring_order == q_.rank_order ? kRankOrder : kRingOrder, {}, q_.options, {}, nullptr};
+        candidate.algorithm, q_.ring_order == q_.rank_order ? kRankOrder : kRingOrder, {}, q_.options, {}, nullptr};
     if (q_.rails < 2) {
       // While one half of the message waits for another host, the other moves within this one. Both go by the same
       // links as the whole.
       one.order += ", two lanes";
       one.options.copies = 2;
-      if (all_ || hopeful.in_one_lane.bottleneck_us < best_us_) add(one, *hopeful.flat);
+      if (all_ || candidate.in_one_lane.bottleneck_us < best_us_) add(one, *candidate.flat);
       return;
     }
     one.order = "an order for each rail";
     one.options.lanes_are_rails = true;
-    add(one, FlatPlan(q_.one_for_each_rail(*hopeful.algorithm), q_.graph, {}));
+    add(one, FlatPlan(q_.one_for_each_rail(*candidate.algorithm), q_.graph, {}));
   }
 
   void add(Candidate& one, const FlatPlan& flat) {
     const bool in_one_lane = one.options.copies == 1 && !one.options.lanes_are_rails;
-    if (!all_) one.options.give_up_us = best_us_ * (in_one_lane ? most_gain() : 1);
+    if (!all_) one.options.price_limit_us = best_us_ * (in_one_lane ? most_gain() : 1);
     one.estimate = price(flat, q_.graph, one.options);
     best_us_ = std::min(best_us_, one.estimate.us);
     use_(one);
@@ -212,7 +212,7 @@ class Search {
   const bool all_;
   const Use& use_;
   double best_us_ = kNever;
-  std::vector<Hopeful> hopefuls_;
+  std::vector<BoundedCandidate> bounded_;
 };
 
 /// Why nobody should choose what would work; empty: somebody may.
@@ -220,12 +220,13 @@ std::string why_superfluous(const Algorithm& algorithm, const Demand& here) {
   const std::string_view name = algorithm.name;
   if (here.ranks == 2 && name == "double_binary_tree") return "needs three ranks to be more than a chain cut in half";
   if (here.bytes > kShort && name == "bruck") return "saves messages, which long ones do not feel";
-  const bool has_guests = !std::has_single_bit(static_cast<unsigned>(here.ranks));
-  if (here.collective == Collective::all_gather && name == "recursive_doubling" && has_guests && here.bytes > kShort) {
+  const bool has_folded_ranks = !std::has_single_bit(static_cast<unsigned>(here.ranks));
+  if (here.collective == Collective::all_gather && name == "recursive_doubling" && has_folded_ranks &&
+      here.bytes > kShort) {
     return "brings all blocks to each rank beyond a power of two at last, from a single one";
   }
   // Measured at 1 Gbit/s on four hosts, 16 MiB: 107 to 117 ms, by the ring 106 to 107. The model has no such queues.
-  const bool is_crowd = here.collective == Collective::all_gather && name == "staged_direct" && here.ranks > 2;
+  const bool is_crowd = here.collective == Collective::all_gather && name == "linear" && here.ranks > 2;
   if (is_crowd && here.bytes / static_cast<std::size_t>(here.ranks) > kLongBlock) {
     return "sends from all ranks at once, which long blocks queue up for";
   }

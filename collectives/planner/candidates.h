@@ -24,7 +24,7 @@ struct Candidate {
   std::shared_ptr<const plan::Plan> plan;  // cheapest() gives it
   bool is_guessed() const { return order == "guessed"; }
   /// It takes about that, or more.
-  bool is_bound() const { return is_guessed() || estimate.us > options.give_up_us; }
+  bool is_bound() const { return is_guessed() || estimate.us > options.price_limit_us; }
 };
 
 /// The cheapest first, then those that cannot serve. Of equal ones the simpler order comes first. On more than 64 ranks

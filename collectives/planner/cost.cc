@@ -98,18 +98,21 @@ class Machine {
 
 class Simulation {
  public:
-  Simulation(const FlatPlan& plan, const Machine& machine, const CostOptions& options, int rounds, int calls,
-             double piece_bytes, double give_up_us)
+  /// What is simulated.
+  struct Extent {
+    int rounds = 1;
+    int calls = 1;
+    double piece_bytes = 0;  // of a slice
+    double price_limit_us = 0;
+  };
+  Simulation(const FlatPlan& plan, const Machine& machine, const CostOptions& options, const Extent& extent)
       : plan_(plan),
         machine_(machine),
         options_(options),
         constants_(options.constants),
-        rounds_(rounds),
-        calls_(calls),
-        piece_bytes_(piece_bytes),
-        give_up_us_(give_up_us),
-        express_(plan.express && rounds == 1 && options.copies == 1 &&
-                 piece_bytes <= static_cast<double>(options.express)),
+        extent_(extent),
+        express_(plan.express && extent.rounds == 1 && options.copies == 1 &&
+                 extent.piece_bytes <= static_cast<double>(options.express)),
         core_is_shared_(machine.most_on_core > 1),
         lanes_(plan.lanes * options.copies),
         message_us_per_byte_(
@@ -117,10 +120,9 @@ class Simulation {
         reduce_us_per_byte_(
             constants_.reduce_gb_per_s > 0 && machine.sums_show ? kUsPerByteAtOneGb / constants_.reduce_gb_per_s : 0),
         cores_(machine.ranks_on_core.size()),
-        free_(machine.us_per_byte.size(), 0),
-        busy_(machine.us_per_byte.size(), 0),
+        resources_(machine.us_per_byte.size()),
         links_(at(plan.links * options.copies)),
-        begun_(at(plan.ranks * calls), kNotYet),
+        begun_(at(plan.ranks * extent.calls), kNotYet),
         watchers_(at(plan.ranks)) {
     for (int row = 0; row < plan.ranks * lanes_; ++row) {
       const int lane = row % lanes_;
@@ -138,7 +140,7 @@ class Simulation {
     for (int row = 0; row < plan_.ranks * lanes_; ++row) ready_.emplace(0, row);
     while (!ready_.empty()) {
       const auto [time, row] = ready_.top();
-      if (time > give_up_us_) {
+      if (time > extent_.price_limit_us) {
         result_.us = time;
         return result_;
       }
@@ -146,10 +148,11 @@ class Simulation {
       advance(row, time);
     }
     TUTTI_CHECK_EQ(parked_, 0);  // as verify() has proven
-    const auto longest = std::max_element(busy_.begin(), busy_.end());
-    if (longest != busy_.end() && *longest > 0) {
-      result_.bottleneck = static_cast<int>(longest - busy_.begin());
-      result_.bottleneck_us = *longest;
+    const auto longest = std::max_element(resources_.begin(), resources_.end(),
+                                          [](const Resource& x, const Resource& y) { return x.busy_us < y.busy_us; });
+    if (longest != resources_.end() && longest->busy_us > 0) {
+      result_.bottleneck = static_cast<int>(longest - resources_.begin());
+      result_.bottleneck_us = longest->busy_us;
     }
     return result_;
   }
@@ -190,6 +193,10 @@ class Simulation {
     double since_us = 0;
     double latency_us = 0;
   };
+  struct Resource {
+    double free_us = 0;  // from when on
+    double busy_us = 0;  // how long in all
+  };
   struct Core {
     int owner = -1;           // the row that has it until it waits; -1: none
     int last = -1;            // the rank that had it last
@@ -203,7 +210,7 @@ class Simulation {
     const int rank = row.rank;
     if (row.call == 0 && row.round == 0 && row.step == row.first) {
       // Ranks that share cores would else keep in a step that no two cores keep.
-      const double late_us = core_is_shared_ && calls_ > 1 ? rank * kLateOfSwitch * constants_.switch_us : 0;
+      const double late_us = core_is_shared_ && extent_.calls > 1 ? rank * kLateOfSwitch * constants_.switch_us : 0;
       now = std::max(now, constants_.call_us + late_us);
     }
     Core* core = shared_core_of(rank);
@@ -222,9 +229,9 @@ class Simulation {
       if (begins && row.gate == row.first) begin(row, now);
       if (row.step == row.end) {
         row.step = row.gate = row.first;
-        if (++row.round == rounds_) {
+        if (++row.round == extent_.rounds) {
           row.round = 0;
-          if (++row.call == calls_) break;
+          if (++row.call == extent_.calls) break;
           now += constants_.call_us + plan_.tells[at(rank)] * constants_.message_us;
         }
         continue;
@@ -238,7 +245,7 @@ class Simulation {
       }
       const FlatStep& step = plan_.steps[at(row.step)];
       const bool skipped = (step.guard == Guard::from_third_round && row.round < 2) ||
-                           (step.guard == Guard::until_third_to_last && row.round + 2 >= rounds_);
+                           (step.guard == Guard::until_third_to_last && row.round + 2 >= extent_.rounds);
       if (skipped) {
         ++row.step;
         continue;
@@ -261,7 +268,7 @@ class Simulation {
           leave(core, now);
           return;
         }
-        const Arrival arrival = arrivals_[at(link.first)].arrival;
+        const Arrival arrival = arrivals_.all[at(link.first)].arrival;
         if (core != nullptr && arrival.us > now) {
           ready_.emplace(arrival.us, number);
           leave(core, now);
@@ -276,7 +283,7 @@ class Simulation {
           now = moved(plan_.moves[at(step.first_move + row.move)], now);
           if (++row.move < step.moves) continue;
           row.move = 0;
-          now += step.summed * piece_bytes_ * reduce_us_per_byte_;
+          now += step.summed * extent_.piece_bytes * reduce_us_per_byte_;
         }
         now = carry_out(step, row, now);
       }
@@ -291,9 +298,9 @@ class Simulation {
     return core >= 0 && (machine_.ranks_on_core[at(core)] > 1 || lanes_ > 1) ? &cores_[at(core)] : nullptr;
   }
 
-  /// A rank tells of its call. Who waits for that goes on.
+  /// A rank announces its call. Lanes that wait for that go on.
   void begin(const Row& row, double now) {
-    double& begun = begun_[at(row.rank * calls_ + row.call)];
+    double& begun = begun_[at(row.rank * extent_.calls + row.call)];
     if (begun != kNotYet) return;  // by another of its lanes
     begun = now;
     std::vector<Watcher>& watchers = watchers_[at(row.rank)];
@@ -308,7 +315,7 @@ class Simulation {
   /// Whether a row sees by `now`, which is moved on to when it does, that a rank has begun that call. If not it has
   /// given its core away, and goes on when it does.
   bool see_begun(int rank, int call, double latency_us, int number, Core* core, double& now) {
-    const double begun = begun_[at(rank * calls_ + call)];
+    const double begun = begun_[at(rank * extent_.calls + call)];
     if (begun == kNotYet) {
       watchers_[at(rank)].push_back({number, now, latency_us});
       ++parked_;
@@ -325,8 +332,8 @@ class Simulation {
     return true;
   }
 
-  /// Slots are used in turns: no rank begins a call before those that it shares them with have begun the one before.
-  /// Of the cells of express calls there are so many that hardly anybody waits.
+  /// Slots are used again: no rank begins a call before those that it shares them with have begun the one before.
+  /// Express calls have so many cells that a wait is rare.
   bool pass_gate(int number, Core* core, double& now) {
     Row& row = rows_[at(number)];
     for (; row.gate < row.end; ++row.gate) {
@@ -348,23 +355,23 @@ class Simulation {
   }
 
   void add_last(Link& link, const Arrival& arrival) {
-    int place = free_arrival_;
+    int place = arrivals_.unused;
     if (place >= 0) {
-      free_arrival_ = arrivals_[at(place)].next;
-      arrivals_[at(place)] = {arrival, -1};
+      arrivals_.unused = arrivals_.all[at(place)].next;
+      arrivals_.all[at(place)] = {arrival, -1};
     } else {
-      place = static_cast<int>(arrivals_.size());
-      arrivals_.push_back({arrival, -1});
+      place = static_cast<int>(arrivals_.all.size());
+      arrivals_.all.push_back({arrival, -1});
     }
-    (link.first < 0 ? link.first : arrivals_[at(link.last)].next) = place;
+    (link.first < 0 ? link.first : arrivals_.all[at(link.last)].next) = place;
     link.last = place;
   }
 
   void take_first(Link& link) {
     const int place = link.first;
-    link.first = arrivals_[at(place)].next;
-    arrivals_[at(place)].next = free_arrival_;
-    free_arrival_ = place;
+    link.first = arrivals_.all[at(place)].next;
+    arrivals_.all[at(place)].next = arrivals_.unused;
+    arrivals_.unused = place;
   }
 
   /// When a rank that waits from `now` on goes on.
@@ -397,7 +404,7 @@ class Simulation {
   double signal(const FlatStep& step, const Row& row, double now) {
     if (step.away) now += constants_.message_us;
     // What is published goes along, to each peer anew.
-    if (express_ && plan_.published > 0) now += passing_us(piece_bytes_);
+    if (express_ && plan_.published > 0) now += slot_reuse_us(extent_.piece_bytes);
     Arrival& sent = links_[at(row.first_link + step.data_link)].sent;
     const Arrival arrival{std::max(now + step.latency_us, sent.us), sent.bytes};
     sent.bytes = 0;
@@ -414,7 +421,7 @@ class Simulation {
   }
 
   double put(const FlatStep& step, const Row& row, double now) {
-    const double bytes = plan_.moves[at(step.first_move)].pieces * piece_bytes_;
+    const double bytes = plan_.moves[at(step.first_move)].pieces * extent_.piece_bytes;
     const bool by_itself = !by_hand(step, row);
     const double end = by_itself ? moved(plan_.moves[at(step.first_move)], now) : now;
     Arrival& sent = links_[at(row.first_link + step.link)].sent;
@@ -428,22 +435,23 @@ class Simulation {
     return by_itself ? now + constants_.put_us : now;
   }
 
-  double passing_us(double bytes) const {
-    const bool is_small = bytes > 0 && bytes < kRotateFromBytes && constants_.passing_gb_per_s > 0;
-    return is_small ? bytes * kUsPerByteAtOneGb / constants_.passing_gb_per_s : 0;
+  double slot_reuse_us(double bytes) const {
+    const bool is_small = bytes > 0 && bytes < kRotateFromBytes && constants_.slot_reuse_gb_per_s > 0;
+    return is_small ? bytes * kUsPerByteAtOneGb / constants_.slot_reuse_gb_per_s : 0;
   }
 
   double moved(const Move& one, double now) {
-    const double bytes = one.pieces * piece_bytes_;
-    if (one.passes) return now + (express_ && plan_.published > 0 ? 0 : passing_us(bytes));
+    const double bytes = one.pieces * extent_.piece_bytes;
+    if (one.passes) return now + (express_ && plan_.published > 0 ? 0 : slot_reuse_us(bytes));
     double begin = now;
     double longest = 0;
     for (int r = one.first; r < one.first + one.count; ++r) {
       const std::size_t resource = at(plan_.resources[at(r)]);
       const double time = bytes * machine_.us_per_byte[resource];
-      begin = std::max(begin, free_[resource]);
-      free_[resource] = std::max(now, free_[resource]) + time;
-      busy_[resource] += time;
+      Resource& taken = resources_[resource];
+      begin = std::max(begin, taken.free_us);
+      taken.free_us = std::max(now, taken.free_us) + time;
+      taken.busy_us += time;
       longest = std::max(longest, time);
     }
     return begin + longest + (express_ ? 0 : one.latency_us);  // what is published has come with the signal
@@ -453,10 +461,7 @@ class Simulation {
   const Machine& machine_;
   const CostOptions& options_;
   const Constants& constants_;
-  int rounds_;
-  int calls_;
-  double piece_bytes_;  // of a slice
-  double give_up_us_;
+  const Extent extent_;
   bool express_;
   bool core_is_shared_;
   int lanes_;
@@ -464,15 +469,16 @@ class Simulation {
   double reduce_us_per_byte_;
   std::vector<Row> rows_;
   std::vector<Core> cores_;
-  std::vector<double> free_;  // by resource: from when on
-  std::vector<double> busy_;  // by resource: how long in all
+  std::vector<Resource> resources_;
   std::vector<Link> links_;
   std::vector<double> begun_;                   // by rank and call: when
   std::vector<std::vector<Watcher>> watchers_;  // by rank that they wait for
-  std::vector<Signal> arrivals_;                // of all links
-  int free_arrival_ = -1;                       // a list of those that may be used again
-  int parked_ = 0;                              // who wait for a signal that nobody has sent yet
-  using Ready = std::pair<double, int>;         // time, row
+  struct {
+    std::vector<Signal> all;  // of all links
+    int unused = -1;          // a list of those that may be used again
+  } arrivals_;
+  int parked_ = 0;                       // who wait for a signal that nobody has sent yet
+  using Ready = std::pair<double, int>;  // time, row
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   Estimate result_;
 };
@@ -505,17 +511,18 @@ Estimate price(const FlatPlan& plan, const Graph& graph, const CostOptions& opti
         least.bottleneck_us, plan.moved[resource] * options.copies * slice * rounds * machine.us_per_byte[resource]);
   }
   least.us = least.bottleneck_us;
-  if (least.us > options.give_up_us) return least;
+  if (least.us > options.price_limit_us) return least;
   const int walked = std::min(rounds, plan.steps.size() < kManySteps ? kMostRounds : kMostRoundsOfMany);
   const double others_us = least.us * (rounds - walked) / rounds;
-  const bool in_a_row = options.in_a_row && rounds == walked;
-  // A row's first calls may take far longer than the later ones: none is given up.
-  const double give_up_us = in_a_row ? std::numeric_limits<double>::infinity() : options.give_up_us - others_us;
+  const bool back_to_back = options.back_to_back && rounds == walked;
+  // The first of many calls may take far longer than the later ones: there is no limit.
+  const double price_limit_us =
+      back_to_back ? std::numeric_limits<double>::infinity() : options.price_limit_us - others_us;
   const auto simulated = [&](int some_rounds, int calls) {
-    return Simulation(plan, machine, options, some_rounds, calls, slice, give_up_us).run();
+    return Simulation(plan, machine, options, {some_rounds, calls, slice, price_limit_us}).run();
   };
   Estimate estimate = simulated(walked, 1);
-  if (in_a_row) {
+  if (back_to_back) {
     const Estimate few = simulated(rounds, kFewCalls);
     const Estimate many = simulated(rounds, kManyCalls);
     estimate.us = (many.us - few.us) / (kManyCalls - kFewCalls);
@@ -523,7 +530,7 @@ Estimate price(const FlatPlan& plan, const Graph& graph, const CostOptions& opti
   }
   estimate.rounds = rounds;
   if (rounds == walked) return estimate;
-  if (estimate.us + others_us > options.give_up_us) {
+  if (estimate.us + others_us > options.price_limit_us) {
     estimate.us += others_us;
     return estimate;
   }

@@ -1,46 +1,46 @@
-// What a plan will take on a graph: a simulation of all its ranks, in which every put, copy and reduce takes
-// latency + bytes / bandwidth along the real links and waits where others use them.
+// The cost model: what a plan will take on a graph.
 //
 //   TUTTI_ASSIGN(const topology::Graph graph, topology::Graph::of(topology));
 //   const Estimate estimate = price(plan, graph, {.bytes = 1 << 20});     // estimate.us
 //
-// The model
-//   a transfer   of b bytes takes every resource of its route (topology/graph.h) for b / (its bandwidth), beginning
-//                when all of them are free, and ends b / (the least bandwidth) later; while it waits for one of them
-//                the others do something else. It has arrived after the route's latency
-//   a call       takes call_us before its first step. Who opens a peer waits until that one has begun the same call. In
-//                a row of calls a rank begins one when those that it shares slots with have begun the one before
-//   a step       of a rank begins when the one before it in its lane is done, and takes step_us. Load and store
-//                (a copy, a reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved;
-//                a put of another kind keeps it for put_us, and goes on by itself
-//   a message    to another host keeps the lanes at both its ends for message_us; but not its receiver's when that one
-//                has read another one by the same link since it came: they are read together. Puts of up to `inlined`
-//                bytes go along with it and take no put_us. Where message_gb_per_s says that their cores move its
-//                bytes, these keep the sender from when they are put on, and the receiver from when it waits for them
-//                on, while they are under way; faster where caches help. In a row of calls each rank also tells those
-//                peers of each call that it has nothing to send to, by a message
-//   memory       is read and written by the core of the rank whose step it is, wherever in the host it lies: each byte
-//                takes half of a byte's copying, of that core's way to memory and of what lies between the places, and
-//                nothing of the owner's core
-//   a reduce     also takes what it reads at reduce_gb_per_s, while all of a core's bytes fit into its second-level
-//                cache; larger ones it sums while it waits for memory
-//   express      plans (plan/express.h) whose pieces are of at most `express` bytes have their data in the signals: it
-//                has come when they have, and hardly anybody waits for a slot
-//   small slots  that another core has read are written at passing_gb_per_s: their lines must come back
-//   caches       what a core copies depends on how much it works on: the callers' bytes that the ranks of a host touch,
-//                each counted once, in equal parts for its cores; of large outputs, which are written past the caches,
-//                only what is read. Where `copying` tells, all resources of a host's cores are as much faster or slower
-//   cores        ranks on the same core, of hosts that are one machine too, take turns: from one to another takes
-//                switch_us. So do the lanes of a rank on a core, which takes no time. Who waits gives the core away
-//   a signal     comes when what was put before it on that link has arrived
-//   rounds       are as many as the executor would take; of many rounds the first few are walked, the others take as
-//                long as the last of these
-// All ranks begin at the same moment; with `in_a_row` it is what a call takes in the midst of many, where a rank begins
-// the next one as soon as it may (and where cores are shared, ranks begin the first one after the other: such as begin
-// together keep a step that no real ones keep). What it leaves out: whose cache holds which line, other programs, and
-// that a wait may have to wake its thread.
+// How: a simulation of all ranks. Every put, copy and reduce takes latency + bytes / bandwidth along the real links,
+// and waits for transfers that use the same links. All ranks begin at the same moment.
+//   transfer     b bytes occupy every resource of their route (topology/graph.h) for b / (its bandwidth), beginning
+//   when
+//                all of them are free. The transfer ends b / (the least bandwidth) later, and has arrived after the
+//                route's latency. While it waits for one resource, other transfers use the rest
+//   call         takes call_us before its first step. A rank that opens a peer waits until the peer has begun the call
+//   step         begins when the step before it in its lane is done, and takes step_us. Load and store (a copy, a
+//                reduce, a put within a host without GPUs) keep the lane busy until their bytes have moved. Any other
+//                put keeps it busy for put_us, and goes on by itself
+//   message      to another host: keeps the lanes at both ends busy for message_us. The receiver saves that if it has
+//                read another message of the same link since this one came. Puts of up to `inlined` bytes go along, and
+//                take no put_us. With message_gb_per_s the cores move the bytes too: the sender's from the put on, the
+//                receiver's from the wait on; faster where caches help
+//   memory       is read and written by the core of the rank whose step it is, wherever in the host it lies. Each byte
+//                takes half of a byte's copying, of that core's way to memory and of the links in between; it takes
+//                nothing of the core of the rank that owns the memory
+//   reduce       also takes what it reads at reduce_gb_per_s, if all of a core's bytes fit into its second-level cache.
+//                Larger ones are summed while the core waits for memory
+//   express      plans (plan/express.h) with pieces of at most `express` bytes carry their data in the signals. It has
+//                come when they have, and waits for slots are rare
+//   small slots  that another core has read are written at slot_reuse_gb_per_s: their lines must come back
+//   caches       what a core copies depends on the bytes it works on: those of the callers' buffers that the ranks of a
+//                host touch, each counted once, divided by its cores. Of large outputs, which are written past the
+//                caches, only what is read counts. `copying` scales all resources of a host's cores
+//   cores        ranks on the same core take turns (also on hosts that are one machine). A change takes switch_us.
+//                Lanes of one rank take turns too, at no cost. A rank that waits gives the core away
+//   signal       comes when what was put before it on that link has arrived
+//   rounds       are those that the executor would take. Of many rounds the first few are simulated; each of the others
+//                takes as long as the last of these
+//   back_to_back the time of a call in the midst of many. A rank begins a call when those that it shares slots with
+//   have
+//                begun the one before; it also sends a message to those peers of each call that it sends nothing else
+//                to. Where cores are shared, ranks begin the first call one after another: ranks that start
+//                simultaneously stay in lockstep, which real ranks do not
 //
-// Pure; any thread, one at a time for each graph.
+// Limits: it leaves out which cache holds which line, other programs, and that a wait may have to wake its thread.
+// Threads: pure; any thread, one at a time for each graph.
 #pragma once
 
 #include <cstddef>
@@ -65,18 +65,18 @@ struct Copying {
 struct Constants {
   double call_us = 0.1;
   double step_us = 0.03;
-  double put_us = 0.3;           // to hand a put to a network or a GPU's copy engine
-  double message_us = 0.3;       // a signal to another host, with what goes along: to its sender, and to its receiver
-  double message_gb_per_s = 0;   // what they move of it at most, by their own hands; 0: the NIC does
-  double switch_us = 1.5;        // until a core goes on with another of its ranks
-  double reduce_gb_per_s = 0;    // what a core sums at most, of all that it reads for it; 0: what it copies
-  double passing_gb_per_s = 0;   // what a core writes into small slots that another one has read; 0: as anywhere
-  std::vector<Copying> copying;  // more bytes later; in between straight on a logarithmic scale. Empty: all alike
+  double put_us = 0.3;             // hands a put to a network or a GPU's copy engine
+  double message_us = 0.3;         // of a signal to another host and what goes along, at either end
+  double message_gb_per_s = 0;     // what the cores move of it at most; 0: the NIC moves it
+  double switch_us = 1.5;          // until a core goes on with another of its ranks
+  double reduce_gb_per_s = 0;      // what a core sums at most, of all that it reads for it; 0: what it copies
+  double slot_reuse_gb_per_s = 0;  // what a core writes into small slots that another one has read; 0: as anywhere
+  std::vector<Copying> copying;    // more bytes later; in between straight on a logarithmic scale. Empty: all alike
   friend bool operator==(const Constants&, const Constants&) = default;
 };
 
-/// In place of the defaults, where ranks of several hosts share cores: whoever waits sleeps, and the cores carry the
-/// packets. About what was measured between network namespaces on two cores.
+/// In place of the defaults, where ranks of several hosts share cores: a rank that waits sleeps, and the cores carry
+/// the packets. About what was measured between network namespaces on two cores.
 inline constexpr double kSharedSwitchUs = 5;
 inline constexpr double kSharedMessageGbPerS = 10;
 inline constexpr double kWakeUs = 6;  // that a message is longer on its way
@@ -90,8 +90,8 @@ struct CostOptions {
   Constants constants;
   std::size_t inlined = 0;  // bytes of a put to another host that go along with its signal
   std::size_t express = 0;  // bytes of a piece that goes in its signal; 0: none does
-  bool in_a_row = false;
-  double give_up_us = std::numeric_limits<double>::infinity();  // what takes longer may be priced too low, but for rows
+  bool back_to_back = false;
+  double price_limit_us = std::numeric_limits<double>::infinity();  // a plan that takes longer may be priced too low
 };
 
 struct Estimate {

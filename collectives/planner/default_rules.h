@@ -9,7 +9,7 @@
 namespace tutti::planner {
 
 inline constexpr std::string_view kDefaultRules = R"(
-all_reduce     *     *        staged_two_shot
+all_reduce     *     *        put_two_shot
 all_reduce     *     *        two_shot
 all_reduce     *     0-8K     one_shot         plain
 all_reduce     *     *        published_two_shot staged
@@ -17,10 +17,10 @@ all_reduce     2     *        one_shot         staged
 all_reduce     3-8   0-32K    one_shot         staged
 all_reduce     *     0-1K     one_shot
 
-reduce_scatter *     *        staged_direct
+reduce_scatter *     *        linear
 reduce_scatter *     *        direct
 reduce_scatter 3-inf 0-8K     one_shot
-reduce_scatter *     0-1K     staged_direct
+reduce_scatter *     0-1K     linear
 
 all_gather     *     *        ring
 all_gather     *     *        one_shot
@@ -42,15 +42,15 @@ reduce         3-inf 512K-inf chain            staged
 reduce         3-inf 0-8K     one_shot
 reduce         *     0-4K     one_shot
 
-all_to_all     *     *        staged_direct
+all_to_all     *     *        linear
 all_to_all     *     *        direct
-all_to_all     3-inf 0-8K     staged_direct
-all_to_all     2     0-1K     staged_direct
+all_to_all     3-inf 0-8K     linear
+all_to_all     2     0-1K     linear
 
-all_to_allv    *     *        staged_direct
+all_to_allv    *     *        linear
 all_to_allv    *     *        direct
-all_to_allv    3-inf 0-8K     staged_direct
-all_to_allv    2     0-1K     staged_direct
+all_to_allv    3-inf 0-8K     linear
+all_to_allv    2     0-1K     linear
 
 gather         *     *        linear
 gather         *     *        one_shot

@@ -9,7 +9,7 @@ namespace tutti::planner {
 
 inline constexpr std::string_view kDeviceRules = R"(
 all_reduce     *     0-32K    one_shot
-reduce_scatter *     0-32K    staged_direct
+reduce_scatter *     0-32K    linear
 all_gather     *     0-64K    one_shot
 broadcast      *     0-32K    one_shot
 reduce         *     0-32K    one_shot

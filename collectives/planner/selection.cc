@@ -196,7 +196,7 @@ Status check_names(Collective collective, std::string_view names) {
 
 bool is_named(std::string_view names, std::string_view name) {
   while (!names.empty()) {
-    if (next_name(names) == name) return true;
+    if (algorithms::current_name(next_name(names)) == name) return true;
   }
   return false;
 }

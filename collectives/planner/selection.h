@@ -49,7 +49,7 @@ struct Choice {
 std::string names_or_auto(std::string_view names);
 /// Errors: invalid_argument; none of the names is an algorithm of the collective, or "auto".
 Status check_names(Collective collective, std::string_view names);
-/// Whether `name` is one of the names.
+/// Whether `name`, of an algorithm, is one of the names.
 bool is_named(std::string_view names, std::string_view name);
 
 class Selection {

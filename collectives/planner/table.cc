@@ -27,6 +27,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kForm = 2;
+constexpr const char* kOldSlotReuse = "passing_gb_per_s";  // in files of an earlier version
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostCopying = 64;
 constexpr double kMost = 1e9;  // of any figure
@@ -91,7 +92,7 @@ std::string print(const Table& table) {
   json["switch_us"] = rounded(constants.switch_us);
   json["signal_us"] = rounded(table.signal_us);
   json["reduce_gb_per_s"] = rounded(constants.reduce_gb_per_s);
-  json["passing_gb_per_s"] = rounded(constants.passing_gb_per_s);
+  json["slot_reuse_gb_per_s"] = rounded(constants.slot_reuse_gb_per_s);
   json["copying"] = nlohmann::ordered_json::array();
   for (const Copying& one : constants.copying) {
     json["copying"].push_back({{"bytes", one.bytes}, {"gb_per_s", rounded(one.gb_per_s)}});
@@ -123,7 +124,8 @@ Result<Table> parse_table(std::string_view text) {
   TUTTI_TRY(number(json, "", "switch_us", true, constants.switch_us));
   TUTTI_TRY(number(json, "", "signal_us", true, table.signal_us));
   TUTTI_TRY(number(json, "", "reduce_gb_per_s", true, constants.reduce_gb_per_s));
-  TUTTI_TRY(number(json, "", "passing_gb_per_s", true, constants.passing_gb_per_s));
+  const char* reuse = json.contains(kOldSlotReuse) ? kOldSlotReuse : "slot_reuse_gb_per_s";
+  TUTTI_TRY(number(json, "", reuse, true, constants.slot_reuse_gb_per_s));
   TUTTI_TRY(copying_of(json, constants.copying));
   const auto network = json.find("network");
   if (network == json.end() || !network->is_object()) return invalid_argument("network: expected an object");

@@ -3,7 +3,7 @@
 //   { "tutti_costs": 2, "measured_on": "AMD EPYC, 2 cores", "date": "2026-11-22 07:00 UTC", "version": "0.1.0",
 //   "ranks": 2,
 //     "call_us": 0.1, "step_us": 0.03, "put_us": 0.3, "switch_us": 1.5, "signal_us": 0.2,
-//     "reduce_gb_per_s": 80, "passing_gb_per_s": 9,
+//     "reduce_gb_per_s": 80, "slot_reuse_gb_per_s": 9,
 //     "copying": [ {"bytes": 65536, "gb_per_s": 20}, {"bytes": 33554432, "gb_per_s": 6} ],
 //     "network": {"gb_per_s": 1.2, "latency_us": 20, "message_us": 4, "message_gb_per_s": 3} }
 //

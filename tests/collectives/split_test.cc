@@ -120,7 +120,7 @@ TEST(Split, ChildrenUsedAtTheSameTimeByDifferentThreads) {
 TEST(Split, AfterAsyncOperationsAndWithTheParentsOptions) {
   Options options;
   options.deterministic = true;
-  options.algorithm = "staged_two_shot";
+  options.algorithm = "put_two_shot";
   expect_no_errors(run_threads(
       2,
       [](Communicator& comm) {
@@ -129,7 +129,7 @@ TEST(Split, AfterAsyncOperationsAndWithTheParentsOptions) {
         Communicator child = comm.split(0, 0);
         MUST(work.test() && value == 2);
         child.all_reduce(&value, &value, 1, DataType::i32);
-        MUST(child.explain_last_call().algorithm == "staged_two_shot");
+        MUST(child.explain_last_call().algorithm == "put_two_shot");
       },
       options));
 }

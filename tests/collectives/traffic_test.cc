@@ -84,7 +84,7 @@ TEST_P(TrafficOf, EqualsThePlan) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, TrafficOf,
                          ::testing::Values("ring", "recursive_doubling", "halving_doubling", "double_binary_tree",
-                                           "two_shot", "one_shot", "staged_two_shot", "published_two_shot",
+                                           "two_shot", "one_shot", "put_two_shot", "published_two_shot",
                                            "hierarchical"),
                          [](const auto& info) { return info.param; });
 
@@ -124,7 +124,7 @@ TEST(Traffic, UnequalPartsMoveNoMoreThanTheirCounts) {
       recv_counts.push_back(part(r, rank));
     }
     std::vector<std::int32_t> out(150'000), in(150'000);
-    for (const char* algorithm : {"direct", "pairwise", "staged_direct"}) {
+    for (const char* algorithm : {"direct", "pairwise", "linear"}) {
       comm.barrier();
       const Traffic before = comm.traffic();
       comm.all_to_allv(out.data(), send_counts.data(), offsets.data(), in.data(), recv_counts.data(), offsets.data(),

@@ -103,7 +103,7 @@ void many_calls(int ranks, int calls, unsigned seed) {
                                       {"one_shot", 3000, 2},
                                       {"two_shot", 700, 4},
                                       {"ring", 5000, 2},
-                                      {"staged_two_shot", 100, 1},
+                                      {"put_two_shot", 100, 1},
                                       {"double_binary_tree", 900, 2}}};
   DeviceJob job(ranks, window(ranks));
   job.disturb(seed);

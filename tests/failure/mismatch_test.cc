@@ -149,7 +149,7 @@ TEST(Mismatch, FourProcessesThroughSlots) {
   play_on_processes(4, tries(20),
                     {{"TUTTI_CROSS_MEMORY", "off"},
                      {"TUTTI_SELECTION",
-                      "all_reduce * * staged_two_shot; reduce_scatter * * staged_direct; all_gather * * ring; "
+                      "all_reduce * * put_two_shot; reduce_scatter * * linear; all_gather * * ring; "
                       "broadcast * * chain; reduce * * chain; all_to_all * * pairwise; gather * * linear; "
                       "scatter * * linear"}});
 }

@@ -38,7 +38,7 @@ TEST(Bytes, RingAllReduceIs2nMinus1OverN) {
 
 TEST(Bytes, StagedTwoShotIsThatOfTheRing) {
   for (int n = 2; n <= 64; ++n) {
-    for (const Counts& c : counts_of(Collective::all_reduce, "staged_two_shot", n))
+    for (const Counts& c : counts_of(Collective::all_reduce, "put_two_shot", n))
       EXPECT_EQ(c.pieces_put, 2 * (n - 1));
   }
 }
@@ -204,15 +204,15 @@ TEST(Bytes, HierarchicalAllToAllMovesWhatMustInMessagesOfWholeHosts) {
 
 TEST(Bytes, OneStepAlgorithmsSendEverybodyOneMessage) {
   for (int n = 2; n <= 16; ++n) {
-    for (const Counts& c : counts_of(Collective::all_reduce, "staged_one_shot", n)) EXPECT_EQ(c.messages, n - 1);
-    for (const Counts& c : counts_of(Collective::all_gather, "staged_direct", n)) EXPECT_EQ(c.pieces_put, n - 1);
+    for (const Counts& c : counts_of(Collective::all_reduce, "put_one_shot", n)) EXPECT_EQ(c.messages, n - 1);
+    for (const Counts& c : counts_of(Collective::all_gather, "linear", n)) EXPECT_EQ(c.pieces_put, n - 1);
     EXPECT_EQ(total(counts_of(Collective::reduce, "linear", n)).pieces_put, n - 1);
   }
 }
 
 TEST(Bytes, ReduceScatterIsNMinus1Blocks) {
   for (int n = 2; n <= 64; ++n) {
-    for (const char* name : {"ring", "staged_direct"}) {
+    for (const char* name : {"ring", "linear"}) {
       for (const Counts& c : counts_of(Collective::reduce_scatter, name, n)) EXPECT_EQ(c.pieces_put, n - 1) << name;
     }
     if (!is_power_of_two(n)) continue;
@@ -263,7 +263,7 @@ TEST(Bytes, DirectSumsTouchEveryInputOnce) {
 
 TEST(Bytes, AllToAllGatherAndScatterMoveEachBlockOnce) {
   for (int n = 2; n <= 64; ++n) {
-    for (const char* algorithm : {"pairwise", "staged_direct"}) {
+    for (const char* algorithm : {"pairwise", "linear"}) {
       for (const Counts& c : counts_of(Collective::all_to_all, algorithm, n)) EXPECT_EQ(c.pieces_put, n - 1);
     }
     for (const Counts& c : counts_of(Collective::all_to_all, "direct", n)) EXPECT_EQ(c.pieces_read, n - 1);

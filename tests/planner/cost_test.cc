@@ -139,7 +139,7 @@ TEST(Cost, InARowIsThatOfTheSlowestStage) {
   CostOptions options;
   options.bytes = 64 << 10;
   options.constants = kFree;
-  options.in_a_row = true;
+  options.back_to_back = true;
   const double moved = 65536 / 3.125e3;
   const double copied = 65536 / 10e3;
   // Two calls for each way there and back.
@@ -170,7 +170,7 @@ TEST(Cost, OfAMessageIsPaidAtBothEnds) {
   EXPECT_NEAR(took(1000), 50 + 2 * 4 + latency + 1000 / 10e3, 1e-6);
   // Again and again: the root sends one and is told by one; so is the other.
   options.inlined = options.express = 1000;
-  options.in_a_row = true;
+  options.back_to_back = true;
   EXPECT_NEAR(took(1000), 2 * 4 + 1000 / 10e3, 1e-6);
 }
 
@@ -184,7 +184,7 @@ TEST(Cost, HostsOfOneMachineTakeTurnsOnItsCores) {
   options.constants = kFree;
   options.constants.message_us = 4;
   options.inlined = options.express = options.bytes = 8;
-  options.in_a_row = true;
+  options.back_to_back = true;
   ASSERT_EQ(t.ranks[0].index, t.ranks[1].index);
   EXPECT_NEAR(price(plan, Graph::of(t).take(), options).us, 2 * 4, 0.01);
   for (topology::Host& host : t.hosts) host.machine = "both";
@@ -192,7 +192,7 @@ TEST(Cost, HostsOfOneMachineTakeTurnsOnItsCores) {
   EXPECT_GT(shared, 2 * 4 + 0.01);
   EXPECT_LT(shared, 4 * 4 - 0.01);  // which it would be if each were read by itself
   // A row is not given up: however long its first calls take, the later ones count.
-  options.give_up_us = 1;
+  options.price_limit_us = 1;
   EXPECT_EQ(price(plan, Graph::of(t).take(), options).us, shared);
 }
 
@@ -297,7 +297,7 @@ double us_of_speed(double Constants::*speed, const plan::Plan& plan, const topol
 TEST(Cost, SmallSlotsThatAnotherCoreHasReadAreDearToWrite) {
   topology::Topology t = machine("ethernet", {.ranks = 2}).take();
   const plan::Plan plan = plan_of(two_puts(2, 0, 1, 1, 0));
-  const auto dearer = [&](std::size_t bytes) { return us_of_speed(&Constants::passing_gb_per_s, plan, t, bytes); };
+  const auto dearer = [&](std::size_t bytes) { return us_of_speed(&Constants::slot_reuse_gb_per_s, plan, t, bytes); };
   EXPECT_NEAR(dearer(2000), 1000 / 1e3, 1e-9);
   EXPECT_NEAR(dearer(200000), 0, 1e-9);  // these lie elsewhere in each call
   t.ranks[1] = t.ranks[0];
@@ -356,12 +356,12 @@ TEST(Cost, GivesUpWithALowerBound) {
     options.bytes = bytes;
     const double whole = price(plan, graph, options).us;
     for (const double part : {0.1, 0.5, 0.9}) {
-      options.give_up_us = part * whole;
+      options.price_limit_us = part * whole;
       const Estimate given_up = price(plan, graph, options);
-      EXPECT_GT(given_up.us, options.give_up_us);
+      EXPECT_GT(given_up.us, options.price_limit_us);
       EXPECT_LE(given_up.us, whole * 1.0001);
     }
-    options.give_up_us = 1.001 * whole;
+    options.price_limit_us = 1.001 * whole;
     EXPECT_EQ(price(plan, graph, options).us, whole);
   }
 }
@@ -513,7 +513,7 @@ TEST(Candidates, LongBlocksAreNotGatheredFromAllAtOnce) {
     EXPECT_TRUE(chosen == "ring" || chosen == "hierarchical") << chosen;  // the same on hosts of one rank
   }
   // By name all the same.
-  const auto* direct = algorithms::find(Collective::all_gather, "staged_direct");
+  const auto* direct = algorithms::find(Collective::all_gather, "linear");
   EXPECT_EQ(cheapest(demand, graph, 0, {}, direct).algorithm, direct);
 }
 

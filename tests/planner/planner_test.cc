@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -58,7 +59,7 @@ TEST(Planner, GoesByTheCostModelAcrossHosts) {
     }
   }
   // One exchange for what is small; for what is large, what crosses little and never lets the link rest.
-  EXPECT_STREQ(planner.choose(demand_of(Collective::all_reduce, 8, 8), 0).take().algorithm->name, "staged_one_shot");
+  EXPECT_STREQ(planner.choose(demand_of(Collective::all_reduce, 8, 8), 0).take().algorithm->name, "put_one_shot");
   const Choice large = planner.choose(demand_of(Collective::all_reduce, 8, 16 << 20), 0).take();
   const std::int64_t away = plan::total(plan::count(*large.plan, {0, 0, 1, 1, 2, 2, 3, 3})).pieces_put_away;
   EXPECT_LE(away, 4 * 2 * large.plan->pieces);  // each host sends the vector less than twice
@@ -127,6 +128,18 @@ TEST(Planner, TakesTheFirstOfSeveralNamesThatCanServe) {
   EXPECT_EQ(taken("auto"), free);
   EXPECT_THAT(taken("nonsense,one_shot"), HasSubstr("all_reduce has no algorithm 'nonsense'"));
   EXPECT_THAT(taken("one_shot,nonsense"), HasSubstr("load and store"));
+}
+
+TEST(Planner, AcceptsAnEarlierNameOfAnAlgorithm) {
+  Planner planner = planner_of(2, 2, "reduce_scatter * * staged_direct");
+  ::testing::internal::CaptureStderr();
+  Demand named = demand_of(Collective::all_reduce, 4, 64);
+  named.algorithm = "staged_two_shot";
+  EXPECT_STREQ(planner.choose(named, 0).take().algorithm->name, "put_two_shot");
+  EXPECT_TRUE(is_named("ring,staged_two_shot", "put_two_shot"));
+  EXPECT_STREQ(planner.choose(demand_of(Collective::reduce_scatter, 4, 64), 0).take().algorithm->name, "linear");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_LE(std::count(said.begin(), said.end(), '\n'), 1) << said;  // once in a process
 }
 
 TEST(Planner, KeepsToRankOrderInDeterministicMode) {

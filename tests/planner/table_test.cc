@@ -24,7 +24,7 @@ Table some_table() {
   table.constants = {
       .call_us = 0.12, .step_us = 0.0304, .put_us = 1.5, .message_us = 4, .message_gb_per_s = 3, .switch_us = 2};
   table.constants.reduce_gb_per_s = 120;
-  table.constants.passing_gb_per_s = 9;
+  table.constants.slot_reuse_gb_per_s = 9;
   table.constants.copying = {{65536, 24.5}, {33554432, 8}};
   table.signal_us = 0.4;
   table.network_gb_per_s = 1.25;
@@ -34,6 +34,15 @@ Table some_table() {
 
 TEST(Table, IsReadAsItWasWritten) {
   const Result<Table> table = parse_table(print(some_table()));
+  ASSERT_TRUE(table.ok()) << table.status().message();
+  EXPECT_EQ(table.value(), some_table());
+}
+
+TEST(Table, AnEarlierVersionsKeyIsRead) {
+  std::string text = print(some_table());
+  const std::string key = "slot_reuse_gb_per_s";
+  text.replace(text.find(key), key.size(), "passing_gb_per_s");
+  const Result<Table> table = parse_table(text);
   ASSERT_TRUE(table.ok()) << table.status().message();
   EXPECT_EQ(table.value(), some_table());
 }

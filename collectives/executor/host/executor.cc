@@ -29,7 +29,7 @@ Status HostExecutor::run_steps(const Prepared& prepared, const Buffers& buffers)
     TUTTI_TRY(entry_.gate(prepared));
     TUTTI_TRY(walker_.walk(prepared, buffers));
   } else {
-    TUTTI_TRY(net_->announce(prepared.peers, prepared.signalled));
+    TUTTI_TRY(net_->announce(prepared.peers, prepared.express_data.signalled));
     TUTTI_TRY(entry_.gate(prepared));
     const bool flush = net_->begin(prepared);
     TUTTI_TRY(walker_.walk(prepared, buffers));

@@ -91,8 +91,8 @@ Status NetSteps::signal(int peer, int lane, int channel) {
 
 Status NetSteps::signal_express(const Prepared& prepared, int peer) {
   transport::ExpressCell& cell = bases_.express_cell(peer, rank_, entry_.sequence());
-  const std::size_t bytes = prepared.express_bytes + prepared.express_put;  // one of them is 0
-  if (prepared.express_bytes > 0) std::memcpy(net_payload(cell), bases_.published(), bytes);
+  const std::size_t bytes = prepared.express_data.published + prepared.express_data.put;  // one of them is 0
+  if (prepared.express_data.published > 0) std::memcpy(net_payload(cell), bases_.published(), bytes);
   const std::size_t along = bytes <= kMostAlong ? bytes : 0;
   if (bytes > along) TUTTI_TRY(puts_.put(peer, 0, net_payload(cell), net_payload(cell), bytes, true));
   write_net_record(entry_.record(), along, net_record(cell));

@@ -181,7 +181,7 @@ Result<bool> PlanWalker::wait(int peer, int lane, int channel, bool may_block) {
 
 // The gate protects the cell as it does scratch: the receiver is done with the call whose data lay here.
 void PlanWalker::signal_express(const Prepared& prepared, int peer) {
-  const std::size_t bytes = prepared.express_bytes;
+  const std::size_t bytes = prepared.express_data.published;
   transport::ExpressCell& cell = table_.express_cell(peer, rank_, entry_.sequence());
   constexpr std::size_t kFirstLine = transport::kCacheLine - transport::ExpressCell::kHeader;
   if (bytes <= kFirstLine) {

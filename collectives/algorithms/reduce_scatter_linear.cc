@@ -10,10 +10,10 @@ using plan::Builder;
 using plan::Plan;
 using plan::RankBuilder;
 
-Plan reduce_scatter_staged_direct(const PlanRequest& request) {
+Plan reduce_scatter_linear(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "staged_direct");
-  Builder b(request.collective, "staged_direct", n, /*pieces=*/n);
+  if (n == 1) return single_rank_plan(request, "linear");
+  Builder b(request.collective, "linear", n, /*pieces=*/n);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);

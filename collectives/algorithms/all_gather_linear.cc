@@ -1,5 +1,4 @@
-// Everybody sends each block to its owner, then receives its own: one step. All blocks of a round have left before any
-// is written over: in place is safe.
+// Everybody sends its block to everybody: one step, for links that only put.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/phases.h"
 
@@ -9,13 +8,13 @@ using plan::Builder;
 using plan::Plan;
 using plan::RankBuilder;
 
-Plan all_to_all_staged_direct(const PlanRequest& request) {
+Plan all_gather_linear(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "staged_direct");
-  Builder b(request.collective, "staged_direct", n, /*pieces=*/n);
+  if (n == 1) return single_rank_plan(request, "linear");
+  Builder b(request.collective, "linear", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);
-    for (const int peer : others_from(r, n)) me.send(peer, me.input(peer));
+    for (const int peer : others_from(r, n)) me.send(peer, me.input(r));
     me.copy(me.output(r), me.input(r));
     for (const int peer : others_from(r, n)) me.recv(peer, me.output(peer));
   }

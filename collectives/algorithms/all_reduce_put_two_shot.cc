@@ -11,10 +11,10 @@ using plan::Builder;
 using plan::Plan;
 using plan::RankBuilder;
 
-Plan all_reduce_staged_two_shot(const PlanRequest& request) {
+Plan all_reduce_put_two_shot(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "staged_two_shot");
-  Builder b(request.collective, "staged_two_shot", n, /*pieces=*/n);
+  if (n == 1) return single_rank_plan(request, "put_two_shot");
+  Builder b(request.collective, "put_two_shot", n, /*pieces=*/n);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);

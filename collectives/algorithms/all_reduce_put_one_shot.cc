@@ -9,10 +9,10 @@ using plan::Builder;
 using plan::Plan;
 using plan::RankBuilder;
 
-Plan all_reduce_staged_one_shot(const PlanRequest& request) {
+Plan all_reduce_put_one_shot(const PlanRequest& request) {
   const int n = request.ranks;
-  if (n == 1) return alone(request, "staged_one_shot");
-  Builder b(request.collective, "staged_one_shot", n, /*pieces=*/1);
+  if (n == 1) return single_rank_plan(request, "put_one_shot");
+  Builder b(request.collective, "put_one_shot", n, /*pieces=*/1);
   b.in_rank_order();
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);
