@@ -13,7 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/names.h"
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 #include "collectives/plan/count.h"
 #include "collectives/plan/verify.h"
 

@@ -1,6 +1,6 @@
 // Everybody copies every peer's input into its own output. Pulling leaves the data in the cache of who will use it.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // Everybody sends its block to everybody: one step, for links that only put.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

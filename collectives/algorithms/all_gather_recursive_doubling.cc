@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/fold.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/fold.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

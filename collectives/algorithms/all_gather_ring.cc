@@ -1,6 +1,6 @@
 // Ring all-gather: n-1 steps, every block passes each link of the ring but one. Patarasuk and Yuan 2009 (phases.h).
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,8 +1,8 @@
 // Each half of the data is reduced up one of two trees and sent down again: O(log n) steps, every rank sends about
 // twice the data in all, no matter how many ranks. Sanders, Speck, Träff 2009 (double_tree.h).
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/double_tree.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/double_tree.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

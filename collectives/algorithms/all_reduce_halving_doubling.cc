@@ -2,8 +2,8 @@
 // ranks beyond the largest power p first give their whole vector to a neighbour and get the sum from it at the end.
 // Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur, Rabenseifner, Gropp 2005.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/fold.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/fold.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,7 +1,7 @@
 // Everybody sends its whole input to everybody and adds up what comes, in rank order: one step, for small messages on
 // links that only put.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

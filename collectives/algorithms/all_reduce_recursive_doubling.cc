@@ -2,8 +2,8 @@
 // whole vector each, so for small messages. Where n is no power of two the ranks beyond are folded (fold.h).
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/fold.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/fold.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

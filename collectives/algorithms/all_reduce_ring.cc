@@ -2,7 +2,7 @@
 // the least that is possible. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations", 2009.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,7 +1,7 @@
 // Everybody copies its block out of every peer's input. Not in place: a peer would read what we have already
 // overwritten.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

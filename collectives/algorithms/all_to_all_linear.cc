@@ -1,7 +1,7 @@
 // Everybody sends each block to its owner, then receives its own: one step. All blocks of a round have left before any
 // is written over: in place is safe.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

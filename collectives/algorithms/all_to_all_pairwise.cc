@@ -1,7 +1,7 @@
 // n steps; in step k ranks i and j with i + j = k (mod n) exchange their blocks. As a rank sends to and receives from
 // the same partner in a step, its block has left before the partner's is written over it: in place is safe.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,7 +1,7 @@
 // In step k a rank signals the rank 2^k above and waits for the one 2^k below: ceil(log2 n) steps, no data.
 // Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

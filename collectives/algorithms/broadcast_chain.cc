@@ -1,7 +1,7 @@
 // A chain from the root through all ranks; rounds make it a pipeline, so that for large messages the time is that of
 // one link. Every rank but the last sends the data once.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

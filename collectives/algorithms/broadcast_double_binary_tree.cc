@@ -1,7 +1,7 @@
 // Each half of the data goes down one of two trees below the root. Sanders, Speck, Träff 2009 (double_tree.h).
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/double_tree.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/double_tree.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,8 +1,8 @@
 // Shards go along a chain of hosts, each by a rank of its own (shards.h), and from there to the rest of each host.
 // Rounds make it a pipeline. The data enters every other host once.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
-#include "collectives/algorithms/shards.h"
+#include "collectives/algorithms/common/phases.h"
+#include "collectives/algorithms/common/shards.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // Everybody writes its block into the root's output, all at the same time.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // Everybody publishes its block, the root copies them all.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // A chain through all ranks that ends at the root, each adding its own; rounds make it a pipeline.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,7 +1,7 @@
 // Rank i reads piece i of every rank's input, adds them up and writes the sum into the root's output: the work is
 // shared.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,8 +1,8 @@
 // Each half of the data goes up one of two trees below the root, summed on the way. Sanders, Speck, Träff 2009
 // (double_tree.h).
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/double_tree.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/double_tree.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
-#include "collectives/algorithms/shards.h"
+#include "collectives/algorithms/common/phases.h"
+#include "collectives/algorithms/common/shards.h"
 
 namespace tutti::algorithms {
 

@@ -1,7 +1,7 @@
 // Everybody sends its input to the root, which adds up in rank order: one step, by puts alone. What deterministic mode
 // has for links without load and store.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // Rank r reads block r of every rank's input and adds them up, in one pass over memory.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -3,8 +3,8 @@
 // since the output has room for one block only. Thakur, Rabenseifner, Gropp, "Optimization of collective communication
 // operations in MPICH", 2005.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/fold.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/fold.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/host_map.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/host_map.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // Ring reduce-scatter: n-1 steps, (n-1)/n of the data per rank. Patarasuk and Yuan 2009 (phases.h).
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -1,6 +1,6 @@
 // The root sends everybody its block.
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

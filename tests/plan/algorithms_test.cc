@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/verify.h"
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <random>
 
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 #include "collectives/plan/mutate.h"
 #include "collectives/plan/verify.h"
 #include "tests/plan/simulate.h"

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 #include "collectives/plan/count.h"
 #include "collectives/plan/layout.h"
 #include "collectives/plan/verify.h"
@@ -56,8 +56,7 @@ TEST(Renamed, TheOrderOfTheRanksChangesNothing) {
 }
 
 TEST(Renamed, SumsAreNotInRankOrderAnyMore) {
-  const Plan plan =
-      algorithms::find(Collective::all_reduce, "put_two_shot")->build({Collective::all_reduce, 3, 0, {}});
+  const Plan plan = algorithms::find(Collective::all_reduce, "put_two_shot")->build({Collective::all_reduce, 3, 0, {}});
   ASSERT_TRUE(plan.rank_order);
   EXPECT_TRUE(renamed(plan, {0, 1, 2}).rank_order);
   EXPECT_FALSE(renamed(plan, {2, 1, 0}).rank_order);

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/plan/verify.h"
 

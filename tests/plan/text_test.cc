@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 #include "collectives/plan/builder.h"
 
 namespace tutti::plan::text_test {

@@ -1,4 +1,4 @@
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 #include <cstddef>
 #include <map>

@@ -1,4 +1,4 @@
-#include "collectives/algorithms/double_tree.h"
+#include "collectives/algorithms/common/double_tree.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "collectives/algorithms/samples.h"
+#include "collectives/algorithms/common/samples.h"
 
 #include <set>
 

@@ -1,8 +1,8 @@
-#include "collectives/algorithms/host_map.h"
+#include "collectives/algorithms/common/host_map.h"
 
 #include <algorithm>
 
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/algorithms/double_tree.h"
+#include "collectives/algorithms/common/double_tree.h"
 #include "collectives/plan/builder.h"
 
 namespace tutti::algorithms {

@@ -1,10 +1,10 @@
-#include "collectives/algorithms/shards.h"
+#include "collectives/algorithms/common/shards.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 
-#include "collectives/algorithms/phases.h"
+#include "collectives/algorithms/common/phases.h"
 
 namespace tutti::algorithms {
 
