@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "device/driver_testing.h"
 #include "device/loading.h"
 
 namespace tutti::device {

@@ -9,7 +9,7 @@
 // Works with programs that use the CUDA runtime: the same primary contexts, CUstream is cudaStream_t, and the
 // default streams are the runtime's (null and 1: legacy, 2: per thread).
 //
-// Threads: any; set_driver_for_tests() while no other thread uses the driver.
+// Threads: any.
 // Source: CUDA driver API reference, 13.0; each function in the version that the table names.
 #pragma once
 
@@ -129,11 +129,7 @@ Result<const Driver*> driver();
 /// which are the host's until the driver is initialised. Loads the library, once.
 const Driver* loaded_driver();
 
-/// Makes this table the driver; null: the machine's own again. It must outlive its use. REQUIRES: no thread uses the
-/// driver, or anything that was made with it.
-void set_driver_for_tests(const Driver* table);
-
-/// Returns how often the table was replaced. Cached data of a driver belongs to one such number.
+/// Returns how often the table was replaced (driver_testing.h). Cached data of a driver belongs to one such number.
 std::uint64_t driver_generation();
 
 /// "cuMemAlloc failed on GPU 0: CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; `where` ("GPU 0") may be empty. Codes:

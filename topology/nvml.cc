@@ -6,6 +6,8 @@
 #include <atomic>
 #include <type_traits>
 
+#include "topology/nvml_testing.h"
+
 namespace tutti::topology {
 
 namespace {

@@ -2,7 +2,7 @@
 // numbers are those of nvml.h (its ABI is stable). They are repeated here, since no toolkit package that this build
 // needs has the header.
 //
-// Threads: any; set_nvml_for_tests() is for tests alone.
+// Threads: any.
 // Source: NVML API reference, r580.
 #pragma once
 
@@ -49,7 +49,5 @@ struct Nvml {
 
 /// Returns this machine's table, initialised once. Errors: unsupported.
 Result<const Nvml*> nvml();
-/// Replaces the table; null: the machine's own again.
-void set_nvml_for_tests(const Nvml* table);
 
 }  // namespace tutti::topology

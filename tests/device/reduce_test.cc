@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/reduce/reference.h"
 #include "tests/support/host_block.h"
+#include "tests/support/oracles/reduce_reference.h"
 
 namespace tutti::executor::cuda::reduce_test {
 namespace {

@@ -38,7 +38,7 @@ ROOMS = {
     "transport/verbs": CONTRACTS | {"topology"},
     "collectives/plan": WORDS | {"base"},
     "collectives/algorithms": WORDS | {"base", "collectives/plan", "topology"},
-    "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology"},
+    "collectives/planner": WORDS | {"base", "collectives/plan", "collectives/algorithms", "topology", "call"},
     "collectives/reduce": WORDS | {"base"},
     "collectives/executor": CONTRACTS | {"collectives/plan", "collectives/reduce", "call"},
     "collectives/executor/wait": CONTRACTS | {"collectives/executor"},

@@ -8,9 +8,9 @@
 #include <random>
 
 #include "collectives/algorithms/common/samples.h"
-#include "collectives/plan/mutate.h"
 #include "collectives/plan/verify.h"
 #include "tests/plan/simulate.h"
+#include "tests/support/oracles/mutate.h"
 
 namespace tutti::plan::mutation_test {
 namespace {

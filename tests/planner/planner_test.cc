@@ -12,6 +12,7 @@
 #include "collectives/plan/count.h"
 #include "collectives/plan/verify.h"
 #include "collectives/planner/candidates.h"
+#include "collectives/planner/demand.h"
 #include "topology/machines.h"
 
 namespace tutti::planner::planner_test {
@@ -128,6 +129,18 @@ TEST(Planner, TakesTheFirstOfSeveralNamesThatCanServe) {
   EXPECT_EQ(taken("auto"), free);
   EXPECT_THAT(taken("nonsense,one_shot"), HasSubstr("all_reduce has no algorithm 'nonsense'"));
   EXPECT_THAT(taken("one_shot,nonsense"), HasSubstr("load and store"));
+}
+
+TEST(DemandOf, PrefersWhatTheCommunicatorNamesWhereThatServes) {
+  Call call;
+  call.collective = Collective::all_reduce;
+  const auto named = [&](const DemandOptions& options) { return planner::demand_of(call, 4, 64, options).algorithm; };
+  EXPECT_EQ(named({.preferred = "one_shot"}), "one_shot");
+  EXPECT_EQ(named({.preferred = "one_shot", .load_store = false}), "");
+  EXPECT_EQ(named({.deterministic = true, .preferred = "ring"}), "");
+  call.algorithm = "two_shot";
+  EXPECT_EQ(named({.preferred = "one_shot", .load_store = false}),
+            "two_shot");  // a demand: whether it serves is asked later
 }
 
 TEST(Planner, AcceptsAnEarlierNameOfAnAlgorithm) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/reduce/body.h"
-#include "collectives/reduce/reference.h"
+#include "tests/support/oracles/reduce_reference.h"
 
 namespace tutti::reduce::conversions_test {
 namespace {

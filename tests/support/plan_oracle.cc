@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/reduce/reference.h"
+#include "tests/support/oracles/reduce_reference.h"
 
 namespace tutti::testing {
 

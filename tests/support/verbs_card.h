@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/verbs/library.h"
+#include "transport/verbs/library_testing.h"
 
 namespace tutti::testing {
 

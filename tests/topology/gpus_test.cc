@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "topology/discover.h"
-#include "topology/nvml.h"
+#include "topology/nvml_testing.h"
 #if TUTTI_HAS_CUDA
 #include "tests/support/fake_cuda/driver.h"
 #endif

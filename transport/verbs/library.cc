@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "transport/verbs/library_testing.h"
+
 namespace tutti::transport::verbs {
 
 namespace {

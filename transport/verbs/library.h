@@ -58,10 +58,6 @@ struct Library {
 /// The table of this process, looked for at the first call. Errors: unsupported, one sentence.
 Result<const Library*> library();
 
-/// From now on a device's memory is registered by this, since no card of a test machine can. REQUIRES: library().ok(),
-/// and no device's memory is being registered.
-void set_reg_dmabuf_for_tests(Library::RegDmabufMr function);
-
 /// "retry counter exceeded: the peer does not answer (vendor error 0x81)".
 std::string words_of(const Library& verbs, ibv_wc_status status, std::uint32_t vendor_error);
 

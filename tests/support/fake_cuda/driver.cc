@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "device/driver_testing.h"
 #include "tests/support/fake_cuda/state.h"
 
 namespace tutti::testing {

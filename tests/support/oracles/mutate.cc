@@ -1,4 +1,4 @@
-#include "collectives/plan/mutate.h"
+#include "tests/support/oracles/mutate.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/reduce/reference.h"
+#include "tests/support/oracles/reduce_reference.h"
 
 #include <algorithm>
 #include <cmath>

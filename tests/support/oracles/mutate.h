@@ -1,4 +1,4 @@
-// Plants one mistake in a plan: to show that the proof finds it. Used by tests only.
+// Plants one mistake in a plan, to show that the proof finds it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // What reduce.h promises, written as plainly as possible: one element at a time, numbers as their definition says.
 //
-// The fast bodies are tested against this, to the bit; programs that check results use it too. Slow.
+// The fast bodies and the kernels are tested against this, to the bit. Slow.
 #pragma once
 
 #include <cstddef>
