@@ -75,7 +75,7 @@ function(tutti_compile_kernels folder image)
     COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size --threads 2
       -I${tutti_SOURCE_DIR} -I${tutti_SOURCE_DIR}/include ${codes} -fatbin -o ${image} ${folder}/kernels.cu
     DEPENDS ${folder}/kernels.cu ${folder}/device_block-inl.h ${folder}/walker-inl.h ${folder}/caller-inl.h ${folder}/reduce-inl.h ${folder}/codec-inl.h
-      ${folder}/mail-inl.h ${folder}/mail.h ${folder}/program.h ${folder}/launch.h ${tutti_SOURCE_DIR}/collectives/executor/history.h
+      ${folder}/p2p-inl.h ${folder}/p2p.h ${folder}/program.h ${folder}/launch.h ${tutti_SOURCE_DIR}/collectives/executor/history.h
       ${tutti_SOURCE_DIR}/transport/device_window.h ${tutti_SOURCE_DIR}/include/tutti/types.hpp
       ${tutti_SOURCE_DIR}/base/even_share.h
     COMMENT "Compiling the kernels for sm_${names}" VERBATIM)

@@ -9,7 +9,7 @@
 //   express    by sender and parity of the call: lines that carry data and flag together (kFlaggedLine)
 //   scratch    two halves, used by alternate calls
 //   published  likewise
-//   mail       by sender and strip: a few slots for messages (send and recv), with signals and links of their own
+//   p2p        by sender and strip: a few slots for messages (send and recv), with signals and links of their own
 //
 // Host and device include this; it has plain words only, which each side reads and writes with its own atomics.
 // Lanes: the walkers (thread blocks) of a kernel that have signals of their own.
@@ -84,16 +84,16 @@ struct alignas(kDeviceLine) DeviceHostWords {
   alignas(kDeviceLine) std::uint64_t entered = 0;  // the latest call that has begun, and
   std::uint64_t finished = 0;                      // the latest that has ended
   std::uint64_t entered_ns = 0;                    // when it began, by the GPU's clock
-  std::uint64_t mail = 0;  // of messages by kernels that do not wait: grows when a group begins, and when it ends
+  std::uint64_t p2p = 0;  // of messages by kernels that do not wait: grows when a group begins, and when it ends
   alignas(kDeviceLine) DeviceVerdict verdict;
 };
 
 /// Messages: so many strips share one, and so many slots each strip has.
-inline constexpr int kMailStrips = 4;
-inline constexpr std::uint64_t kMailSlots = 4;
+inline constexpr int kP2pStrips = 4;
+inline constexpr std::uint64_t kP2pSlots = 4;
 
 /// The first line of a slot: which message its bytes are of.
-struct MailHeader {
+struct P2pHeader {
   std::uint64_t count = 0;  // of the whole message
   std::uint64_t type = 0;
 };
@@ -105,7 +105,7 @@ struct DeviceWindowSizes {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
   std::size_t express_bytes = 0;  // of data that one cell takes
-  std::size_t mail_bytes = 0;     // of data that one slot for messages takes; a multiple of kDeviceLine
+  std::size_t p2p_bytes = 0;      // of data that one slot for messages takes; a multiple of kDeviceLine
 
   static constexpr std::size_t up(std::size_t bytes) { return (bytes + kDeviceLine - 1) / kDeviceLine * kDeviceLine; }
   constexpr std::size_t calls_at() const { return sizeof(DeviceState); }
@@ -131,19 +131,19 @@ struct DeviceWindowSizes {
   constexpr std::size_t published_at() const { return scratch_at() + 2 * up(scratch_half); }
   // Each (peer, strip) has two cells: data from the sender at the receiver, and slots that are free again at the
   // sender.
-  constexpr std::size_t mail_index(int peer, int strip, int channel) const {
-    return static_cast<std::size_t>((peer * kMailStrips + strip) * 2 + channel);
+  constexpr std::size_t p2p_index(int peer, int strip, int channel) const {
+    return static_cast<std::size_t>((peer * kP2pStrips + strip) * 2 + channel);
   }
-  constexpr std::size_t mail_signals_at() const { return published_at() + 2 * up(published_half); }
-  constexpr std::size_t mail_links_at() const {
-    return mail_signals_at() + mail_index(ranks, 0, 0) * sizeof(DeviceSignal);
+  constexpr std::size_t p2p_signals_at() const { return published_at() + 2 * up(published_half); }
+  constexpr std::size_t p2p_links_at() const {
+    return p2p_signals_at() + p2p_index(ranks, 0, 0) * sizeof(DeviceSignal);
   }
-  constexpr std::size_t mail_at() const { return up(mail_links_at() + mail_index(ranks, 0, 0) * sizeof(DeviceLink)); }
-  constexpr std::size_t mail_slot(int sender, int strip, std::uint64_t number) const {
-    return mail_at() + (static_cast<std::size_t>(sender * kMailStrips + strip) * kMailSlots + number % kMailSlots) *
-                           (kDeviceLine + mail_bytes);
+  constexpr std::size_t p2p_at() const { return up(p2p_links_at() + p2p_index(ranks, 0, 0) * sizeof(DeviceLink)); }
+  constexpr std::size_t p2p_slot(int sender, int strip, std::uint64_t number) const {
+    return p2p_at() + (static_cast<std::size_t>(sender * kP2pStrips + strip) * kP2pSlots + number % kP2pSlots) *
+                          (kDeviceLine + p2p_bytes);
   }
-  constexpr std::size_t bytes() const { return mail_slot(ranks, 0, 0); }
+  constexpr std::size_t bytes() const { return p2p_slot(ranks, 0, 0); }
 };
 
 /// A handle of a buffer, as DeviceCall has it: an address in its owner's address space, or (top bit set) a region of

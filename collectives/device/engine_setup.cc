@@ -32,8 +32,8 @@ namespace {
 constexpr std::size_t kScratchHalf = std::size_t{8} << 20;
 constexpr std::size_t kLeastScratchHalf = std::size_t{256} << 10;
 constexpr std::size_t kExpressBytes = std::size_t{64} << 10;  // of what a rank publishes or puts
-constexpr std::size_t kMailBytes = std::size_t{32} << 10;     // of a message in one slot
-constexpr std::size_t kLeastMailBytes = std::size_t{4} << 10;
+constexpr std::size_t kP2pBytes = std::size_t{32} << 10;      // of a message in one slot
+constexpr std::size_t kLeastP2pBytes = std::size_t{4} << 10;
 constexpr std::size_t kLeastPoolBytes = std::size_t{256} << 10;
 
 std::uint64_t token_of_process() {
@@ -160,7 +160,7 @@ Status EngineSetup::plan_blocks(const std::vector<Greeting>& all) {
     const Greeting& one = all[static_cast<std::size_t>(r)];
     for (const Greeting& other : all) {
       const bool shared = same_gpu(one, other) && one.process != other.process;
-      if (shared && (one.side_by_side & other.side_by_side) == 0) form_ = Form::cut;
+      if (shared && (one.side_by_side & other.side_by_side) == 0) form_ = Form::segmented;
       all_open_ = all_open_ && same_gpu(one, other) && one.process == other.process;
     }
     if (!same_gpu(one, greeting_) || one.process != greeting_.process) continue;
@@ -169,10 +169,10 @@ Status EngineSetup::plan_blocks(const std::vector<Greeting>& all) {
   }
   shares_gpu_ = here > 1;
   blocks_ = std::numeric_limits<int>::max();  // another rank says
-  if (form_ == Form::cut && config_.waiting_only) {
+  if (form_ == Form::segmented && config_.waiting_only) {
     return unsupported("processes of a host share a GPU, where kernels cannot wait for each other");
   }
-  if (form_ == Form::cut) {
+  if (form_ == Form::segmented) {
     TUTTI_ASSIGN(const int waits, device::attribute(config_.device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
     if (waits == 0) {
       return unsupported(device::name_of(config_.device) +
@@ -206,18 +206,18 @@ std::size_t EngineSetup::memory() const { return CudaIpc::memory(sizes_) + pool_
 // From what all have told, so that all come to the same.
 Status EngineSetup::plan_memory(const std::vector<Greeting>& all) {
   sizes_ = {.ranks = config_.size,
-            .lanes = form_ == Form::cut ? 1 : blocks_,
+            .lanes = form_ == Form::segmented ? 1 : blocks_,
             .scratch_half = kScratchHalf,
             .published_half = kScratchHalf,
-            .express_bytes = form_ == Form::cut ? 0 : kExpressBytes,
-            .mail_bytes = config_.size <= 16 ? kMailBytes : kMailBytes / 4};
+            .express_bytes = form_ == Form::segmented ? 0 : kExpressBytes,
+            .p2p_bytes = config_.size <= 16 ? kP2pBytes : kP2pBytes / 4};
   pool_bytes_ = executor::cuda::DeviceExecutor::kPoolBytes;
   std::size_t room = std::numeric_limits<std::size_t>::max();
   for (const Greeting& one : all) room = std::min<std::size_t>(room, one.room);
   while (memory() > room && (sizes_.scratch_half > kLeastScratchHalf || pool_bytes_ > kLeastPoolBytes)) {
     sizes_.scratch_half = std::max(sizes_.scratch_half / 2, kLeastScratchHalf);
     sizes_.published_half = sizes_.scratch_half;
-    sizes_.mail_bytes = std::max(sizes_.mail_bytes / 2, kLeastMailBytes);
+    sizes_.p2p_bytes = std::max(sizes_.p2p_bytes / 2, kLeastP2pBytes);
     pool_bytes_ = std::max(pool_bytes_ / 2, kLeastPoolBytes);
   }
   if (memory() <= room) return {};

@@ -42,7 +42,7 @@ class EngineSetup {
 
   const KernelEngine::Config& config() const { return config_; }
   executor::cuda::Form form() const { return form_; }
-  bool cut() const { return form_ == executor::cuda::Form::cut; }
+  bool segmented() const { return form_ == executor::cuda::Form::segmented; }
   bool shares_gpu() const { return shares_gpu_; }  // with other ranks of this process
   bool all_open() const { return all_open_; }      // every pointer is good for every rank
   int blocks() const { return blocks_; }           // the most that a call may have

@@ -88,8 +88,8 @@ class CudaEngine final : public KernelEngine {
     TUTTI_TRY(setup_.links().poll());
     const auto stream = static_cast<CUstream>(transfers.front().stream);
     TUTTI_TRY(check_stream(stream));
-    TUTTI_ASSIGN(const ProgramCache::Program list, programs_->mail(transfers));
-    const Status put = executor_->carry(list, stream);
+    TUTTI_ASSIGN(const ProgramCache::Program list, programs_->p2p(transfers));
+    const Status put = executor_->launch_p2p(list, stream);
     watch_->wake(calls_);
     return put;
   }

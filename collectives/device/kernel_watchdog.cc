@@ -41,7 +41,7 @@ std::string text_of(const transport::DeviceCall& call) {
 KernelWatchdog::KernelWatchdog(const KernelEngine::Config& config, DeviceExecutor& executor)
     : rank_(config.rank),
       size_(config.size),
-      cut_(executor.place().form == Form::cut),
+      segmented_(executor.place().form == Form::segmented),
       name_(config.name),
       health_(*config.health),
       board_(*config.host->window(config.host_rank(config.rank)).board),
@@ -87,9 +87,9 @@ void KernelWatchdog::wake(std::uint64_t calls) {
 
 void KernelWatchdog::run() {
   std::unique_lock lock(mutex_);
-  std::uint64_t since_entered = 0;  // form cut: the call that is being timed, and since when
+  std::uint64_t since_entered = 0;  // form segmented: the call that is being timed, and since when
   std::int64_t since_ns = 0;
-  std::uint64_t since_mail = 0;
+  std::uint64_t since_p2p = 0;
   std::int64_t since_mail_ns = 0;
   while (true) {
     // Before looking: a kernel tells what it failed of before it ends, and none is missed then.
@@ -100,7 +100,7 @@ void KernelWatchdog::run() {
       peer_counts_ = true;
       tell(verdict);
     }
-    if (cut_ && !health_.failed()) {
+    if (segmented_ && !health_.failed()) {
       const DeviceExecutor::Progress progress = executor_.progress();
       if (progress.entered <= progress.finished) {
         since_entered = 0;
@@ -116,10 +116,10 @@ void KernelWatchdog::run() {
         late.own = own_call(progress.entered);
         tell(late);
       }
-      if (progress.mail % 2 == 0) {
-        since_mail = 0;
-      } else if (since_mail != progress.mail) {
-        since_mail = progress.mail;
+      if (progress.p2p % 2 == 0) {
+        since_p2p = 0;
+      } else if (since_p2p != progress.p2p) {
+        since_p2p = progress.p2p;
         since_mail_ns = now_ns();
       } else if (now_ns() - since_mail_ns > timeout_ns_.load()) {
         transport::DeviceVerdict late;
@@ -190,11 +190,12 @@ void KernelWatchdog::tell(const transport::DeviceVerdict& verdict) {
         (void)health_.fail(
             Code::timeout,
             fmt::format("{} has not answered; {} waited {:.1f} s in sends and receives on device memory, and timed out",
-                        cut_ ? std::string("a rank") : name_(peer), me, static_cast<double>(verdict.waited_ns) * 1e-9));
+                        segmented_ ? std::string("a rank") : name_(peer), me,
+                        static_cast<double>(verdict.waited_ns) * 1e-9));
         break;
       }
       const char* what = who.empty() ? "has not answered" : "has not entered it";
-      if (who.empty()) who = cut_ ? std::string("a rank") : name_(peer);
+      if (who.empty()) who = segmented_ ? std::string("a rank") : name_(peer);
       (void)health_.fail(
           Code::timeout,
           fmt::format("{} {}; {} waited {:.1f} s in {} as its call {} on device memory, and timed out", who, what, me,

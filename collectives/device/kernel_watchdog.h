@@ -45,7 +45,7 @@ class KernelWatchdog {
   const int rank_;
   const int size_;
   std::vector<const transport::Board*> boards_;  // by rank
-  const bool cut_;
+  const bool segmented_;
   const std::function<std::string(int)> name_;
   executor::Health& health_;
   transport::Board& board_;

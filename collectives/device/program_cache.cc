@@ -53,14 +53,15 @@ ProgramCache::ProgramCache(const EngineSetup& setup, executor::cuda::DeviceExecu
       selection_(std::move(selection)),
       plans_(setup.config().size, setup.config().hosts) {}
 
-Result<ProgramCache::Program> ProgramCache::mail(std::span<const Transfer> transfers) {
-  std::vector<std::byte> list = executor::cuda::make_mail(transfers, setup_.cut() ? 1 : transport::kMailStrips);
+Result<ProgramCache::Program> ProgramCache::p2p(std::span<const Transfer> transfers) {
+  std::vector<std::byte> list =
+      executor::cuda::make_p2p_list(transfers, setup_.segmented() ? 1 : transport::kP2pStrips);
   std::string key(reinterpret_cast<const char*>(list.data()), list.size());
-  if (const auto found = mail_.find(key); found != mail_.end()) return found->second;
+  if (const auto found = p2p_.find(key); found != p2p_.end()) return found->second;
   if (executor_.idle()) drop_retired();
-  if (mail_.size() >= kMostReady) retire_mail();
+  if (p2p_.size() >= kMostReady) retire_p2p();
   TUTTI_ASSIGN(Program uploaded, upload(std::move(list)));
-  mail_.emplace(std::move(key), uploaded);
+  p2p_.emplace(std::move(key), uploaded);
   return uploaded;
 }
 
@@ -74,13 +75,13 @@ void ProgramCache::drop_retired() {
   std::erase_if(retired_, [](const std::shared_ptr<const Ready>& ready) { return ready.use_count() == 1; });
 }
 
-void ProgramCache::retire_mail() {
-  for (auto& [unused, old] : mail_) {
+void ProgramCache::retire_p2p() {
+  for (auto& [unused, old] : p2p_) {
     auto ready = std::make_shared<Ready>();
     ready->first = std::move(old);
     retired_.push_back(std::move(ready));
   }
-  mail_.clear();
+  p2p_.clear();
 }
 
 Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::ready(const KernelEngine::Request& request) {
@@ -127,7 +128,7 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
     const algorithms::Algorithm* wish = algorithms::find(call.collective, request.wish);
     if (wish != nullptr && planner::why_not(*wish, demand).empty()) demand.algorithm = request.wish;
   }
-  if (setup_.cut()) {
+  if (setup_.segmented()) {
     demand.plain = true;
     demand.buffers_open = false;
     demand.in_place = true;
@@ -162,7 +163,7 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
 // How many blocks share a lane's work.
 int ProgramCache::strips_for(const plan::Plan& plan, std::size_t bytes) const {
   const auto pieces = static_cast<std::size_t>(std::max(plan.pieces, 1));
-  const bool small = !setup_.cut() && bytes / pieces <= setup_.sizes().express_bytes;
+  const bool small = !setup_.segmented() && bytes / pieces <= setup_.sizes().express_bytes;
   const std::size_t wanted =
       largest_share(std::max<std::size_t>(bytes, 1), small ? kExpressBytesOfBlock : kBytesOfBlock);
   const int lanes = static_cast<int>(plan.of_rank.front().lanes.size());
@@ -185,9 +186,9 @@ Result<ProgramCache::Program> ProgramCache::program_for(const KernelEngine::Requ
   *opens = prepared->opens;
   TUTTI_ASSIGN(auto program, upload(executor::cuda::flatten(*prepared, request.uneven)));
   if (explanation != nullptr) {
-    const char* how = setup_.cut()        ? "kernels cut at their waits, since processes share a GPU"
-                      : prepared->express ? "one kernel, flags beside the data"
-                                          : "one kernel";
+    const char* how = setup_.segmented() ? "kernels cut at their waits, since processes share a GPU"
+                      : prepared->express  ? "one kernel, flags beside the data"
+                                           : "one kernel";
     *explanation = {plan->algorithm, static_cast<int>(prepared->lanes.size()) * strips, prepared->rounds,
                     fmt::format("{}; {} of {} block(s)", choice.reason, how, program->blocks())};
   }
@@ -199,7 +200,7 @@ Result<ProgramCache::Program> ProgramCache::upload(std::vector<std::byte> flat) 
   if (program.ok() || program.status().code() != Code::memory_limit) return program;
   // The pool is full: let go of all that no kernel has, once none runs.
   retire_ready();
-  retire_mail();
+  retire_p2p();
   for (const std::int64_t since = now_ns(); !executor_.idle() && now_ns() - since < timeout_ns_.load();) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -43,7 +43,7 @@ class ProgramCache {
   /// Errors: as the planner; memory_limit (no room for the program).
   Result<std::shared_ptr<const Ready>> ready(const KernelEngine::Request& request);
   /// The list of a group of messages.
-  Result<Program> mail(std::span<const Transfer> transfers);
+  Result<Program> p2p(std::span<const Transfer> transfers);
   /// How long to wait for kernels when there is no room for a program while they run. Any thread.
   void set_timeout(std::int64_t ns) { timeout_ns_.store(ns); }
 
@@ -57,7 +57,7 @@ class ProgramCache {
                               Explanation* explanation, bool* opens);
   Result<Program> upload(std::vector<std::byte> flat);
   void retire_ready();
-  void retire_mail();
+  void retire_p2p();
   void drop_retired();
 
   const EngineSetup& setup_;
@@ -66,7 +66,7 @@ class ProgramCache {
   const planner::Selection selection_;
   planner::PlanCache plans_;
   std::map<Key, std::shared_ptr<const Ready>> ready_;
-  std::map<std::string, Program> mail_;                // lists, by what they say
+  std::map<std::string, Program> p2p_;                 // lists, by what they say
   std::vector<std::shared_ptr<const Ready>> retired_;  // until no kernel has them
   std::atomic<std::int64_t> timeout_ns_{0};
 };

@@ -128,7 +128,7 @@ void check_case(const Case& c, DeviceJob& job) {
       const int r = rank.index();
       const DeviceCallArguments call{.input = input_of(r), .output = output_of(r), .factor = factor_of(r)};
       const auto& program = programs[static_cast<std::size_t>(r)];
-      EXPECT_TRUE(c.cut ? rank.call_cut(program, call) : rank.call(program, call)) << describe(c);
+      EXPECT_TRUE(c.cut ? rank.call_segmented(program, call) : rank.call(program, call)) << describe(c);
     });
     for (int r = 0; r < c.ranks; ++r) {
       const auto i = static_cast<std::size_t>(r);

@@ -102,7 +102,7 @@ bool DeviceRank::call_together(
   return launch(kernel_of(*calls[0].first), blocks, together);
 }
 
-bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call) {
+bool DeviceRank::call_segmented(const std::vector<std::byte>& program, const DeviceCallArguments& call) {
   LaunchArguments arguments = this->arguments(program, call);
   const transport::DeviceWindowSizes& sizes = job_->sizes_;
   const std::uint64_t number = ++calls_;
@@ -114,14 +114,14 @@ bool DeviceRank::call_cut(const std::vector<std::byte>& program, const DeviceCal
     }
   };
   bool well = true;
-  for (const executor::cuda::Cut& cut : executor::cuda::cuts_of(head(program))) {
-    for (const auto& wait : cut.before) {
+  for (const executor::cuda::SegmentLaunch& one : executor::cuda::segments_of(head(program))) {
+    for (const auto& wait : one.before) {
       wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) * sizeof(transport::DeviceSignal),
                ++seen_[{wait.peer, wait.channel}]);
     }
-    arguments.segment = cut.segment;
-    well = launch(kernel_of(program), cut.segment.begins ? 1 : blocks_of(program), arguments) && well;
-    for (int peer = 0; cut.segment.begins && number > 1 && peer < sizes.ranks; ++peer) {
+    arguments.segment = one.segment;
+    well = launch(kernel_of(program), one.segment.begins ? 1 : blocks_of(program), arguments) && well;
+    for (int peer = 0; one.segment.begins && number > 1 && peer < sizes.ranks; ++peer) {
       wait_for(sizes.call_offset(peer, number - 1), number - 1);
     }
   }
@@ -132,14 +132,14 @@ bool DeviceRank::launch(int kernel, int blocks, const LaunchArguments& arguments
   return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::walk_on_host(kernel, arguments, place); });
 }
 
-bool DeviceRank::carry(const std::vector<std::byte>& mail, int blocks) {
-  executor::cuda::MailArguments a;
-  a.mail = reinterpret_cast<const executor::cuda::Mail*>(mail.data());
+bool DeviceRank::run_p2p(const std::vector<std::byte>& p2p, int blocks) {
+  executor::cuda::P2pArguments a;
+  a.p2p = reinterpret_cast<const executor::cuda::P2pList*>(p2p.data());
   a.peers = job_->peers_.data();
   a.host = job_->host_[static_cast<std::size_t>(index_)].get();
   a.sizes = job_->sizes_;
   a.rank = index_;
-  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::carry_mail_on_host(a, place); });
+  return run_blocks(blocks, [&](const HostPlace& place) { executor::cuda::run_p2p_on_host(a, place); });
 }
 
 bool DeviceRank::run_blocks(int blocks, const std::function<void(const HostPlace&)>& body) {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "collectives/executor/cuda/launch.h"
-#include "collectives/executor/cuda/mail.h"
+#include "collectives/executor/cuda/p2p.h"
 #include "collectives/executor/cuda/program.h"
 #include "tests/support/block_team.h"
 #include "tests/support/host_block.h"
@@ -67,11 +67,11 @@ class DeviceRank {
   bool call_together(const std::vector<std::pair<const std::vector<std::byte>*, DeviceCallArguments>>& calls);
   /// Runs a call by kernels that do not wait (segments.h): this thread waits between them, as a stream would. All later
   /// calls of the rank must do so, too.
-  bool call_cut(const std::vector<std::byte>& program, const DeviceCallArguments& call);
+  bool call_segmented(const std::vector<std::byte>& program, const DeviceCallArguments& call);
   /// Launches with arguments that were made before, as a replayed graph does.
   bool launch(int kernel, int blocks, const executor::cuda::LaunchArguments& arguments);
-  /// Carries a list of messages (mail.h) by `blocks` blocks; returns true when all have come.
-  bool carry(const std::vector<std::byte>& mail, int blocks);
+  /// Carries a list of messages (p2p.h) by `blocks` blocks; returns true when all have come.
+  bool run_p2p(const std::vector<std::byte>& p2p, int blocks);
   transport::DeviceHostWords& host();
   transport::DeviceState& state();
 

@@ -25,8 +25,8 @@ void walk_on_host(int kernel, const LaunchArguments& arguments, const HostPlace&
   walk_of(kernel, std::make_index_sequence<kDataTypes>())(arguments, place);
 }
 
-void carry_mail_on_host(const MailArguments& arguments, const HostPlace& place) {
-  MailCarrier<HostBlockOf<MailShared>>(arguments, place).run();
+void run_p2p_on_host(const P2pArguments& arguments, const HostPlace& place) {
+  P2pRunner<HostBlockOf<P2pShared>>(arguments, place).run();
 }
 
 }  // namespace tutti::executor::cuda

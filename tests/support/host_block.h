@@ -20,7 +20,7 @@
 #define TUTTI_MEMBER inline
 #define TUTTI_SLOW
 #define TUTTI_SLOW_FREE inline
-#include "collectives/executor/cuda/mail-inl.h"
+#include "collectives/executor/cuda/p2p-inl.h"
 #include "collectives/executor/cuda/walker-inl.h"
 
 namespace tutti::executor::cuda {
@@ -94,6 +94,6 @@ using HostBlock = HostBlockOf<Shared>;
 
 /// The body of a kernel (a number of kernels.h), as block `place` of it.
 void walk_on_host(int kernel, const LaunchArguments& arguments, const HostPlace& place);
-void carry_mail_on_host(const MailArguments& arguments, const HostPlace& place);
+void run_p2p_on_host(const P2pArguments& arguments, const HostPlace& place);
 
 }  // namespace tutti::executor::cuda

@@ -1,5 +1,6 @@
 // Sixteen bytes of a type's elements, widened and narrowed again: what reduce-inl.h computes with. The same bits as
-// tests/support/oracles/reduce_reference.h, on host and device. Included by reduce-inl.h alone, which says what TUTTI_BOTH is.
+// tests/support/oracles/reduce_reference.h, on host and device. Included by reduce-inl.h alone, which says what
+// TUTTI_BOTH is.
 
 /// Sixteen bytes as they lie in memory.
 struct alignas(16) Raw {

@@ -68,9 +68,9 @@ void ProgramPool::give_back(CUdeviceptr address) {
 
 int DeviceProgram::kernel() const { return kernel_of(head().type, head().op, head().reduces); }
 
-const std::vector<Cut>& DeviceProgram::cuts() const {
-  if (cuts_.empty()) cuts_ = cuts_of(head());
-  return cuts_;
+const std::vector<SegmentLaunch>& DeviceProgram::segments() const {
+  if (segments_.empty()) segments_ = segments_of(head());
+  return segments_;
 }
 
 Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::create(const Place& place) {
@@ -98,7 +98,7 @@ Status DeviceExecutor::prepare() {
     TUTTI_TRY(device::check(cuda_->EventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate", where));
   }
   seen_.resize(static_cast<std::size_t>(place_.sizes.ranks) * 2);
-  mail_.resize(static_cast<std::size_t>(place_.sizes.ranks) * transport::kMailStrips);
+  p2p_.resize(static_cast<std::size_t>(place_.sizes.ranks) * transport::kP2pStrips);
   return {};
 }
 
@@ -175,7 +175,7 @@ Result<bool> DeviceExecutor::begin_launch(CUstream stream) {
   TUTTI_TRY(device::check(cuda_->StreamGetCaptureInfo(stream, &capturing, &capture, nullptr, nullptr, nullptr),
                           "cuStreamGetCaptureInfo", where));
   const bool captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
-  if (captured && place_.form == Form::cut) {
+  if (captured && place_.form == Form::segmented) {
     return unsupported(
         fmt::format("rank {} cannot capture a call into a graph: processes share {}, where a call waits "
                     "for values that change with every call",
@@ -208,8 +208,8 @@ Status DeviceExecutor::launch(std::span<const Launch> calls, CUstream stream) {
 Status DeviceExecutor::put(std::span<const Launch> calls, bool captured, CUstream stream) {
   while (!calls.empty()) {
     std::size_t count = 1;
-    if (place_.form == Form::cut) {
-      TUTTI_TRY(launch_cut(calls.front(), stream));
+    if (place_.form == Form::segmented) {
+      TUTTI_TRY(launch_segmented(calls.front(), stream));
     } else {
       TUTTI_ASSIGN(count, launch_together(calls, stream));
     }
@@ -240,20 +240,20 @@ Result<std::size_t> DeviceExecutor::launch_together(std::span<const Launch> call
   return count;
 }
 
-Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, CUstream stream) {
+Status DeviceExecutor::launch_p2p(const std::shared_ptr<const DeviceProgram>& program, CUstream stream) {
   TUTTI_ASSIGN(const auto context, device::enter(place_.device));
   TUTTI_ASSIGN(const bool captured, begin_launch(stream));
-  MailArguments arguments;
-  arguments.mail = reinterpret_cast<const Mail*>(mail->address());
+  P2pArguments arguments;
+  arguments.p2p = reinterpret_cast<const P2pList*>(program->address());
   arguments.peers = reinterpret_cast<const transport::DevicePeer*>(place_.peers);
   arguments.host = words_;
   arguments.sizes = place_.sizes;
   arguments.rank = place_.rank;
-  const Mail& list = mail->mail();
+  const P2pList& list = program->p2p();
   const int units = list.tasks * list.strips;
   Status put;
-  if (place_.form == Form::cut) {
-    put = carry_cut(arguments, list, stream);
+  if (place_.form == Form::segmented) {
+    put = launch_p2p_segmented(arguments, list, stream);
   } else {
     const int blocks = std::min(units, place_.sizes.lanes);
     if (largest_share(static_cast<std::size_t>(units), static_cast<std::size_t>(blocks)) > kMostUnits) {
@@ -261,9 +261,9 @@ Status DeviceExecutor::carry(const std::shared_ptr<const DeviceProgram>& mail, C
           fmt::format("rank {} groups messages to and from {} peers; {} blocks serve at most {} at a time", place_.rank,
                       list.tasks, blocks, blocks * kMostUnits / list.strips));
     }
-    put = launch_kernel(&arguments, kMailKernel, blocks, stream);
+    put = launch_kernel(&arguments, kP2pKernel, blocks, stream);
   }
-  if (captured) keep(mail);
+  if (captured) keep(program);
   return end_launch(put, captured, stream);
 }
 
@@ -274,25 +274,25 @@ Status DeviceExecutor::wait_for(std::uint64_t offset, std::uint64_t value, CUstr
 
 // Round by round one chunk of everything, first what goes, then what comes: two ranks that send to each other both have
 // room for the first chunks, and make room for the others by turns.
-Status DeviceExecutor::carry_cut(MailArguments arguments, const Mail& list, CUstream stream) {
+Status DeviceExecutor::launch_p2p_segmented(P2pArguments arguments, const P2pList& list, CUstream stream) {
   const transport::DeviceWindowSizes& sizes = place_.sizes;
-  const auto* tasks = reinterpret_cast<const MailTask*>(reinterpret_cast<const std::byte*>(&list) + list.tasks_at);
+  const auto* tasks = reinterpret_cast<const P2pTask*>(reinterpret_cast<const std::byte*>(&list) + list.tasks_at);
   const int units = list.tasks * list.strips;
   const int blocks = std::min(units, kMostUnits);
   std::vector<std::vector<std::uint64_t>> chunks;
   std::uint64_t rounds = 0;
   for (int t = 0; t < list.tasks; ++t) {
-    chunks.push_back(chunks_of(list, tasks[t], sizes.mail_bytes));
+    chunks.push_back(chunks_of(list, tasks[t], sizes.p2p_bytes));
     for (const std::uint64_t of_strip : chunks.back()) rounds = std::max(rounds, of_strip);
   }
   if (units > kMostUnits * kMostUnits) return unsupported("a group of more messages than kernels can hold");
   const auto cell = [&](int peer, int strip, int channel) {
-    return sizes.mail_signals_at() + sizes.mail_index(peer, strip, channel) * sizeof(transport::DeviceSignal);
+    return sizes.p2p_signals_at() + sizes.p2p_index(peer, strip, channel) * sizeof(transport::DeviceSignal);
   };
   arguments.one_round = 1;
   arguments.round = ~std::uint64_t{0};  // nothing: it only says that the group has begun
   arguments.mark = 2 * ++groups_ - 1;
-  TUTTI_TRY(launch_kernel(&arguments, kMailKernel, 1, stream));
+  TUTTI_TRY(launch_kernel(&arguments, kP2pKernel, 1, stream));
   arguments.mark = 0;
   for (arguments.round = 0; arguments.round < rounds; ++arguments.round) {
     for (const int sending : {1, 0}) {
@@ -302,21 +302,21 @@ Status DeviceExecutor::carry_cut(MailArguments arguments, const Mail& list, CUst
         for (int strip = 0; strip < list.strips; ++strip) {
           if (chunks[static_cast<std::size_t>(t)][static_cast<std::size_t>(strip)] <= arguments.round) continue;
           any = true;
-          MailCount& count = mail_[static_cast<std::size_t>(tasks[t].peer * transport::kMailStrips + strip)];
+          P2pCount& count = p2p_[static_cast<std::size_t>(tasks[t].peer * transport::kP2pStrips + strip)];
           if (sending == 0) {
             TUTTI_TRY(wait_for(cell(tasks[t].peer, strip, 0), ++count.seen, stream));
-          } else if (++count.sent > transport::kMailSlots) {
-            TUTTI_TRY(wait_for(cell(tasks[t].peer, strip, 1), count.sent - transport::kMailSlots, stream));
+          } else if (++count.sent > transport::kP2pSlots) {
+            TUTTI_TRY(wait_for(cell(tasks[t].peer, strip, 1), count.sent - transport::kP2pSlots, stream));
           }
         }
       }
       arguments.sending = sending;
-      if (any) TUTTI_TRY(launch_kernel(&arguments, kMailKernel, blocks, stream));
+      if (any) TUTTI_TRY(launch_kernel(&arguments, kP2pKernel, blocks, stream));
     }
   }
   arguments.round = ~std::uint64_t{0};
   arguments.mark = 2 * groups_;
-  return launch_kernel(&arguments, kMailKernel, 1, stream);
+  return launch_kernel(&arguments, kP2pKernel, 1, stream);
 }
 
 // Calls of a communicator do not overtake each other, on whatever streams they are.
@@ -346,21 +346,21 @@ Status DeviceExecutor::launch_kernel(const void* arguments, int kernel, int bloc
                        "cuLaunchKernel", kernels_->where());
 }
 
-Status DeviceExecutor::launch_cut(const Launch& launch, CUstream stream) {
+Status DeviceExecutor::launch_segmented(const Launch& launch, CUstream stream) {
   LaunchArguments arguments = arguments_of({&launch, 1});
   const DeviceProgram& program = *launch.first;
   const std::uint64_t call = launched_ + 1;
   const transport::DeviceWindowSizes& sizes = place_.sizes;
-  for (const Cut& cut : program.cuts()) {
-    for (const Cut::Wait& wait : cut.before) {
+  for (const SegmentLaunch& one : program.segments()) {
+    for (const SegmentLaunch::Wait& wait : one.before) {
       std::uint64_t& seen = seen_[static_cast<std::size_t>(wait.peer * 2 + wait.channel)];
       TUTTI_TRY(
           wait_for(sizes.signals_at() + sizes.link_index(wait.peer, 0, wait.channel) * sizeof(transport::DeviceSignal),
                    ++seen, stream));
     }
-    arguments.segment = cut.segment;
-    TUTTI_TRY(launch_kernel(&arguments, program.kernel(), cut.segment.begins ? 1 : program.blocks(), stream));
-    for (int peer = 0; cut.segment.begins && call > 1 && peer < sizes.ranks; ++peer) {  // the gate
+    arguments.segment = one.segment;
+    TUTTI_TRY(launch_kernel(&arguments, program.kernel(), one.segment.begins ? 1 : program.blocks(), stream));
+    for (int peer = 0; one.segment.begins && call > 1 && peer < sizes.ranks; ++peer) {  // the gate
       TUTTI_TRY(
           wait_for(sizes.call_offset(peer, call - 1) + offsetof(transport::DeviceCall, sequence), call - 1, stream));
     }
@@ -370,7 +370,7 @@ Status DeviceExecutor::launch_cut(const Launch& launch, CUstream stream) {
 
 void DeviceExecutor::abort() {
   store(words_->abort, 1);
-  if (place_.form != Form::cut || idle()) return;
+  if (place_.form != Form::segmented || idle()) return;
   // Streams wait for values in the own window: give them larger ones than any. The calls are never finished.
   const auto context = device::enter(place_.device);
   if (!context.ok()) return;
@@ -379,8 +379,8 @@ void DeviceExecutor::abort() {
   cuda_->MemsetD8Async(place_.window + offsetof(transport::DeviceState, failed), kReleased, sizeof(std::uint64_t),
                        stream_);
   cuda_->MemsetD8Async(place_.window + sizes.calls_at(), kReleased, sizes.links_at() - sizes.calls_at(), stream_);
-  cuda_->MemsetD8Async(place_.window + sizes.mail_signals_at(), kReleased,
-                       sizes.mail_links_at() - sizes.mail_signals_at(), stream_);
+  cuda_->MemsetD8Async(place_.window + sizes.p2p_signals_at(), kReleased, sizes.p2p_links_at() - sizes.p2p_signals_at(),
+                       stream_);
 }
 
 void DeviceExecutor::set_limit(std::int64_t ns) { store(words_->limit_ns, static_cast<std::uint64_t>(ns)); }
@@ -391,7 +391,7 @@ transport::DeviceVerdict DeviceExecutor::verdict() const {
 
 DeviceExecutor::Progress DeviceExecutor::progress() const {
   const std::lock_guard lock(mutex_);
-  return {launched_, load(words_->entered), load(words_->finished), load(words_->mail), !kept_.empty()};
+  return {launched_, load(words_->entered), load(words_->finished), load(words_->p2p), !kept_.empty()};
 }
 
 bool DeviceExecutor::idle() const {

@@ -7,10 +7,10 @@
 //   TUTTI_TRY(executor->launch({&call, 1}, stream));                    // returns when it is in the stream
 //
 // Two forms, the same on all ranks of a communicator:
-//   waiting   one kernel for a call, or for several of a group; it waits inside for its peers' kernels, which must be
-//             able to run at the same time: BlockBudget sees to that. Can be captured into a graph and replayed
-//   cut       several kernels, none of which waits; between them the stream does (segments.h). For processes that share
-//             a GPU. Cannot be captured: what a stream waits for changes with every call
+//   waiting    one kernel for a call, or for several of a group; it waits inside for its peers' kernels, which must be
+//              able to run at the same time: BlockBudget sees to that. Can be captured into a graph and replayed
+//   segmented  several kernels, none of which waits; between them the stream does (segments.h). For processes that
+//              share a GPU. Cannot be captured: what a stream waits for changes with every call
 //
 // Order: calls of a communicator run in the order of their launches, on whatever streams. Replays of a graph and other
 // calls are ordered by the caller.
@@ -30,13 +30,13 @@
 
 #include "base/status.h"
 #include "collectives/executor/cuda/launch.h"
-#include "collectives/executor/cuda/mail.h"
+#include "collectives/executor/cuda/p2p.h"
 #include "collectives/executor/cuda/segments.h"
 #include "device/driver.h"
 
 namespace tutti::executor::cuda {
 
-enum class Form { waiting, cut };
+enum class Form { waiting, segmented };
 
 /// The kernels, loaded into the process; shared by all executors that are alive.
 class Kernels;
@@ -96,19 +96,19 @@ class DeviceProgram {
   DeviceProgram& operator=(const DeviceProgram&) = delete;
 
   const Program& head() const { return *reinterpret_cast<const Program*>(copy_.data()); }
-  const Mail& mail() const { return *reinterpret_cast<const Mail*>(copy_.data()); }  // of a list of messages
+  const P2pList& p2p() const { return *reinterpret_cast<const P2pList*>(copy_.data()); }  // of a list of messages
   CUdeviceptr address() const { return address_; }
   int blocks() const { return head().lanes * head().strips; }
   int kernel() const;
   std::size_t bytes() const { return copy_.size(); }
-  /// As cuts_of() has them, made at the first use. One thread at a time.
-  const std::vector<Cut>& cuts() const;
+  /// As segments_of() has them, made at the first use. One thread at a time.
+  const std::vector<SegmentLaunch>& segments() const;
 
  private:
   const std::shared_ptr<ProgramPool> pool_;
   const CUdeviceptr address_;
   const std::vector<std::byte> copy_;
-  mutable std::vector<Cut> cuts_;  // none: not made yet
+  mutable std::vector<SegmentLaunch> segments_;  // none: not made yet
 };
 
 class DeviceExecutor {
@@ -144,15 +144,15 @@ class DeviceExecutor {
     int blocks() const;  // that it wants
     int kernel() const;  // that carries it out; what only moves, any kernel does
   };
-  /// The calls one after another, in as few kernels as can be (not in the form `cut`): up to kMostCalls in a row that
-  /// have one kernel in common. How a rank's calls are put together is its own affair. REQUIRES: one or more. Errors:
-  /// unsupported (a capture, in the form `cut`), and what the driver says.
+  /// The calls one after another, in as few kernels as can be (not in the form `segmented`): up to kMostCalls in a row
+  /// that have one kernel in common. How a rank's calls are put together is its own affair. REQUIRES: one or more.
+  /// Errors: unsupported (a capture, in the form `segmented`), and what the driver says.
   Status launch(std::span<const Launch> calls, CUstream stream);
 
   /// Puts a list of messages into the stream.
-  Status carry(const std::shared_ptr<const DeviceProgram>& mail, CUstream stream);
+  Status launch_p2p(const std::shared_ptr<const DeviceProgram>& program, CUstream stream);
 
-  /// Ends all waits, now and later. Any thread; again and again until idle(), in the form `cut`.
+  /// Ends all waits, now and later. Any thread; again and again until idle(), in the form `segmented`.
   void abort();
   void set_limit(std::int64_t ns);
   /// What a kernel has failed of; kind 0: nothing.
@@ -161,14 +161,14 @@ class DeviceExecutor {
     std::uint64_t launched = 0;  // calls; a replayed graph's are not among them
     std::uint64_t entered = 0;
     std::uint64_t finished = 0;
-    std::uint64_t mail = 0;  // in the form `cut`: odd while a group of messages is under way
-    bool captured = false;   // graphs hold calls, so there may be more than were launched
+    std::uint64_t p2p = 0;  // in the form `segmented`: odd while a group of messages is under way
+    bool captured = false;  // graphs hold calls, so there may be more than were launched
   };
   Progress progress() const;
   /// Nothing that was launched (and not captured) is still to run. Any thread.
   bool idle() const;
   /// The ranks that have not announced `call` to this one, a bit each, as the memory says just now; for the words of a
-  /// failure, in the form `cut`.
+  /// failure, in the form `segmented`.
   std::uint64_t absent_in(std::uint64_t call);
   const Place& place() const { return place_; }
 
@@ -180,8 +180,8 @@ class DeviceExecutor {
   Status put(std::span<const Launch> calls, bool captured, CUstream stream);
   /// The first calls of these by one kernel; how many it is.
   Result<std::size_t> launch_together(std::span<const Launch> calls, CUstream stream);
-  Status launch_cut(const Launch& launch, CUstream stream);
-  Status carry_cut(MailArguments arguments, const Mail& mail, CUstream stream);
+  Status launch_segmented(const Launch& launch, CUstream stream);
+  Status launch_p2p_segmented(P2pArguments arguments, const P2pList& list, CUstream stream);
   Status wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream);
   /// What both kinds of launches begin and end with. `put`: how it went; what was put there before something failed
   /// runs all the same.
@@ -190,7 +190,7 @@ class DeviceExecutor {
   void keep(const std::shared_ptr<const DeviceProgram>& program);
   LaunchArguments arguments_of(std::span<const Launch> calls) const;
 
-  struct MailCount {
+  struct P2pCount {
     std::uint64_t sent = 0;
     std::uint64_t seen = 0;
   };
@@ -208,10 +208,10 @@ class DeviceExecutor {
   std::uint64_t last_capture_ = 0;
   bool launched_any_ = false;
   std::uint64_t launched_ = 0;
-  std::uint64_t groups_ = 0;     // of messages
-  std::vector<MailCount> mail_;  // form cut: by peer and strip
-  std::vector<std::uint64_t>
-      seen_;  // form cut: by peer and channel, the signals that streams have been made to wait for
+  std::uint64_t groups_ = 0;   // of messages
+  std::vector<P2pCount> p2p_;  // form segmented: by peer and strip
+  // Form segmented: by peer and channel, the signals that streams have been made to wait for.
+  std::vector<std::uint64_t> seen_;
   std::vector<std::shared_ptr<const DeviceProgram>> kept_;  // programs that graphs hold
   mutable std::mutex mutex_;                                // of what abort() and idle() use
 };

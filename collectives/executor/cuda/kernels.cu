@@ -6,7 +6,7 @@
 #define TUTTI_SLOW_FREE static __device__ __noinline__
 
 #include "collectives/executor/cuda/device_block-inl.h"
-#include "collectives/executor/cuda/mail-inl.h"
+#include "collectives/executor/cuda/p2p-inl.h"
 #include "collectives/executor/cuda/walker-inl.h"
 
 namespace tutti::executor::cuda {
@@ -21,9 +21,9 @@ __device__ __forceinline__ void walk(const LaunchArguments& arguments) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(512, 1) carry_mail(const __grid_constant__ MailArguments a) {
-  __shared__ alignas(16) unsigned char storage[sizeof(MailShared)];
-  MailCarrier<DeviceBlock<MailShared>> carrier(a, reinterpret_cast<MailShared*>(storage));
+extern "C" __global__ void __launch_bounds__(512, 1) run_p2p(const __grid_constant__ P2pArguments a) {
+  __shared__ alignas(16) unsigned char storage[sizeof(P2pShared)];
+  P2pRunner<DeviceBlock<P2pShared>> carrier(a, reinterpret_cast<P2pShared*>(storage));
   carrier.run();
 }
 

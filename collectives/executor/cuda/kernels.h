@@ -10,11 +10,11 @@
 namespace tutti::executor::cuda {
 
 inline constexpr int kMoveKernel = kDataTypes;
-inline constexpr int kMailKernel = kDataTypes + 1;
+inline constexpr int kP2pKernel = kDataTypes + 1;
 inline constexpr int kKernels = kDataTypes + 2;
 inline constexpr const char* kKernelNames[kKernels] = {
     "walk_i8",   "walk_u8",  "walk_i32", "walk_u32",    "walk_i64",    "walk_u64",  "walk_f16",
-    "walk_bf16", "walk_f32", "walk_f64", "walk_f8e4m3", "walk_f8e5m2", "walk_move", "carry_mail"};
+    "walk_bf16", "walk_f32", "walk_f64", "walk_f8e4m3", "walk_f8e5m2", "walk_move", "run_p2p"};
 inline constexpr unsigned kThreadsOfBlock = 512;
 
 /// Which kernel carries out a program. Bits of all types are combined as those of u32.

@@ -1,10 +1,10 @@
-// A program cut at its waits, for ranks whose kernels do not run at the same time: processes that share a GPU take
-// turns on it, so a kernel that waits for a peer's signal would wait for as long as the GPU lets it. Here kernels never
-// wait; between them the stream does (cuStreamWaitValue64), on the same counters.
+// A program in segments, divided at its waits, for ranks whose kernels do not run at the same time: processes that
+// share a GPU take turns on it, so a kernel that waits for a peer's signal would wait for as long as the GPU lets it.
+// Here kernels never wait; between them the stream does (cuStreamWaitValue64), on the same counters.
 //
-//   for (const Cut& cut : cuts_of(program)) {
-//     for (const Cut::Wait& wait : cut.before) ... let the stream wait for the next signal of wait.peer ...
-//     ... launch with arguments.segment = cut.segment ...
+//   for (const SegmentLaunch& one : segments_of(program)) {
+//     for (const SegmentLaunch::Wait& wait : one.before) ... let the stream wait for the next signal of wait.peer ...
+//     ... launch with arguments.segment = one.segment ...
 //   }
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tutti::executor::cuda {
 
-struct Cut {
+struct SegmentLaunch {
   struct Wait {
     int peer = 0;
     int channel = 0;
@@ -23,11 +23,11 @@ struct Cut {
   Segment segment;
 };
 
-/// The first cut announces the call and does nothing else; behind it the stream must wait until all ranks have
+/// The first segment announces the call and does nothing else; behind it the stream must wait until all ranks have
 /// announced the call before (the gate). REQUIRES: the program has one lane, opens nobody, and is no express program.
-std::vector<Cut> cuts_of(const Program& program);
+std::vector<SegmentLaunch> segments_of(const Program& program);
 
-/// Whether a program can be cut.
-bool can_be_cut(const Program& program);
+/// Whether a program can be divided so.
+bool can_be_segmented(const Program& program);
 
 }  // namespace tutti::executor::cuda

@@ -27,11 +27,11 @@ void add(FakeDriver& driver, std::index_sequence<kKernel...>) {
 }  // namespace
 
 void add_walkers(FakeDriver& driver) {
-  add(driver, std::make_index_sequence<executor::cuda::kMailKernel>());
-  driver.kernel<executor::cuda::MailArguments>(
-      executor::cuda::kKernelNames[executor::cuda::kMailKernel],
-      +[](const FakeBlock& block, executor::cuda::MailArguments arguments) {
-        executor::cuda::carry_mail_on_host(arguments, {.index = block.index, .blocks = block.count});
+  add(driver, std::make_index_sequence<executor::cuda::kP2pKernel>());
+  driver.kernel<executor::cuda::P2pArguments>(
+      executor::cuda::kKernelNames[executor::cuda::kP2pKernel],
+      +[](const FakeBlock& block, executor::cuda::P2pArguments arguments) {
+        executor::cuda::run_p2p_on_host(arguments, {.index = block.index, .blocks = block.count});
       });
 }
 

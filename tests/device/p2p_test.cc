@@ -11,13 +11,13 @@
 
 #include "tests/support/device_job.h"
 
-namespace tutti::testing::mail_test {
+namespace tutti::testing::p2p_test {
 namespace {
 
-using executor::cuda::make_mail;
+using executor::cuda::make_p2p_list;
 
 transport::DeviceWindowSizes window(int ranks) {
-  return {.ranks = ranks, .lanes = 4, .scratch_half = 128, .published_half = 128, .mail_bytes = 1024};
+  return {.ranks = ranks, .lanes = 4, .scratch_half = 128, .published_half = 128, .p2p_bytes = 1024};
 }
 
 std::byte letter(int from, int to, int group, std::size_t message, std::size_t i) {
@@ -65,8 +65,8 @@ void exchange(int ranks, int groups, unsigned seed) {
         transfers.push_back(message.transfer);
       }
       if (transfers.empty()) continue;
-      const std::vector<std::byte> list = make_mail(transfers, transport::kMailStrips);
-      ASSERT_TRUE(rank.carry(list, 1 + static_cast<int>(own() % 5)));
+      const std::vector<std::byte> list = make_p2p_list(transfers, transport::kP2pStrips);
+      ASSERT_TRUE(rank.run_p2p(list, 1 + static_cast<int>(own() % 5)));
       for (const Message& message : messages) {
         if (message.transfer.sending) continue;
         for (std::size_t i = 0; i < message.transfer.count; ++i) {
@@ -92,9 +92,9 @@ TEST(DeviceMail, AbortEndsIt) {
     }
     std::vector<std::byte> memory(100);
     const Transfer receive{false, 1, memory.data(), 100, DataType::u8};
-    EXPECT_FALSE(rank.carry(make_mail({&receive, 1}, transport::kMailStrips), 3));
+    EXPECT_FALSE(rank.run_p2p(make_p2p_list({&receive, 1}, transport::kP2pStrips), 3));
   });
 }
 
 }  // namespace
-}  // namespace tutti::testing::mail_test
+}  // namespace tutti::testing::p2p_test

@@ -1,14 +1,14 @@
-// Carries a list of messages (mail.h): host and device run this same code; see reduce-inl.h for what a Block is.
+// Carries a list of messages (p2p.h): host and device run this same code; see reduce-inl.h for what a Block is.
 #pragma once
 
 #include "collectives/executor/cuda/launch.h"
-#include "collectives/executor/cuda/mail.h"
+#include "collectives/executor/cuda/p2p.h"
 #include "collectives/executor/cuda/reduce-inl.h"
 
 namespace tutti::executor::cuda {
 
 /// What the threads of a block share.
-struct MailShared {
+struct P2pShared {
   enum Action : std::uint32_t { wait, go, give_up };
 
   Pass pass;
@@ -20,15 +20,15 @@ struct MailShared {
 };
 
 template <class Block>
-class MailCarrier : public Block {
+class P2pRunner : public Block {
  public:
   template <class... Args>
-  TUTTI_MEMBER MailCarrier(const MailArguments& arguments, Args&&... args)
-      : Block(static_cast<Args&&>(args)...), a_(arguments), mail_(*arguments.mail), own_(window(arguments.rank)) {}
+  TUTTI_MEMBER P2pRunner(const P2pArguments& arguments, Args&&... args)
+      : Block(static_cast<Args&&>(args)...), a_(arguments), p2p_(*arguments.p2p), own_(window(arguments.rank)) {}
 
   TUTTI_MEMBER void run() {
-    if (a_.mark != 0 && this->index() == 0 && this->thread() == 0) this->store(&a_.host->mail, a_.mark);
-    const int all = mail_.tasks * mail_.strips;
+    if (a_.mark != 0 && this->index() == 0 && this->thread() == 0) this->store(&a_.host->p2p, a_.mark);
+    const int all = p2p_.tasks * p2p_.strips;
     const int first = static_cast<int>(this->index());
     const int step = static_cast<int>(this->blocks());
     const int units = first < all ? (all - first + step - 1) / step : 0;
@@ -48,10 +48,10 @@ class MailCarrier : public Block {
         peer = unit.task.peer;
         if (this->thread() == 0) this->shared().action = look(unit, k);
         this->sync();
-        const MailShared::Action action = this->shared().action;
-        if (action == MailShared::give_up) return;
-        if (action == MailShared::go) {
-          carry(unit, k);
+        const P2pShared::Action action = this->shared().action;
+        if (action == P2pShared::give_up) return;
+        if (action == P2pShared::go) {
+          move_chunk(unit, k);
           moved = true;
         }
         this->sync();  // the next unit may change what has been read here
@@ -61,9 +61,9 @@ class MailCarrier : public Block {
         since = 0;
         turns = 0;
       } else if (turns % Block::kTurnsBetweenLooks == 0) {
-        if (this->thread() == 0 && !may_wait(peer, since)) this->shared().action = MailShared::give_up;
+        if (this->thread() == 0 && !may_wait(peer, since)) this->shared().action = P2pShared::give_up;
         this->sync();
-        if (this->shared().action == MailShared::give_up) return;
+        if (this->shared().action == P2pShared::give_up) return;
         this->sync();
       }
     }
@@ -77,30 +77,30 @@ class MailCarrier : public Block {
 
  private:
   struct Unit {
-    MailTask task;
+    P2pTask task;
     int strip;
   };
 
   TUTTI_MEMBER std::uint64_t window(int rank) const { return a_.peers[rank].window; }
   TUTTI_MEMBER transport::DeviceState* state() const { return reinterpret_cast<transport::DeviceState*>(own_); }
   TUTTI_MEMBER transport::DeviceSignal* signal_at(std::uint64_t at, int peer, int strip, int channel) const {
-    return reinterpret_cast<transport::DeviceSignal*>(at + a_.sizes.mail_signals_at()) +
-           a_.sizes.mail_index(peer, strip, channel);
+    return reinterpret_cast<transport::DeviceSignal*>(at + a_.sizes.p2p_signals_at()) +
+           a_.sizes.p2p_index(peer, strip, channel);
   }
   TUTTI_MEMBER transport::DeviceLink* link(const Unit& unit) const {
-    return reinterpret_cast<transport::DeviceLink*>(own_ + a_.sizes.mail_links_at()) +
-           a_.sizes.mail_index(unit.task.peer, unit.strip, 0);
+    return reinterpret_cast<transport::DeviceLink*>(own_ + a_.sizes.p2p_links_at()) +
+           a_.sizes.p2p_index(unit.task.peer, unit.strip, 0);
   }
   TUTTI_MEMBER Unit unit_of(int number) const {
-    const auto* tasks = reinterpret_cast<const MailTask*>(reinterpret_cast<const char*>(&mail_) + mail_.tasks_at);
-    return {tasks[number / mail_.strips], number % mail_.strips};
+    const auto* tasks = reinterpret_cast<const P2pTask*>(reinterpret_cast<const char*>(&p2p_) + p2p_.tasks_at);
+    return {tasks[number / p2p_.strips], number % p2p_.strips};
   }
-  TUTTI_MEMBER const MailMessage& message(const Unit& unit, std::uint32_t m) const {
-    return reinterpret_cast<const MailMessage*>(reinterpret_cast<const char*>(&mail_) +
-                                                mail_.messages_at)[unit.task.first + m];
+  TUTTI_MEMBER const P2pMessage& message(const Unit& unit, std::uint32_t m) const {
+    return reinterpret_cast<const P2pMessage*>(reinterpret_cast<const char*>(&p2p_) +
+                                               p2p_.messages_at)[unit.task.first + m];
   }
-  TUTTI_MEMBER MailPart part(const Unit& unit, std::uint32_t m) const {
-    return mail_part(message(unit, m).bytes, unit.strip, mail_.most, a_.sizes.mail_bytes);
+  TUTTI_MEMBER P2pPart part(const Unit& unit, std::uint32_t m) const {
+    return p2p_part(message(unit, m).bytes, unit.strip, p2p_.most, a_.sizes.p2p_bytes);
   }
 
   /// Where unit k begins: at its first chunk, or at that of the round.
@@ -113,7 +113,7 @@ class MailCarrier : public Block {
       if (skip < chunks) break;
       skip -= chunks;
     }
-    MailShared& shared = this->shared();
+    P2pShared& shared = this->shared();
     shared.message[k] = m;
     shared.chunk[k] = skip;
     const bool other_way = a_.one_round != 0 && unit.task.sending != a_.sending;
@@ -121,51 +121,51 @@ class MailCarrier : public Block {
   }
 
   /// By one thread: whether the unit's next chunk can be carried.
-  TUTTI_SLOW MailShared::Action look(const Unit& unit, int k) {
+  TUTTI_SLOW P2pShared::Action look(const Unit& unit, int k) {
     const transport::DeviceLink* mine = link(unit);
     const int peer = unit.task.peer;
     if (unit.task.sending != 0) {
       const std::uint64_t free = this->load_acquire(&signal_at(own_, peer, unit.strip, 1)->count);
-      return mine->sent - free < transport::kMailSlots ? MailShared::go : MailShared::wait;
+      return mine->sent - free < transport::kP2pSlots ? P2pShared::go : P2pShared::wait;
     }
-    if (this->load_acquire(&signal_at(own_, peer, unit.strip, 0)->count) <= mine->seen) return MailShared::wait;
+    if (this->load_acquire(&signal_at(own_, peer, unit.strip, 0)->count) <= mine->seen) return P2pShared::wait;
     if (aliased(peer)) this->fence_alias();
     const auto* header =
-        reinterpret_cast<const transport::MailHeader*>(own_ + a_.sizes.mail_slot(peer, unit.strip, mine->seen));
-    const MailMessage& expected = message(unit, this->shared().message[k]);
-    if (header->count == expected.count && header->type == expected.type) return MailShared::go;
+        reinterpret_cast<const transport::P2pHeader*>(own_ + a_.sizes.p2p_slot(peer, unit.strip, mine->seen));
+    const P2pMessage& expected = message(unit, this->shared().message[k]);
+    if (header->count == expected.count && header->type == expected.type) return P2pShared::go;
     transport::DeviceVerdict verdict;
     verdict.own.count = expected.count;
     verdict.own.what = expected.type;
     verdict.other.count = header->count;
     verdict.other.what = header->type;
     fail(Failure::message, peer, verdict);
-    return MailShared::give_up;
+    return P2pShared::give_up;
   }
 
   /// By all threads: the chunk; then, by one, the signal.
-  TUTTI_MEMBER void carry(const Unit& unit, int k) {
-    MailShared& shared = this->shared();
-    const MailMessage& m = message(unit, shared.message[k]);
-    const MailPart p = part(unit, shared.message[k]);
-    const std::uint64_t done = shared.chunk[k] * a_.sizes.mail_bytes;
+  TUTTI_MEMBER void move_chunk(const Unit& unit, int k) {
+    P2pShared& shared = this->shared();
+    const P2pMessage& m = message(unit, shared.message[k]);
+    const P2pPart p = part(unit, shared.message[k]);
+    const std::uint64_t done = shared.chunk[k] * a_.sizes.p2p_bytes;
     const int peer = unit.task.peer;
     const bool sending = unit.task.sending != 0;
     transport::DeviceLink* mine = link(unit);
     if (this->thread() == 0) {
-      const std::uint64_t slot = sending ? window(peer) + a_.sizes.mail_slot(a_.rank, unit.strip, mine->sent)
-                                         : own_ + a_.sizes.mail_slot(peer, unit.strip, mine->seen);
+      const std::uint64_t slot = sending ? window(peer) + a_.sizes.p2p_slot(a_.rank, unit.strip, mine->sent)
+                                         : own_ + a_.sizes.p2p_slot(peer, unit.strip, mine->seen);
       const std::uint64_t there = m.address + p.offset + done;
       const std::uint64_t here = slot + transport::kDeviceLine;
       Pass& pass = shared.pass;
-      pass.bytes = p.bytes - done < a_.sizes.mail_bytes ? p.bytes - done : a_.sizes.mail_bytes;
+      pass.bytes = p.bytes - done < a_.sizes.p2p_bytes ? p.bytes - done : a_.sizes.p2p_bytes;
       pass.sources = pass.destinations = 1;
       pass.entries[0].address = sending ? there : here;
       pass.entries[1].address = sending ? here : there;
       pass.entries[0].form = form_of(pass.entries[0].address);
       pass.entries[1].form = form_of(pass.entries[1].address);
       if (sending) {
-        auto* header = reinterpret_cast<transport::MailHeader*>(slot);
+        auto* header = reinterpret_cast<transport::P2pHeader*>(slot);
         header->count = m.count;
         header->type = m.type;
       }
@@ -187,7 +187,7 @@ class MailCarrier : public Block {
 
   /// True: that was the unit's last chunk.
   TUTTI_SLOW bool advance(const Unit& unit, int k) {
-    MailShared& shared = this->shared();
+    P2pShared& shared = this->shared();
     if (++shared.chunk[k] < part(unit, shared.message[k]).chunks) return false;
     shared.chunk[k] = 0;
     while (++shared.message[k] < unit.task.messages) {
@@ -225,8 +225,8 @@ class MailCarrier : public Block {
     return false;
   }
 
-  const MailArguments& a_;
-  const Mail& mail_;
+  const P2pArguments& a_;
+  const P2pList& p2p_;
   const std::uint64_t own_;
 };
 

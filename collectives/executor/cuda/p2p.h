@@ -1,7 +1,8 @@
-// Sends and receives on device memory: a group of them is one list, carried out by one kernel (carry_mail), or by
-// several that do not wait. Messages of a pair of ranks come in the order in which they were sent; there are no tags.
+// Sends and receives on device memory (on host memory: executor/p2p/): a group of them is one list, carried out by one
+// kernel (run_p2p), or by several that do not wait. Messages of a pair of ranks come in the order in which they were
+// sent; there are no tags.
 //
-//   const std::vector<std::byte> list = make_mail(transfers...);   // in device memory, with no pointers but the
+//   const std::vector<std::byte> list = make_p2p_list(transfers...);   // in device memory, with no pointers but the
 //   buffers'
 //
 // A message is cut into strips, and each strip into chunks that fit into a slot of the receiver's window. Each strip of
@@ -29,7 +30,7 @@
 
 namespace tutti::executor::cuda {
 
-struct MailMessage {
+struct P2pMessage {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   std::uint64_t count = 0;
@@ -37,7 +38,7 @@ struct MailMessage {
 };
 
 /// All that goes to a peer, or comes from it.
-struct MailTask {
+struct P2pTask {
   std::int32_t peer = 0;
   std::int32_t sending = 0;
   std::uint32_t first = 0;  // message
@@ -45,7 +46,7 @@ struct MailTask {
 };
 
 /// The head of the block; tasks and messages begin at so many bytes from it.
-struct Mail {
+struct P2pList {
   std::uint32_t bytes = 0;
   std::int32_t tasks = 0;
   std::int32_t strips = 1;  // the most that any of its messages has
@@ -54,8 +55,8 @@ struct Mail {
   std::uint32_t messages_at = 0;
 };
 
-struct MailArguments {
-  const Mail* mail = nullptr;
+struct P2pArguments {
+  const P2pList* p2p = nullptr;
   const transport::DevicePeer* peers = nullptr;
   transport::DeviceHostWords* host = nullptr;
   transport::DeviceWindowSizes sizes;
@@ -64,25 +65,25 @@ struct MailArguments {
   std::int32_t one_round = 0;
   std::int32_t sending = 0;
   std::uint64_t round = 0;
-  std::uint64_t mark = 0;  // not 0: for DeviceHostWords::mail
+  std::uint64_t mark = 0;  // not 0: for DeviceHostWords::p2p
 };
 
 /// The most units that a block can have.
 inline constexpr int kMostUnits = 64;
 
-constexpr int mail_strips(std::uint64_t bytes, int most) {
+constexpr int p2p_strips(std::uint64_t bytes, int most) {
   const std::uint64_t wanted = bytes / (std::uint64_t{64} << 10) + 1;
   return wanted < static_cast<std::uint64_t>(most) ? static_cast<int>(wanted) : most;
 }
 
 /// A strip's part of a message, and how many chunks it goes in: one at least, so that even an empty message comes.
-struct MailPart {
+struct P2pPart {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 0;
 };
-constexpr MailPart mail_part(std::uint64_t bytes, int strip, int most_strips, std::uint64_t slot) {
-  const int strips = mail_strips(bytes, most_strips);
+constexpr P2pPart p2p_part(std::uint64_t bytes, int strip, int most_strips, std::uint64_t slot) {
+  const int strips = p2p_strips(bytes, most_strips);
   if (strip >= strips) return {};
   const std::uint64_t units = (bytes + 15) / 16;
   const Share share = even_share(units, static_cast<std::size_t>(strips), static_cast<std::size_t>(strip));
@@ -96,10 +97,10 @@ constexpr MailPart mail_part(std::uint64_t bytes, int strip, int most_strips, st
 #if !defined(__CUDACC__)
 
 /// The list of a group, messages of a pair in the order of the group.
-std::vector<std::byte> make_mail(std::span<const Transfer> transfers, int most_strips);
+std::vector<std::byte> make_p2p_list(std::span<const Transfer> transfers, int most_strips);
 
 /// How many chunks each unit of a task has, by strip.
-std::vector<std::uint64_t> chunks_of(const Mail& mail, const MailTask& task, std::uint64_t slot);
+std::vector<std::uint64_t> chunks_of(const P2pList& p2p, const P2pTask& task, std::uint64_t slot);
 
 #endif
 
