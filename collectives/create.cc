@@ -63,7 +63,9 @@ Result<Options> checked(Options options) {
   TUTTI_TRY(check_flight_signal());
   TUTTI_ASSIGN(options.timeout, checked_timeout(options.timeout));
   // A row may serve some collectives only; one that serves none is a slip of the pen.
-  const auto has_name = [&](const algorithms::Algorithm& row) { return row.name == algorithms::current_name(options.algorithm); };
+  const auto has_name = [&](const algorithms::Algorithm& row) {
+    return row.name == algorithms::current_name(options.algorithm);
+  };
   const auto& table = algorithms::table();
   if (options.backend == "tutti" && !options.algorithm.empty() && std::none_of(table.begin(), table.end(), has_name)) {
     return invalid_argument(fmt::format("algorithm is '{}', which no collective has", options.algorithm));

@@ -12,6 +12,7 @@
 #include "collectives/calls/call_identity.h"
 #include "collectives/calls/validate.h"
 #include "collectives/plan/rename.h"
+#include "collectives/planner/demand.h"
 
 namespace tutti {
 
@@ -45,36 +46,27 @@ Result<std::unique_ptr<PreparedCall>> CallCache::prepare(const Call& call) {
   made->shape = {call.collective, call.type, call.op, call.root, call.count};
   made->deterministic = is_deterministic(call, context_.options);
   made->request = requested_algorithm(call, context_.options);
-  const int ranks = among_.empty() ? context_.size() : static_cast<int>(among_.size());
-  made->bytes = elements_of(call, ranks) * size_of(call.type);
-  const Status added = among_.empty() ? add_plans(*made, call) : add_embedded_plan(*made);
+  made->bytes = elements_of(call, ranks()) * size_of(call.type);
+  const Status added = among_.empty() ? add_plans(*made, call) : add_embedded_plan(*made, call);
   if (!added.ok()) return added;
   const executor::CallIdentity identity = identity_of(call, context_.options);
   made->announcement = {identity, identity.fingerprint(), made->first->algorithm, made->bytes};
   return made;
 }
 
-planner::Demand CallCache::demand_of(const PreparedCall& call) const {
-  planner::Demand demand;
-  demand.collective = call.shape.collective;
-  demand.ranks = among_.empty() ? context_.size() : static_cast<int>(among_.size());
-  demand.bytes = call.bytes;
-  demand.lanes = kLanes;
-  return demand;
+planner::Demand CallCache::demand_of(const Call& call, std::size_t bytes) const {
+  planner::DemandOptions options;
+  options.deterministic = context_.options.deterministic;
+  options.preferred = context_.options.algorithm;
+  options.load_store = among_.empty() && context_.transport->capabilities().load_store;
+  options.buffers_open = among_.empty();
+  options.lanes = kLanes;
+  return planner::demand_of(call, ranks(), bytes, options);
 }
 
 Status CallCache::add_plans(PreparedCall& to, const Call& call) {
   const transport::Capabilities& can = context_.transport->capabilities();
-  planner::Demand demand = demand_of(to);
-  demand.deterministic = to.deterministic;
-  demand.load_store = can.load_store;
-  demand.algorithm = call.algorithm;
-  const std::string& preferred = context_.options.algorithm;
-  if (call.algorithm.empty() && !preferred.empty()) {
-    // The communicator's algorithm is a preference; only that of a call is a demand.
-    const algorithms::Algorithm* algorithm = algorithms::find(call.collective, preferred);
-    if (algorithm != nullptr && planner::why_not(*algorithm, demand).empty()) demand.algorithm = preferred;
-  }
+  planner::Demand demand = demand_of(call, to.bytes);
   TUTTI_ASSIGN(to.first, plan_for(demand, to));
   to.handles = to.first->opens;
   demand.plain = !can.any_pointer;
@@ -91,11 +83,8 @@ Status CallCache::add_plans(PreparedCall& to, const Call& call) {
   return {};
 }
 
-Status CallCache::add_embedded_plan(PreparedCall& to) {
-  planner::Demand demand = demand_of(to);
-  demand.load_store = false;
-  demand.buffers_open = false;
-  TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand, to.shape.root));
+Status CallCache::add_embedded_plan(PreparedCall& to, const Call& call) {
+  TUTTI_ASSIGN(const planner::Choice choice, planner_->choose(demand_of(call, to.bytes), call.root));
   const auto plan = std::make_shared<const plan::Plan>(plan::embedded(*choice.plan, among_, context_.size()));
   TUTTI_ASSIGN(to.first, ready(choice, plan, to.shape, {}));
   return {};

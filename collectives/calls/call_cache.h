@@ -56,8 +56,9 @@ class CallCache {
   /// Makes the plans of a call among all ranks.
   Status add_plans(PreparedCall& to, const Call& call);
   /// Makes the one plan of a call among some ranks, on slots that no peer reaches.
-  Status add_embedded_plan(PreparedCall& to);
-  planner::Demand demand_of(const PreparedCall& call) const;
+  Status add_embedded_plan(PreparedCall& to, const Call& call);
+  int ranks() const { return among_.empty() ? context_.size() : static_cast<int>(among_.size()); }
+  planner::Demand demand_of(const Call& call, std::size_t bytes) const;
   Result<PreparedCall::Plan> plan_for(planner::Demand demand, const PreparedCall& call);
   Result<PreparedCall::Plan> ready(const planner::Choice& choice, const std::shared_ptr<const plan::Plan>& plan,
                                    const executor::Shape& shape, const std::string& instead) const;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "collectives/calls/validate.h"
+#include "collectives/planner/demand.h"
 #include "collectives/planner/device_rules.h"
 
 namespace tutti {
@@ -118,16 +119,8 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
     ready->output_bytes = end_of(request.uneven->recv_counts, request.uneven->recv_offsets) * element;
   }
 
-  planner::Demand demand;
-  demand.collective = call.collective;
-  demand.ranks = size_;
-  demand.bytes = elements_of(call, size_) * element;
-  demand.deterministic = request.deterministic;
-  demand.algorithm = request.algorithm;
-  if (demand.algorithm.empty() && !request.wish.empty()) {
-    const algorithms::Algorithm* wish = algorithms::find(call.collective, request.wish);
-    if (wish != nullptr && planner::why_not(*wish, demand).empty()) demand.algorithm = request.wish;
-  }
+  planner::Demand demand = planner::demand_of(call, size_, elements_of(call, size_) * element,
+                                              {.deterministic = request.deterministic, .preferred = request.wish});
   if (setup_.segmented()) {
     demand.plain = true;
     demand.buffers_open = false;
@@ -186,9 +179,9 @@ Result<ProgramCache::Program> ProgramCache::program_for(const KernelEngine::Requ
   *opens = prepared->opens;
   TUTTI_ASSIGN(auto program, upload(executor::cuda::flatten(*prepared, request.uneven)));
   if (explanation != nullptr) {
-    const char* how = setup_.segmented() ? "kernels cut at their waits, since processes share a GPU"
-                      : prepared->express  ? "one kernel, flags beside the data"
-                                           : "one kernel";
+    const char* how = setup_.segmented()  ? "kernels cut at their waits, since processes share a GPU"
+                      : prepared->express ? "one kernel, flags beside the data"
+                                          : "one kernel";
     *explanation = {plan->algorithm, static_cast<int>(prepared->lanes.size()) * strips, prepared->rounds,
                     fmt::format("{}; {} of {} block(s)", choice.reason, how, program->blocks())};
   }

@@ -125,8 +125,7 @@ inline void exchange_everything(Communicator& comm) {
   all_pairs(comm, 1);
   all_pairs(comm, 9);  // more than a mailbox has slots
   for (const std::size_t scale : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{30'000}}) {
-    for (const char* algorithm : {"", "direct", "pairwise", "linear"})
-      unequal_all_to_all(comm, scale, algorithm);
+    for (const char* algorithm : {"", "direct", "pairwise", "linear"}) unequal_all_to_all(comm, scale, algorithm);
     std::int32_t one = 1;  // collectives between the exchanges
     comm.all_reduce(&one, &one, 1, DataType::i32);
     MUST(one == comm.size());

@@ -38,8 +38,7 @@ TEST(Bytes, RingAllReduceIs2nMinus1OverN) {
 
 TEST(Bytes, StagedTwoShotIsThatOfTheRing) {
   for (int n = 2; n <= 64; ++n) {
-    for (const Counts& c : counts_of(Collective::all_reduce, "put_two_shot", n))
-      EXPECT_EQ(c.pieces_put, 2 * (n - 1));
+    for (const Counts& c : counts_of(Collective::all_reduce, "put_two_shot", n)) EXPECT_EQ(c.pieces_put, 2 * (n - 1));
   }
 }
 
