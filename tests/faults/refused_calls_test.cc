@@ -136,7 +136,7 @@ std::vector<Told> with_refused(const Call& call, int error, int victim, const st
 /// The C library tells of some refusals to start a thread, of which mmap and mprotect are a part, as if there were too
 /// many.
 bool says(const std::string& text, int error) {
-  const bool of_thread = text.find("cannot start the thread") != std::string::npos;
+  const bool of_thread = text.find("cannot start the ") != std::string::npos;
   return text.find(std::strerror(error)) != std::string::npos ||
          (of_thread && text.find(std::strerror(EAGAIN)) != std::string::npos);
 }
