@@ -1,4 +1,4 @@
-// Everybody copies every peer's input into its own output. Pulling leaves the data in the cache of who will use it.
+// Each rank copies every peer's input into its own output. Pulling leaves the data in its user's cache.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

@@ -38,7 +38,7 @@ void pass_on(RankBuilder& me, const HostMap& map, int host, int hop) {
   for (const int peer : map.neighbours(r)) me.send(peer, outputs(me, blocks));
 }
 
-/// What our neighbours have of the blocks of `host` comes from them.
+/// Receives from each neighbour the blocks of `host` that it serves.
 void collect(RankBuilder& me, const HostMap& map, int host) {
   for (const int peer : map.neighbours(me.index())) {
     const std::vector<int> theirs = map.served_ranks(peer, host);
@@ -62,7 +62,7 @@ Plan all_gather_hierarchical(const PlanRequest& request) {
     for (const int peer : map.neighbours(r)) me.send(peer, me.input(r));
     for (int hop = 1; hop < h; ++hop) {
       pass_on(me, map, modulo(own_host - hop, h), hop);
-      // One behind, so that nobody waits for his neighbours at each hop.
+      // One hop behind, so that no rank waits for its neighbours at each hop.
       collect(me, map, modulo(own_host - hop + 1, h));
     }
     collect(me, map, modulo(own_host + 1, h));

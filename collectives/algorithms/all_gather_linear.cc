@@ -1,4 +1,4 @@
-// Everybody sends its block to everybody: one step, for links that only put.
+// Each rank sends its block to every peer: one step, for links that only put.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

@@ -1,4 +1,4 @@
-// Everybody publishes its block and copies those of all others: one exchange of signals. No credits are needed, for the
+// Each rank publishes its block and copies those of all others: one exchange of signals. No credits are needed, for the
 // reason given in all_reduce_one_shot.cc.
 #include <vector>
 

@@ -1,6 +1,6 @@
 // Partners exchange all blocks that they have, and then do so with others twice as far: log2 n steps. Where n is no
-// power of two the ranks beyond are folded (fold.h). Bruck's needs no folding, but there nobody hears from whom it
-// sends to: over TCP each message then costs an acknowledgement of its own.
+// power of two the ranks beyond are folded (fold.h). Bruck's needs no folding, but there no rank receives from the peer
+// that it sends to: over TCP each message then costs an acknowledgement of its own.
 //
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include <vector>

@@ -20,7 +20,7 @@ using plan::RankBuilder;
 
 namespace {
 
-/// Where a rank stands: on which host, at which place there. Of h hosts; with m shards.
+/// The place of a rank: its host, of h, and its number there. `m`: how many shards there are.
 struct Stand {
   const std::vector<std::vector<int>>& hosts;
   int host;
@@ -29,7 +29,7 @@ struct Stand {
 
   int h() const { return static_cast<int>(hosts.size()); }
   bool leads() const { return local < m; }
-  /// Of the own shard, on the next host in the ring and on the one before.
+  /// Returns the leader of this rank's shard on the next host in the ring, or on the one before.
   int next() const { return hosts[modulo(host + 1, h())][local]; }
   int prev() const { return hosts[modulo(host - 1, h())][local]; }
   /// The others of the host, beginning after ourselves.
@@ -62,7 +62,7 @@ void add_up(RankBuilder& me, const Stand& at, int hop) {
   for (const int giver : givers) me.release(giver);
 }
 
-/// The own shard's sum of the piece that comes `hop` hosts far goes on to the next host, and to the rest of this one.
+/// Sends this shard's sum of the piece from `hop` hosts before to the next host, and to the other ranks of this one.
 void spread(RankBuilder& me, const Stand& at, int hop) {
   if (!at.leads()) return;
   const Range sum = me.output(at.piece(at.local, hop));
@@ -96,7 +96,7 @@ Plan all_reduce_hierarchical(const PlanRequest& request) {
       for (int hop = 1; hop <= h; ++hop) add_up(me, at, hop);
       for (int hop = 0; hop < h; ++hop) {
         spread(me, at, hop);
-        // One behind, so that nobody waits for his neighbours at each hop.
+        // One hop behind, so that no rank waits for its neighbours at each hop.
         if (hop > 0) collect(me, at, hop - 1);
       }
       collect(me, at, h - 1);

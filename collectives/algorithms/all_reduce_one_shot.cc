@@ -1,6 +1,6 @@
-// Everybody publishes its input, everybody adds up all of them: one exchange of signals, the least possible latency,
-// and n times the work. No credits: who publishes in round r + 2 has waited for every peer's signal of round r + 1,
-// which a peer gives only when it has done with round r.
+// Each rank publishes its input and adds up those of all: one exchange of signals, the least possible latency, and n
+// times the work. No credits: a rank that publishes in round r + 2 has waited for every peer's signal of round r + 1,
+// which a peer gives only when it is done with round r.
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"

@@ -1,6 +1,6 @@
-// Two-shot through published slots: everybody publishes the pieces that others add up, each rank publishes the sum of
-// its own piece, and all copy it from there. Against sends, a sum is written once for all readers, and what everybody
-// keeps of it is copied out of the caches. No credits are needed, for the reason given in all_reduce_one_shot.cc.
+// Two-shot through published slots: each rank publishes the pieces that its peers add up, then the sum of its own
+// piece, and copies the other sums from there. Against sends, a sum is written once for all readers, and each reader
+// copies it out of the caches. No credits are needed, for the reason given in all_reduce_one_shot.cc.
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"

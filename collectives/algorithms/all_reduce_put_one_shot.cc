@@ -1,4 +1,4 @@
-// Everybody sends its whole input to everybody and adds up what comes, in rank order: one step, for small messages on
+// Each rank sends its whole input to every peer and adds up what comes, in rank order: one step, for small messages on
 // links that only put.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"

@@ -1,4 +1,4 @@
-// Two-shot for links that only put: everybody sends piece j to rank j, which adds up all contributions in rank order
+// Two-shot for links that only put: each rank sends piece j to rank j, which adds up all contributions in rank order
 // and sends the sum back to all. Two steps, and the bytes of a ring.
 #include <vector>
 

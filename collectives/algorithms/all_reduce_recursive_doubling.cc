@@ -1,4 +1,4 @@
-// Everybody adds up what it and a partner have, and then again with another partner, twice as far: log2 n steps of the
+// Each rank adds up its partner's vector and its own, then again with a partner twice as far: log2 n steps of the
 // whole vector each, so for small messages. Where n is no power of two the ranks beyond are folded (fold.h).
 // Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 #include "collectives/algorithms/algorithms.h"

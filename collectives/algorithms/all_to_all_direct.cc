@@ -1,4 +1,4 @@
-// Everybody copies its block out of every peer's input. Not in place: a peer would read what we have already
+// Each rank copies its block out of every peer's input. Not in place: a peer would read what this rank has already
 // overwritten.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"

@@ -20,7 +20,7 @@ using plan::RankBuilder;
 
 namespace {
 
-/// Of rank `to` of another host, on `host`.
+/// Returns the proxy on `host` of rank `to`, which is on another host.
 int proxy_on(const HostMap& map, int host, int to) {
   const std::vector<int>& ranks = map.ranks[host];
   return ranks[map.local_of[to] % static_cast<int>(ranks.size())];

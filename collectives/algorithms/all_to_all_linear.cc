@@ -1,4 +1,4 @@
-// Everybody sends each block to its owner, then receives its own: one step. All blocks of a round have left before any
+// Each rank sends each block to its owner, then receives its own: one step. All blocks of a round have left before any
 // is written over: in place is safe.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"

@@ -1,4 +1,4 @@
-// Everybody publishes all its blocks and copies its own from each peer. In place is safe: the input is read only before
+// Each rank publishes all its blocks and copies its own from each peer. In place is safe: the input is read only before
 // the output is written. No credits are needed, for the reason given in all_reduce_one_shot.cc.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"

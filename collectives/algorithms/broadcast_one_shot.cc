@@ -1,4 +1,4 @@
-// The root publishes, everybody else copies.
+// The root publishes, the other ranks copy.
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"

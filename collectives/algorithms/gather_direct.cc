@@ -1,4 +1,4 @@
-// Everybody writes its block into the root's output, all at the same time.
+// Each rank writes its block into the root's output, all at the same time.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

@@ -1,4 +1,4 @@
-// Everybody sends its block to the root.
+// Each rank sends its block to the root.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

@@ -1,4 +1,4 @@
-// Everybody publishes its block, the root copies them all.
+// Each rank publishes its block, the root copies them all.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

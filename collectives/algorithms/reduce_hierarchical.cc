@@ -16,7 +16,7 @@ using plan::RankBuilder;
 
 namespace {
 
-/// The sum of the own shard over this host and all behind it.
+/// Adds up this rank's shard over this host and all behind it.
 void lead(RankBuilder& me, const ShardChain& chain, int root) {
   const bool is_root = me.index() == root;
   std::vector<int> givers;

@@ -1,5 +1,5 @@
-// Everybody sends its input to the root, which adds up in rank order: one step, by puts alone. What deterministic mode
-// has for links without load and store.
+// Each rank sends its input to the root, which adds up in rank order: one step, by puts alone. Deterministic mode uses
+// it on links without load and store.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

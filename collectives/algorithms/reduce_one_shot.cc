@@ -1,4 +1,4 @@
-// Everybody publishes, the root adds up in rank order.
+// Each rank publishes, the root adds up in rank order.
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"

@@ -18,7 +18,7 @@ using plan::RankBuilder;
 
 namespace {
 
-/// Everybody's blocks for the ranks of `host` go to whoever adds them up on our host.
+/// Sends this rank's blocks for the ranks of `host` to the neighbours that add them up.
 void give(RankBuilder& me, const HostMap& map, int host) {
   for (const int peer : map.neighbours(me.index())) {
     std::vector<Range> blocks;

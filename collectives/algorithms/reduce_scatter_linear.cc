@@ -1,4 +1,4 @@
-// Everybody sends block j to rank j, which adds up all contributions in rank order: one step on links that only put.
+// Each rank sends block j to rank j, which adds up all contributions in rank order: one step on links that only put.
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"

@@ -1,4 +1,4 @@
-// Everybody publishes all its blocks and adds up its own from all ranks: one exchange of signals. No credits are
+// Each rank publishes all its blocks and adds up its own from all ranks: one exchange of signals. No credits are
 // needed, for the reason given in all_reduce_one_shot.cc.
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Everybody copies its block out of the root's input.
+// Each rank copies its block out of the root's input.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

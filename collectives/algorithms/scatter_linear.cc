@@ -1,4 +1,4 @@
-// The root sends everybody its block.
+// The root sends each rank its block.
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/common/phases.h"
 

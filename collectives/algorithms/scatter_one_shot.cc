@@ -1,4 +1,4 @@
-// The root publishes all blocks, everybody else copies its own.
+// The root publishes all blocks, the other ranks copy their own.
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"

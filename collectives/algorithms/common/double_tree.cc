@@ -6,7 +6,7 @@
 namespace tutti::algorithms {
 namespace {
 
-/// The same tree with position p replaced by name_of(p), in a list of `names` nodes.
+/// Returns the tree with position p replaced by name_of(p), in a list of `names` nodes.
 template <class NameOf>
 std::vector<TreeNode> renamed(const std::vector<TreeNode>& tree, int names, NameOf name_of) {
   std::vector<TreeNode> result(names);

@@ -25,7 +25,7 @@ DoubleTree double_tree(int n);
 /// Both trees hang below `root`: it feeds the top of each tree over the n - 1 other ranks. REQUIRES: n >= 2.
 DoubleTree double_tree_below(int root, int n);
 
-/// The same where the ranks are on several hosts: both trees are over the hosts, and in each host a chain through its
+/// Both trees where the ranks are on several hosts: they are over the hosts, and in each host a chain through its
 /// ranks hangs below the one that talks to other hosts. The second tree runs through the chains the other way, so that
 /// another rank of each host talks. `hosts`: the ranks of each, in the order of the chain. One host: as above.
 DoubleTree double_tree(const std::vector<std::vector<int>>& hosts);

@@ -14,7 +14,7 @@ struct HostMap {
   explicit HostMap(const PlanRequest& request);
 
   int hosts() const { return static_cast<int>(ranks.size()); }
-  /// Of the rank's host, the others: each rank begins with another one.
+  /// Returns the other ranks of the rank's host, beginning after itself: each rank begins with another one.
   std::vector<int> neighbours(int rank) const;
   /// Through whom on `host` (any number, modulo hosts()) goes what belongs to `rank` of another host.
   int leader(int host, int rank) const;

@@ -28,7 +28,7 @@ void meet_all(plan::RankBuilder& me, int n);
 /// Piece `piece` of the input of every rank, in rank order.
 std::vector<plan::Range> inputs_in_rank_order(const plan::RankBuilder& me, int n, int piece);
 
-/// The same where peers have sent it to us: takes a message of every peer; the caller releases each once.
+/// Piece `piece` of every rank, in rank order: takes a message of every peer, which the caller releases once.
 std::vector<plan::Range> take_in_rank_order(plan::RankBuilder& me, int n, int piece);
 
 /// Who takes part in a phase, in ring order, and where "me" stands; their pieces are first_piece + 0 .. members - 1.
@@ -54,7 +54,7 @@ void ring_reduce_scatter(plan::RankBuilder& me, const Team& team, bool from_outp
 /// Ring all-gather: piece i of the output of the member at position i goes to all. REQUIRES: two members or more.
 void ring_all_gather(plan::RankBuilder& me, const Team& team);
 
-/// Adds up the children's sums and the own input, and sends the sum of `piece` to the parent; the root of the tree
+/// Adds up the children's sums and this rank's input, and sends the sum of `piece` to the parent; the root of the tree
 /// keeps it in its output. A node's sum lies in its first child's slot.
 void reduce_up(plan::RankBuilder& me, const TreeNode& node, int piece);
 

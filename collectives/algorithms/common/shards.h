@@ -9,15 +9,15 @@
 
 namespace tutti::algorithms {
 
-/// Where a rank stands in the chain.
+/// The place of a rank in the chain.
 struct ShardChain {
   ShardChain(const PlanRequest& request, int rank);
 
-  std::vector<int> host;   // the ranks of the own host; there local s leads shard s
-  int local = 0;           // the own place in it
+  std::vector<int> host;   // the ranks of this host; there local s leads shard s
+  int local = 0;           // this rank's number in it
   int shards = 1;          // in all
-  bool with_root = false;  // the own host is the root's
-  int before = -1;         // the leader of the own shard one host nearer to the root; -1: there is none
+  bool with_root = false;  // the root is on this host
+  int before = -1;         // the leader of this shard one host nearer to the root; -1: there is none
   int after = -1;          // ... one host farther
   bool leads() const { return local < shards; }
   std::vector<int> others() const;  // of the host, beginning after ourselves; without the root
