@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What the caller asked for. Meaning of `count` per collective (as in NCCL):
+/// One call of a collective, as the caller made it. Meaning of `count` per collective (as in NCCL):
 ///   all_reduce, reduce, broadcast  elements of the vector
 ///   all_gather, gather             elements that each rank gives
 ///   reduce_scatter, scatter        elements that each rank gets

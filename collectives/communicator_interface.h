@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-/// An operation in flight, shared by the thread that runs it and whoever holds its Work.
+/// An operation in flight, shared by the thread that runs it and by its Work.
 class PendingWork {
  public:
   virtual ~PendingWork() = default;

@@ -56,7 +56,7 @@ Status check_place(int rank, int size) {
   return invalid_argument(fmt::format("rank is {} of {}; expected 0 to size - 1", rank, size));
 }
 
-/// What the caller and the environment ask for, where it can be had.
+/// Returns the options after checks, those of the environment included. Errors: invalid_argument, what a check says.
 Result<Options> checked(Options options) {
   open_standard_streams();  // before any descriptor is made
   TUTTI_TRY(options::check());
@@ -183,7 +183,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   TUTTI_TRY(refuse_baseline(options, "in_process"));
   TUTTI_TRY(check_place(0, size));
   if (size == 1) return std::vector<Implementation>{std::make_shared<SelfCommunicator>(options)};
-  // One thread makes all ranks, so nobody can wait for an exchange: the windows are made first.
+  // One thread makes all ranks, so no rank can wait in an exchange: the windows are made first.
   auto job = std::make_shared<ThreadJob>(size);
   TUTTI_ASSIGN(const transport::WindowSizes sizes, window_sizes(size, options, 0));
   TUTTI_ASSIGN(const std::vector<std::uint64_t> windows, job->make_windows(size, sizes));

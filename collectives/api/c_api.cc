@@ -119,7 +119,7 @@ ReduceOp op_from(tutti_op_t op) {
   return static_cast<ReduceOp>(op);
 }
 
-/// What the caller of a C function gave, in the words of the library.
+/// The arguments of a C function, converted to the library's types.
 struct Arguments {
   Collective collective;
   const void* send = nullptr;

@@ -30,7 +30,7 @@ class DevicePaths {
   /// Returns the GPU whose memory the buffers are, or -1: they are the host's. Errors: invalid_argument (the buffers
   /// are on two GPUs, on both kinds of memory, or not on the communicator's GPU).
   Result<int> device_of(const Call& call) const;
-  /// Returns the GPU of a group of messages, some of which are on device memory. Errors: likewise; tags, any source.
+  /// Returns the GPU of a group of messages, some of which are on device memory. Errors: as above; tags, any source.
   Result<int> device_of(std::span<const Transfer> transfers) const;
 
   /// Makes the first path ready. A collective call.

@@ -14,7 +14,7 @@
 
 namespace tutti {
 
-/// What a rank tells of itself before anything is shared.
+/// A rank's facts that its peers need before memory is shared.
 struct DevicePeerInfo {
   std::uint64_t well = 0;
   std::uint64_t process = 0;
@@ -37,7 +37,7 @@ class EngineSetup {
 
   /// A collective call of all ranks.
   Status run();
-  /// That all ranks are well; `least` (unless null) becomes the smallest of all ranks' values. Collective.
+  /// Returns ok if all ranks are well. `least`: becomes the smallest of all ranks' values, unless null. Collective.
   Status agree(const Status& mine, int* least);
 
   const KernelEngine::Config& config() const { return config_; }

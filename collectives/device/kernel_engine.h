@@ -28,7 +28,7 @@ namespace tutti {
 
 class KernelEngine {
  public:
-  /// Everybody's words, rank after rank: a collective call among the ranks.
+  /// Returns the words of all ranks, in rank order. A collective call.
   using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
 
   static constexpr int kGathers = 6;
@@ -78,7 +78,7 @@ class KernelEngine {
   virtual Status run_group(std::span<const Transfer> transfers) = 0;
 
   virtual int device() const = 0;
-  /// Of the calls of the last run().
+  /// Returns one explanation for each call of the last run().
   virtual std::span<const Explanation> explanations() const = 0;
   virtual std::size_t memory() const = 0;  // device memory that this rank takes, in bytes
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;

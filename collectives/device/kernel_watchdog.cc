@@ -214,7 +214,7 @@ void KernelWatchdog::tell(const transport::DeviceVerdict& verdict) {
                                      name_of(static_cast<DataType>(verdict.own.what))));
       break;
     case Failure::none:
-    case Failure::aborted: break;  // whoever aborted has said why
+    case Failure::aborted: break;  // the rank that aborted has reported why
   }
 }
 

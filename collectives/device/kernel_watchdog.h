@@ -52,13 +52,13 @@ class KernelWatchdog {
   executor::cuda::DeviceExecutor& executor_;
   std::atomic<std::int64_t> timeout_ns_;
   bool peer_counts_ = false;    // of the thread
-  std::uint64_t recorded_ = 0;  // likewise: calls that the flight recorder shows as done
+  std::uint64_t recorded_ = 0;  // of the thread: calls that the flight recorder shows as done
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t launches_ = 0;  // guarded by mutex_
-  std::uint64_t calls_ = 0;     // likewise
-  bool ending_ = false;         // likewise
+  std::uint64_t calls_ = 0;     // guarded by mutex_
+  bool ending_ = false;         // guarded by mutex_
   std::thread thread_;          // last: it uses all of these
 };
 

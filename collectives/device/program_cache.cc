@@ -145,7 +145,7 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
     demand = whole;
     if (!algorithms::table()[ready->algorithm].in_place) {
       demand.in_place = true;
-      demand.buffers_open = false;  // and whoever is in place may be out of reach, too
+      demand.buffers_open = false;  // a rank that is in place may be out of reach, too
       TUTTI_ASSIGN(ready->if_in_place, program_for(request, demand, nullptr, &unused));
     }
   }

@@ -206,8 +206,8 @@ Status check_flight_signal() {
   const std::int64_t number = options::integer(Option::flight_signal);
   if (number == 0) return {};
   struct sigaction now {};
-  // Those that nobody may handle, or the C library keeps for itself, are refused by sigaction(). Behind the handler of
-  // a fault the same instruction would run again, for ever.
+  // sigaction() refuses signals that cannot be handled, or that the C library keeps for itself. Behind the handler of a
+  // fault the same instruction would run again, for ever.
   constexpr std::array kNever = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
   const bool possible = number > 0 && number <= SIGRTMAX &&
                         std::find(kNever.begin(), kNever.end(), number) == kNever.end() &&

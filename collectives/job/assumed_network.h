@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-/// Of the network that TUTTI_NETWORK names; for "auto" of verbs where a link of some host is an RDMA device's, else of
-/// TCP. Without devices and bandwidth, which the topology has.
+/// Returns the network that TUTTI_NETWORK names; for "auto" verbs if a link of some host is an RDMA device's, else TCP.
+/// Without devices and bandwidth, which the topology has.
 transport::WireInfo assumed_network(const topology::Topology& topology);
 
 }  // namespace tutti

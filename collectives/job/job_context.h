@@ -21,19 +21,19 @@ namespace tutti {
 
 /// Lanes of every window: instruction streams that a plan may have (collectives/plan/plan.h).
 inline constexpr int kLanes = 2;
-/// What a message between hosts is moved in, unless the planner takes finer slices.
+/// The slice in which a message moves between hosts, in bytes, unless the planner takes finer ones.
 inline constexpr std::size_t kFarSlice = std::size_t{512} << 10;
 
 using Words = std::vector<std::uint64_t>;
 
-/// Gives everybody's words, by rank of the new communicator, one rank's behind the other's. A collective call among its
-/// ranks, which all give as many.
+/// Returns the words of all ranks of the new communicator, one behind the other in rank order. A collective call; each
+/// rank gives the same number of words.
 using Exchange = std::function<Result<Words>(const Words& mine)>;
 
 /// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
 using OnFailure = std::function<void(int member, Code code, const std::string& message)>;
 
-/// Where a rank stands in a communicator, as Waiter::standing() says it. Any thread.
+/// The progress of a rank in a communicator, as Waiter::standing() says it. Any thread.
 struct Whereabouts {
   std::function<std::uint64_t()> own;                          // this one's, for a member that asks
   std::function<void(int member, std::uint64_t standing)> of;  // a member has answered
@@ -41,7 +41,7 @@ struct Whereabouts {
 
 class JobContext {
  public:
-  /// What a rank that cannot go on gives to the exchange in place of its window: its first word.
+  /// The first word that a rank which cannot go on gives to the exchange in place of its window.
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   /// How many words connect() exchanges.
   virtual std::size_t connect_words() const { return 1; }
@@ -84,12 +84,12 @@ class JobContext {
 
   /// The host of each member of the job: numbers that are equal on the same host.
   virtual std::vector<int> host_of_member() const = 0;
-  /// Of the job, a rank for each member, the same on all of them; null where there is one host.
+  /// Returns the topology of the job, a rank for each member, the same on all of them; null if there is one host.
   virtual const topology::Topology* topology() const { return nullptr; }
   /// Measured costs, which are in topology() already as far as they are a link's; the same on all members. Null where
   /// there are none, or one host.
   virtual const planner::Table* table() const { return nullptr; }
-  /// What goes between hosts; null where there is one host.
+  /// Returns what is known of the network between hosts; null if there is one host.
   virtual const transport::WireInfo* wire_info() const { return nullptr; }
 
   /// Ranks of this job on this host, and CPUs that they have between them: more ranks than CPUs wait differently.

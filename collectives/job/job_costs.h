@@ -12,12 +12,12 @@
 
 namespace tutti {
 
-/// What the latency of a signal, as the wire tells it, takes of the core at either end, for want of a measurement: a
-/// third each. The rest is the way.
+/// Returns the time of the core at either end of a signal: a third of the wire's latency each, for want of a
+/// measurement. The rest is the way.
 inline double share_of_ends(const transport::WireInfo& wire) { return wire.alpha_us / 3; }
 
-/// What a network's tables are named after, beside the host: "ucx tcp/eth0", "tcp eth0 shared cores" where ranks share
-/// cores, which takes other costs.
+/// Returns the words that name a network's tables, beside the host: "ucx tcp/eth0", "tcp eth0 shared cores". Ranks that
+/// share cores have other costs.
 std::string network_words(const transport::WireInfo& wire, const topology::Topology& job);
 
 /// A collective call of all ranks of the job; nothing where rank 0 has none. Errors: those of planner::find_table() on

@@ -34,9 +34,9 @@ std::string name_of(const bootstrap::Bootstrap& bootstrap, std::size_t rank) {
 /// The CPUs that this rank is bound to.
 std::string own_line() { return topology::print_cpus(topology::bound_cpus()) + '\n'; }
 
-/// What the first rank of a host says: its CPUs, as all others do, a line with the figures of its links to other hosts
-/// and words that name its NICs (the wire's, or else the interface by which it met the others), one with the machine
-/// that it is a part of, and its topology; or why it has none.
+/// Returns the part of a host's first rank: its CPUs, as all ranks give; the figures of its links to other hosts and
+/// words that name its NICs (the wire's, or the interface by which it met the others); the machine that it is a part
+/// of; and its topology. Or why it has none.
 Result<std::string> own_part(const transport::WireInfo& wire, const std::string& interface) {
   const Result<topology::Topology> found = topology::topology_of_process();
   if (!found.ok()) return found.status();

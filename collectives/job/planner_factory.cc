@@ -14,7 +14,7 @@ namespace tutti {
 
 namespace {
 
-/// Where the planner thinks that each rank is: as TUTTI_TOPOLOGY's file says, else where the job has it.
+/// Returns the host of each rank for the planner: from TUTTI_TOPOLOGY's file, else from the job.
 Result<std::vector<int>> hosts_of(const JobContext& job, const std::vector<int>& members) {
   std::vector<int> of_member = job.host_of_member();
   if (!options::text(Option::topology).empty()) {

@@ -14,9 +14,9 @@
 
 namespace tutti {
 
-/// What the cost model is asked with for ranks that are where `here` says: of the measured costs `table`, else, where
-/// that is null, as assumed for the network `wire` (null: all are on one host). Where ranks of several hosts share
-/// cores, and nothing was measured, the links of `here` become longer by what it takes to wake a rank.
+/// Returns the costs for ranks at the places of `here`: those measured in `table`; if that is null, the costs assumed
+/// for the network `wire` (null: all are on one host). Where ranks of several hosts share cores, and nothing was
+/// measured, the links of `here` become longer by what it takes to wake a rank.
 planner::CostOptions costs_of(topology::Topology& here, const planner::Table* table, const transport::WireInfo* wire,
                               const transport::WindowSizes& sizes);
 

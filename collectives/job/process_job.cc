@@ -96,7 +96,7 @@ Status ProcessJob::link() {
   TUTTI_ASSIGN(const std::vector<std::string> addresses,
                bootstrap::agree_all(*bootstrap_, opened.status(),
                                     opened.ok() ? opened.value()->info().name + '\n' + opened.value()->address() : ""));
-  // Everybody's begins with the network's name: "auto" may have found another one elsewhere.
+  // Each address begins with the network's name: "auto" may have found another one on another host.
   std::vector<std::string> of_wire;
   Status status;
   for (std::size_t r = 0; r < addresses.size(); ++r) {

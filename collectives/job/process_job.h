@@ -75,7 +75,7 @@ class ProcessJob final : public JobContext {
                                                               std::shared_ptr<transport::LeaveMarks> marks,
                                                               std::unique_ptr<transport::ShmTransport> shared,
                                                               const Words& all);
-  /// From now on leave notices to this rank in `comm_id` are marked there, until nobody holds the result any more.
+  /// From now on leave notices to this rank in `comm_id` are marked there, as long as the caller keeps the result.
   std::shared_ptr<transport::LeaveMarks> await_leave_notices(std::uint64_t comm_id, std::span<const int> members,
                                                              std::byte* own, const transport::WindowSizes& sizes);
   void heard(const bootstrap::Failure& failure);
@@ -98,12 +98,12 @@ class ProcessJob final : public JobContext {
   const transport::Acquaintance acquaintance_;
   const std::shared_ptr<Deaths> deaths_;
   std::shared_ptr<transport::Wire> wire_;  // null: all ranks are on this host. Constant after creation
-  topology::Topology topology_;            // with a wire. Likewise
-  std::optional<planner::Table> table_;    // likewise
+  topology::Topology topology_;            // if there is a wire. Constant after creation
+  std::optional<planner::Table> table_;    // constant after creation
   std::mutex mutex_;
   std::map<std::uint64_t, Subscription> subscriptions_;  // guarded by mutex_
-  std::map<std::uint64_t, Awaited> awaited_;             // likewise; by comm_id, where there is a wire
-  std::vector<bootstrap::Failure> heard_;                // likewise; a later subscriber hears of them too
+  std::map<std::uint64_t, Awaited> awaited_;             // guarded by mutex_; by comm_id, where there is a wire
+  std::vector<bootstrap::Failure> heard_;                // guarded by mutex_; a later subscriber hears of them too
 };
 
 }  // namespace tutti

@@ -18,9 +18,9 @@ struct Setting {
   std::string value;
 };
 
-/// Where scratch lies, and which plan serves a call: the sizes of windows, the rules, and all of TUTTI_TOPOLOGY's file,
-/// value by value ("hosts/1/devices/3/gb_per_s = 50"). (What a call's fingerprint covers need not be in here.) Errors:
-/// as topology::topology_of_process().
+/// Returns what decides where scratch lies and which plan serves a call: the sizes of windows, the rules, and
+/// TUTTI_TOPOLOGY's file value by value ("hosts/1/devices/3/gb_per_s = 50"). What a call's fingerprint covers need not
+/// be in here. Errors: as topology::topology_of_process().
 Result<std::vector<Setting>> settings_of(const transport::WindowSizes& sizes);
 
 /// Compares them over all ranks: one exchange of a hash. Where that differs, some more of them find the first setting

@@ -28,7 +28,7 @@ class ThreadJob final : public JobContext {
   Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members, int rank,
                                                         const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
-  // Threads of one process do not die alone, and all share memory: there is nobody to hear from or to tell.
+  // Threads of one process do not die alone, and all share memory: there is no remote rank to hear from or to tell.
   void subscribe(std::uint64_t, std::vector<int>, OnFailure, Whereabouts) override {}
   void unsubscribe(std::uint64_t) override {}
   bool tell(std::uint64_t, Code, const std::string&) override { return false; }

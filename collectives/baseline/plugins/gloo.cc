@@ -300,11 +300,11 @@ std::shared_ptr<GlooCommunicator> connect(const BaselineSettings& settings) {
   context->setTimeout(settings.timeout);
   if (settings.size > 1) {
     const std::filesystem::path folder = meeting_folder(settings.meeting);
-    mkdir(folder.c_str(), 0700);  // whoever comes first makes it
+    mkdir(folder.c_str(), 0700);  // the first rank makes it
     const Cleanup cleanup(settings.rank == 0 ? folder : std::filesystem::path());
     gloo::rendezvous::FileStore store(folder.string());
     context->connectFullMesh(store, device);
-    gloo::BarrierOptions options(context);  // nobody reads the files any more
+    gloo::BarrierOptions options(context);  // after it no rank reads the files
     gloo::barrier(options);
   }
   return std::make_shared<GlooCommunicator>(std::move(context));

@@ -204,8 +204,8 @@ int MpiCommunicator::reduce(const Call& call, MPI_Datatype type, MPI_Op op) {
 int MpiCommunicator::reduce_scatter(const Call& call, MPI_Datatype type, MPI_Op op) {
   const int n = static_cast<int>(call.count);
   if (!is_in_place(call, rank_)) return MPI_Reduce_scatter_block(call.send, call.recv, n, type, op, comm_);
-  // MPI's in-place form leaves the result at the start of the buffer and destroys the rest; ours writes the own share
-  // only. So it goes through a block, as a user has to do it.
+  // MPI's in-place form leaves the result at the start of the buffer and destroys the rest; ours writes this rank's
+  // block only. So it goes through a block, as a user has to do it.
   block_.resize(call.count * size_of(call.type));
   const int code = MPI_Reduce_scatter_block(call.send, block_.data(), n, type, op, comm_);
   if (code == MPI_SUCCESS && !block_.empty()) std::memcpy(call.recv, block_.data(), block_.size());

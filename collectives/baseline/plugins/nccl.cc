@@ -316,7 +316,7 @@ class MeetingFile {
   MeetingFile(const MeetingFile&) = delete;
   MeetingFile& operator=(const MeetingFile&) = delete;
 
-  /// All of it at once, for nobody else to read.
+  /// Writes the id at once as a whole, readable by this user alone.
   Status write(const nccl::ncclUniqueId& id) {
     const std::string draft = path_.string() + ".draft";
     const mode_t before = ::umask(0077);

@@ -48,8 +48,8 @@ class OrderedCommunicator : public CommunicatorInterface {
   virtual Status execute(const Call& call) = 0;
   virtual Status execute_group(std::span<const Transfer> transfers) = 0;
 
-  /// Whether execute() puts the call into a stream. Whoever starts it then counts on finding it there when start()
-  /// returns, so it is executed at once, behind what was started before it.
+  /// Whether execute() puts the call into a stream. The caller then expects it in the stream when start() returns, so
+  /// it is executed at once, behind the calls that were started before it.
   virtual bool goes_into_a_stream(const Call& /*call*/) const { return false; }
   virtual bool goes_into_a_stream(std::span<const Transfer> /*transfers*/) const { return false; }
 
@@ -83,7 +83,7 @@ class OrderedCommunicator : public CommunicatorInterface {
   std::thread thread_;                       // made by the first start()
 };
 
-/// Where the caller's pointers make a call in place, by tutti.hpp's rule for `collective`.
+/// Whether the caller's pointers make a call in place, by tutti.hpp's rule for `collective`.
 bool is_in_place(const Call& call, int rank);
 
 /// Divides `count` elements by `divisor`, as the user of a library without an average writes it.

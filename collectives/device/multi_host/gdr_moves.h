@@ -2,9 +2,9 @@
 // GPU's slots into another's (GPUDirect), and the host touches no byte. What goes where, in one fragment. Pure.
 //
 //   collective    from the slot that goes in      into the slot that comes out, of
-//   all_gather    the block                       every rank, at the own place
-//   all_to_all    each rank's block               that rank, at the own place
-//   gather        the block                       the root, at the own place
+//   all_gather    the block                       every rank, at the sender's place
+//   all_to_all    each rank's block               that rank, at the sender's place
+//   gather        the block                       the root, at the sender's place
 //   scatter       each rank's block, at the root  that rank
 //   broadcast     the block, at the root          every rank
 //
@@ -23,9 +23,9 @@ namespace tutti {
 bool is_gdr(const Call& call, int ranks);
 
 struct GdrMove {
-  int rank = 0;          // whose slot it goes to; the own one's is for the stream
+  int rank = 0;          // whose slot it goes to; what stays on this rank is for the stream
   std::size_t from = 0;  // bytes, in the slot that goes in
-  std::size_t to = 0;    // likewise, in the one that comes out
+  std::size_t to = 0;    // bytes, in the one that comes out
   std::size_t bytes = 0;
 };
 

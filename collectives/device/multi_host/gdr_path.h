@@ -37,7 +37,7 @@ class GdrPath final : public DevicePath {
   void add_to(MemoryReport& /*report*/) const override {}
 
   // For the fragments of another path.
-  /// As wants(), where `ranks` take part, each on a host of its own.
+  /// Whether the path serves such a call among `ranks` ranks, each on a host of its own.
   bool wants_among(const Call& call, int ranks) const;
   /// From now on the path cannot be opened, since memory_limit has no room left for it.
   void forbid() { forbidden_ = true; }

@@ -47,7 +47,7 @@ class HierarchicalCall {
     std::vector<IntraHostCall> before;
     HostStaging::Fragment copies;
     Call on_host;
-    bool cross_host = true;  // among the own column, by host; else among all ranks
+    bool cross_host = true;  // among the ranks at this place, by host; else among all ranks
     std::vector<IntraHostCall> after;
   };
   /// Fragment `fragment` (from 0), with these slots.

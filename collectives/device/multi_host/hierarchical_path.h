@@ -54,7 +54,7 @@ class HierarchicalPath final : public DevicePath {
   std::string refusal_;  // empty: not refused
   std::optional<HostLayout> layout_;
   std::unique_ptr<KernelEngine> engine_;   // null: not open
-  std::unique_ptr<CallCache> cross_host_;  // likewise
+  std::unique_ptr<CallCache> cross_host_;  // null: not open
 };
 
 }  // namespace tutti

@@ -30,9 +30,9 @@ class HostLayout {
   int local_rank_of(int rank) const;
   /// From a rank of a host to the next one of that host; the same on all.
   int step() const { return step_; }
-  /// Of the own host, by place.
+  /// Returns the ranks of this host, by place.
   const std::vector<int>& intra_host() const { return ranks_of_host_[static_cast<std::size_t>(host_)]; }
-  /// At the own place, by host.
+  /// Returns the ranks at this rank's place, by host.
   std::vector<int> cross_host() const;
 
  private:

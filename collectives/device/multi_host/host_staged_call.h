@@ -36,7 +36,7 @@ class HostStagedCall {
   /// How many this rank has data for. Of an all_to_allv other ranks may have more.
   std::size_t fragments() const;
 
-  /// What is copied for fragment `fragment` (from 0), with these slots.
+  /// Returns the copies in and out of these slots for fragment `fragment` (from 0).
   HostStaging::Fragment copies(std::size_t fragment, std::byte* input, std::byte* output) const;
   /// The call on the host. Not of an all_to_allv.
   Call call(std::size_t fragment, const std::byte* input, std::byte* output) const;
@@ -52,7 +52,7 @@ class HostStagedCall {
   Pieces pieces(std::size_t fragment, std::span<const executor::PeerCounts> told) const;
 
  private:
-  /// What fragment `fragment` has of a block of `count` elements.
+  /// Returns how many elements of a block of `count` are in fragment `fragment`.
   std::size_t size_in(std::size_t fragment, std::size_t count) const {
     const std::size_t done = fragment * part_;
     return done >= count ? 0 : std::min(part_, count - done);

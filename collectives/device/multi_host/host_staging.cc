@@ -59,7 +59,7 @@ class PinnedStaging final : public HostStaging {
     if (cuda_ == nullptr) return;
     const auto context = device::enter(device_);
     const device::UncapturedCalls uncaptured(*cuda_);
-    if (putting_) return;  // and has failed to: nobody knows what is in the stream
+    if (putting_) return;  // put() has failed, so what the stream still does is unknown
     for (const std::int64_t since = now_ns(); put_any_ && cuda_->EventQuery(behind_) == CUDA_ERROR_NOT_READY;) {
       if (now_ns() - since > limit_ns_) return;  // the stream waits behind something of the caller's
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -220,7 +220,7 @@ class PinnedStaging final : public HostStaging {
     return static_cast<std::byte*>(made);
   }
 
-  // The copies are before the counter in the stream, and whoever sees the counter sees them.
+  // In the stream the copies are before the counter: the proxy that sees the counter sees the data.
   Status bring_in(std::uint64_t fragment, const Fragment& what, CUstream stream) {
     if (what.before) TUTTI_TRY(what.before());
     for (const Piece& piece : what.in) TUTTI_TRY(copy(piece.slot, piece.device, piece.bytes, stream));

@@ -34,7 +34,7 @@ namespace tutti {
 class HostStaging {
  public:
   static constexpr std::uint64_t kSlots = 4;
-  /// Of a slot, in each direction, where all slots together may take `room` bytes. Errors: memory_limit.
+  /// Returns the bytes of a slot, in each direction, if all slots together may take `room` bytes. Errors: memory_limit.
   static Result<std::size_t> slot_bytes(std::size_t room);
 
   /// For device memory of this GPU; -1: the calling thread's. Errors: unsupported (no CUDA in this build, no driver, a
@@ -50,14 +50,14 @@ class HostStaging {
   virtual int device() const = 0;
   virtual std::size_t memory() const = 0;  // pinned, on_device() and direct, in bytes
 
-  /// Of fragment `fragment`.
+  /// Return the slots of fragment `fragment`.
   virtual std::byte* input(std::uint64_t fragment) = 0;
   virtual std::byte* output(std::uint64_t fragment) = 0;
   /// In place of slots, for a fragment that needs more: so many bytes, until the next fragment that asks for some.
   /// Errors: memory_limit (`room`), what the driver says.
   virtual Result<std::byte*> block(std::size_t bytes) = 0;
-  /// Device memory of a slot's size, the same every time; whoever uses it follows the order of the fragments. Allocated
-  /// at the first time, so before kernels run that wait for other ranks. Errors: what the driver says.
+  /// Device memory of a slot's size, the same every time; fragments use it in their order. Allocated at the first time,
+  /// so before kernels run that wait for other ranks. Errors: what the driver says.
   virtual Result<std::byte*> on_device() = 0;
 
   /// The slots in device memory, and how a card reaches them. The descriptor is this object's.
@@ -70,13 +70,13 @@ class HostStaging {
   virtual Result<Direct> open_gdr() = 0;
   /// Peers may still write there: they stay for as long as the process does.
   virtual void abandon_gdr() = 0;
-  /// Where the slots of direct fragment `fragment` begin in them, from 0 on; the same on all ranks.
+  /// Return where the slots of direct fragment `fragment` (from 0) begin in that memory; the same on all ranks.
   std::size_t gdr_input(std::uint64_t fragment) const { return slot_at(fragment, 0); }
   std::size_t gdr_output(std::uint64_t fragment) const { return slot_at(fragment, 1); }
-  /// What cards have written there, as far as this process knows of it, is seen by what comes in streams from now on.
+  /// Makes what NICs have written there, as far as this process knows, visible to later work in streams.
   virtual Status settle_gdr() = 0;
 
-  /// That fragments can be put into this stream. Errors: unsupported (it is captured: counters change with every call).
+  /// Returns ok if fragments can be put into the stream. Errors: unsupported (a capture: counters grow with each call).
   virtual Status check(Stream stream) = 0;
   /// The number of the first of `count` fragments, which put() is for.
   virtual std::uint64_t begin(std::size_t count) = 0;
