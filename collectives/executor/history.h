@@ -5,8 +5,8 @@
 
 namespace tutti::executor {
 
-/// What a record's fingerprint holds: that of the call, and of all calls before it. So two ranks that ever made
-/// different calls differ from then on, and find out whenever they next hear from each other.
+/// Returns a record's fingerprint: that of the call, and of all calls before it. Two ranks that ever made different
+/// calls differ from then on, and find out whenever one sees the other's record.
 constexpr std::uint64_t history_of(std::uint64_t before, std::uint64_t fingerprint) {
   // A multiplication keeps the order of the calls in it; the fingerprints are mixed well already.
   return before * 0x9E3779B97F4A7C15ULL + fingerprint;

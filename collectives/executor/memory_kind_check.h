@@ -2,7 +2,7 @@
 //
 // A call on host memory is carried out by the host and one on device memory by kernels, each with signals of its own,
 // so neither hears of the other: both would wait until their deadline. But each rank's records say how its calls of the
-// two kinds follow each other (transport::CallsMade), and whoever waits compares: its own call of one kind, before
+// two kinds follow each other (transport::CallsMade), and a rank that waits compares: its own call of one kind, before
 // which it has made b of the other kind, with a peer's call b + 1 (or a later one) of that kind. If the peer made that
 // before its call of the first kind with the same number, the two ranks have made them in different orders.
 //
@@ -16,13 +16,13 @@
 
 namespace tutti::executor {
 
-/// What the peer whose calls of the other kind are `theirs` has called where this rank has called `own`; sequence 0:
-/// nothing else, as far as can be seen by now.
+/// Returns the call that a peer has made in place of `own`, this rank's. `theirs`: the peer's calls of the other kind.
+/// Sequence 0: none, as far as can be seen by now.
 CallSnapshot called_instead(const transport::CallRecord& own,
                             const transport::CallRecord (&theirs)[transport::kCallRing]);
 
 /// "rank 0 (...) called all_reduce(4 x f32, sum) as its call 7 on host memory, rank 1 (...) called all_reduce(4 x f32,
-/// sum) as its call 2 on device memory; expected one kind of memory on all ranks". The same whoever says it.
+/// sum) as its call 2 on device memory; expected one kind of memory on all ranks". Each rank says the same.
 std::string mixed_text(const std::function<std::string(int)>& name, int on_host, const CallSnapshot& host_call,
                        int on_device, const CallSnapshot& device_call);
 

@@ -32,7 +32,7 @@ void write_net_record(const transport::CallRecord& record, std::size_t along, tr
 bool is_whole(const transport::CallRecord& record);
 
 /// If the cell has a whole record of `call`: writes that to `mirror`, its place in the mirror of the sender's board,
-/// where everybody looks, unless it was told there too.
+/// where readers look, unless the mirror has it already.
 void copy_to_mirror(transport::ExpressCell& cell, std::uint64_t call, transport::CallRecord& mirror);
 
 }  // namespace tutti::executor

@@ -58,15 +58,15 @@ struct PreparedStep {
   bool one_pass = true;      // in a single round the pieces lie one behind the other on all sides (slots do not), and
                              // where they lie is known (of an all_to_allv it is not)
   // What such a step copies may come to its destination earlier, and not to its slot at all: from step `lands_from` of
-  // the lane on nothing else touches that destination; likewise where the output is the input's memory.
+  // the lane on nothing else touches that destination. `lands_from_in_place`: where the output is the input's memory.
   std::uint32_t lands_from = kNever, lands_from_in_place = kNever;
   std::int32_t sender = -1;  // whose message that is
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};
   std::uint32_t sources = 0, source_count = 0;            // in Prepared::ranges
-  std::uint32_t destinations = 0, destination_count = 0;  // likewise
+  std::uint32_t destinations = 0, destination_count = 0;  // in Prepared::ranges
 };
 
-/// What a rank's window has room for, and how the plan's lanes are carried out.
+/// The room of a rank's window, and how the plan's lanes are carried out.
 struct PlanLimits {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
@@ -92,7 +92,7 @@ struct Slots {
   std::size_t bytes = 0;  // of one slot
   int sets = 1;           // more than one only when there are several rounds
   std::size_t total() const { return static_cast<std::size_t>(sets * count) * bytes; }
-  /// Where slot `number` is in a round, from where the call's slots begin.
+  /// Returns where slot `number` is in a round, from where the call's slots begin.
   std::size_t offset(int number, int round) const {
     return static_cast<std::size_t>(round % sets * count + number) * bytes;
   }

@@ -26,7 +26,7 @@ std::uint64_t mix(std::uint64_t x) {
 void write(CallRecord& record, std::uint64_t sequence, const Announcement& announcement, std::uint64_t history,
            transport::Handle input, transport::Handle output, double factor, std::uint64_t next_of_other_kind) {
   // A seqlock without fences: each field is stored with release, behind the zero, and readers load each with acquire,
-  // so whoever has seen a field of this call finds the zero, or what came after it, when it looks at the sequence
+  // so a reader that has seen a field of this call finds the zero, or what came after it, when it looks at the sequence
   // again. On x86 these are plain moves, and ThreadSanitizer, which knows no fences, understands them.
   constexpr auto release = std::memory_order_release;
   record.sequence.store(0, std::memory_order_relaxed);

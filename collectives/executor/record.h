@@ -49,7 +49,7 @@ struct CallSnapshot {
 
 CallSnapshot snapshot(const transport::CallRecord& record);
 
-/// What must be equal on all ranks, as the fields that enter a record's fingerprint.
+/// The fields of a record's fingerprint: they must be equal on all ranks.
 struct CallIdentity {
   transport::CallWords words;
   std::uint64_t count = 0;
@@ -58,7 +58,7 @@ struct CallIdentity {
   std::uint64_t fingerprint() const;
 };
 
-/// What a rank tells the others when it enters a call; made once for each kind of call.
+/// A rank's announcement that it enters a call; made once for each kind of call.
 struct Announcement {
   CallIdentity identity;
   std::uint64_t fingerprint = 0;  // identity's
@@ -79,13 +79,13 @@ void announce_launch(transport::Board& board, std::uint64_t number, const Announ
 void count_launch(transport::Board& board, std::uint64_t number);
 void end_launch(transport::Board& board, std::uint64_t number);
 
-/// From now on nobody can tell how this rank's calls on host memory and on device memory follow each other: a graph
-/// repeats some of them, or two threads make them.
+/// From now on the order of this rank's calls on host memory and on device memory is unknown: a graph repeats some of
+/// them, or two threads make them.
 void stop_counting(transport::Board& board);
 
 /// The call of this record has ended.
 void end(transport::CallRecord& record, bool well);
-/// As end(), for a group that others may have overtaken: nothing when its record was used again.
+/// Ends the record of a group that others may have overtaken; does nothing when the record was used again.
 void end_group(transport::Board& board, std::uint64_t number, bool well);
 
 }  // namespace tutti::executor

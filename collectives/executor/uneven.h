@@ -13,7 +13,7 @@
 
 namespace tutti::executor {
 
-/// What a rank tells a peer of what it has for it, before it moves. In elements.
+/// What a rank has for a peer, announced to it before the data moves. In elements.
 struct PeerCounts {
   /// In `largest`: which memory the sender's buffers are in. Neither when it has none.
   static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 63;
@@ -26,12 +26,12 @@ struct PeerCounts {
   std::uint64_t largest_piece() const { return largest & ~(kOnDevice | kOnHost); }
 };
 
-/// What is made ready for pieces of one size serves many, as long as it is rounded up: by an eighth at most.
+/// Rounds a piece up, by an eighth at most, so that what is prepared for one size serves many.
 constexpr std::size_t rounded_piece(std::size_t largest) {
   return round_up(largest, std::max<std::size_t>(std::bit_floor(largest) / 8, 1));
 }
 
-/// As `rank` knows them: by peer, what it sends, what it receives, and what the peers have told it. In elements.
+/// The pieces as `rank` knows them: by peer, what it sends, what it receives, and what the peer announced. In elements.
 struct UnevenPieces {
   int rank = 0;
   std::span<const std::size_t> send_counts;
@@ -41,7 +41,7 @@ struct UnevenPieces {
   std::span<const PeerCounts> peer_counts;
   bool streaming = false;  // as Prepared::streaming, for these sizes
 
-  /// The i-th piece of a range. REQUIRES: it lies in the own input or output, or is what a peer's input has for `rank`.
+  /// The i-th piece of a range. REQUIRES: it lies in `rank`'s input or output, or is a peer's input for `rank`.
   Share share_of(const plan::Range& range, int i) const {
     const auto piece = static_cast<std::size_t>(range.first + i);
     if (range.space == plan::Space::output) return {recv_offsets[piece], recv_counts[piece]};

@@ -8,7 +8,7 @@
 
 namespace tutti::executor::cuda {
 
-/// What the threads of a block share.
+/// Memory that the threads of a block share.
 struct Shared {
   struct Opened {
     std::uint64_t input = 0;
@@ -22,7 +22,7 @@ struct Shared {
 template <class Block>
 class Caller : public Block {
  public:
-  /// Of reduce-inl.h: until `come` says so.
+  /// Waits until `come` returns true; reduce-inl.h calls it.
   template <class Come>
   TUTTI_MEMBER bool await_line(Come&& come, std::uint8_t peer) {
     return until(come, peer);
@@ -67,7 +67,7 @@ class Caller : public Block {
   }
 
   TUTTI_SLOW bool fail(Failure kind, int peer, std::uint64_t call, std::uint64_t waited_ns) {
-    if (!this->claim(&state()->failed)) return false;  // somebody has told already
+    if (!this->claim(&state()->failed)) return false;  // another thread has reported already
     transport::DeviceVerdict* verdict = &a_.host->verdict;
     this->store(&verdict->kind, static_cast<std::uint64_t>(kind));
     this->store(&verdict->peer, static_cast<std::uint64_t>(peer));
@@ -113,7 +113,7 @@ class Caller : public Block {
 
   TUTTI_MEMBER void announce() {
     if ((call_ % kCleanEvery == 1 || call_ % kCleanEvery == 2) && call_ > 2) {
-      // Nobody writes to the cells of the other parity before this rank has entered the present call.
+      // No peer writes to the cells of the other parity before this rank has entered the present call.
       clean(call_ + 1);
     }
     if (this->thread() == 0) {
@@ -171,7 +171,7 @@ class Caller : public Block {
 
   const LaunchArguments& a_;
   const LaunchCall* c_ = nullptr;  // the call in progress
-  const std::uint64_t own_;        // the own window
+  const std::uint64_t own_;        // this rank's window
   std::uint64_t call_ = 0;
   std::uint64_t history_ = 0;
   std::uint64_t previous_history_ = 0;

@@ -70,7 +70,7 @@ struct Narrow {
   }
 };
 
-/// By integer arithmetic: exact, and of no matter to flush-to-zero modes. As in reduce/codec-inl.h, one code at a time.
+/// Integer arithmetic: exact, and independent of flush-to-zero modes. As in reduce/codec-inl.h, one code at a time.
 template <int kExponentBits, int kMantissaBits, bool kInfinity>
 struct Minifloat {
   static constexpr int kBits = 1 + kExponentBits + kMantissaBits;

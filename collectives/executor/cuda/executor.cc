@@ -371,7 +371,7 @@ Status DeviceExecutor::launch_segmented(const Launch& launch, CUstream stream) {
 void DeviceExecutor::abort() {
   store(words_->abort, 1);
   if (place_.form != Form::segmented || idle()) return;
-  // Streams wait for values in the own window: give them larger ones than any. The calls are never finished.
+  // Streams wait for values in this rank's window: store larger ones than any. The calls are never finished.
   const auto context = device::enter(place_.device);
   if (!context.ok()) return;
   const device::UncapturedCalls uncaptured(*cuda_);

@@ -67,8 +67,8 @@ class BlockBudget {
   int of_each_ = 0;
 };
 
-/// Where programs lie: device memory that is allocated before any kernel runs, since an allocation may have to wait for
-/// kernels that run. Thread-safe.
+/// Device memory for programs, allocated before any kernel runs, since an allocation may have to wait for kernels that
+/// run. Thread-safe.
 class ProgramPool {
  public:
   static Result<std::shared_ptr<ProgramPool>> create(int device, std::size_t bytes);
@@ -101,7 +101,7 @@ class DeviceProgram {
   int blocks() const { return head().lanes * head().strips; }
   int kernel() const;
   std::size_t bytes() const { return copy_.size(); }
-  /// As segments_of() has them, made at the first use. One thread at a time.
+  /// Returns segments_of() the program, made at the first use. One thread at a time.
   const std::vector<SegmentLaunch>& segments() const;
 
  private:
@@ -121,7 +121,7 @@ class DeviceExecutor {
     transport::DeviceWindowSizes sizes;
     std::size_t pool_bytes = kPoolBytes;  // for programs
     std::uint64_t peers = 0;              // DevicePeer[ranks], in the GPU's memory
-    std::uint64_t window = 0;             // the own one
+    std::uint64_t window = 0;             // this rank's
   };
   static Result<std::unique_ptr<DeviceExecutor>> create(const Place& place);
   /// REQUIRES: idle(), and graphs that hold its calls are launched no more.
@@ -155,7 +155,7 @@ class DeviceExecutor {
   /// Ends all waits, now and later. Any thread; again and again until idle(), in the form `segmented`.
   void abort();
   void set_limit(std::int64_t ns);
-  /// What a kernel has failed of; kind 0: nothing.
+  /// Returns the failure of a kernel; kind 0: none.
   transport::DeviceVerdict verdict() const;
   struct Progress {
     std::uint64_t launched = 0;  // calls; a replayed graph's are not among them
@@ -183,8 +183,8 @@ class DeviceExecutor {
   Status launch_segmented(const Launch& launch, CUstream stream);
   Status launch_p2p_segmented(P2pArguments arguments, const P2pList& list, CUstream stream);
   Status wait_for(std::uint64_t offset, std::uint64_t value, CUstream stream);
-  /// What both kinds of launches begin and end with. `put`: how it went; what was put there before something failed
-  /// runs all the same.
+  /// Begin and end both kinds of launches. `put`: the outcome of putting the launch into the stream; what was put there
+  /// before a failure runs all the same.
   Result<bool> begin_launch(CUstream stream);
   Status end_launch(const Status& put, bool captured, CUstream stream);
   void keep(const std::shared_ptr<const DeviceProgram>& program);
@@ -200,7 +200,7 @@ class DeviceExecutor {
   std::shared_ptr<const Kernels> kernels_;
   std::shared_ptr<ProgramPool> pool_;
   transport::DeviceHostWords* words_ = nullptr;  // pinned
-  CUstream stream_ = nullptr;                    // the own one: uploads, and what abort() writes
+  CUstream stream_ = nullptr;                    // of this object: uploads, and what abort() writes
   CUevent done_ = nullptr;                       // of the last call that was launched
   CUevent captured_ = nullptr;                   // the same within a capture
   CUstream last_stream_ = nullptr;

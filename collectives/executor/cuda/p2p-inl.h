@@ -7,7 +7,7 @@
 
 namespace tutti::executor::cuda {
 
-/// What the threads of a block share.
+/// Memory that the threads of a block share.
 struct P2pShared {
   enum Action : std::uint32_t { wait, go, give_up };
 
@@ -69,7 +69,7 @@ class P2pRunner : public Block {
     }
   }
 
-  /// Of reduce-inl.h; there are no flagged lines here.
+  /// reduce-inl.h needs it; there are no flagged lines here.
   template <class Come>
   TUTTI_MEMBER bool await_line(Come&&, std::uint8_t) {
     return false;
@@ -103,7 +103,7 @@ class P2pRunner : public Block {
     return p2p_part(message(unit, m).bytes, unit.strip, p2p_.most, a_.sizes.p2p_bytes);
   }
 
-  /// Where unit k begins: at its first chunk, or at that of the round.
+  /// Sets unit k to its first chunk, or to that of the round.
   TUTTI_SLOW void start(int k, int number) {
     const Unit unit = unit_of(number);
     std::uint64_t skip = a_.one_round != 0 ? a_.round : 0;
@@ -120,7 +120,7 @@ class P2pRunner : public Block {
     shared.done[k] = m == unit.task.messages || other_way ? 1 : 0;
   }
 
-  /// By one thread: whether the unit's next chunk can be carried.
+  /// Returns whether the unit's next chunk can be carried. Called by one thread.
   TUTTI_SLOW P2pShared::Action look(const Unit& unit, int k) {
     const transport::DeviceLink* mine = link(unit);
     const int peer = unit.task.peer;
@@ -143,7 +143,7 @@ class P2pRunner : public Block {
     return P2pShared::give_up;
   }
 
-  /// By all threads: the chunk; then, by one, the signal.
+  /// Copies the chunk with all threads; one then sends the signal.
   TUTTI_MEMBER void move_chunk(const Unit& unit, int k) {
     P2pShared& shared = this->shared();
     const P2pMessage& m = message(unit, shared.message[k]);
@@ -185,7 +185,7 @@ class P2pRunner : public Block {
     if (a_.one_round != 0 || advance(unit, k)) shared.done[k] = 1;
   }
 
-  /// True: that was the unit's last chunk.
+  /// Returns true if that was the unit's last chunk.
   TUTTI_SLOW bool advance(const Unit& unit, int k) {
     P2pShared& shared = this->shared();
     if (++shared.chunk[k] < part(unit, shared.message[k]).chunks) return false;

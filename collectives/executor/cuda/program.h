@@ -3,7 +3,7 @@
 //   TUTTI_ASSIGN(const auto prepared, prepare_for_device(plan, rank, shape, limits_of(sizes, strips)));
 //   const std::vector<std::byte> program = flatten(*prepared);   // upload as it is: it holds no pointers
 //
-// Lanes and strips. A walker (a thread block) carries out one strip of one lane: all steps of the lane, each on the own
+// Lanes and strips. A walker (a thread block) carries out one strip of one lane: all steps of the lane, each on its own
 // share of every slice. So a plan of one lane fills as many blocks as wanted, with signals of their own, and needs no
 // proof of its own: each strip is the proven plan on fewer elements. Walker w is strip w % strips of lane w / strips.
 //
@@ -31,14 +31,14 @@
 
 namespace tutti::executor::cuda {
 
-/// What a range lies in, as the walker sees it.
+/// The memory that a range lies in, as the walker sees it.
 enum class Place : std::uint8_t {
   input,        // of this rank
-  output,       // likewise
+  output,       // of this rank
   peer_input,   // of an opened rank
-  peer_output,  // likewise
+  peer_output,  // of an opened rank
   scratch,      // slots in the window of `rank`
-  published,    // likewise
+  published,    // slots in the window of `rank`
   arrived,      // this rank's express cell from `rank`
   depart,       // the express cell of this rank at `rank`
 };
@@ -134,7 +134,7 @@ constexpr Part part_of(std::uint64_t elements, std::uint32_t element, int rounds
 
 #if !defined(__CUDA_ARCH__) && !defined(__CUDACC__)
 
-/// What a device window has room for when `strips` walkers share each lane.
+/// Returns the limits of a device window when `strips` walkers share each lane.
 PlanLimits limits_of(const transport::DeviceWindowSizes& sizes, int strips, std::size_t slice_bytes);
 
 /// prepare(), without express cells where the walker could not carry it out with them. Errors: as prepare();

@@ -24,7 +24,7 @@ struct SegmentLaunch {
 };
 
 /// The first segment announces the call and does nothing else; behind it the stream must wait until all ranks have
-/// announced the call before (the gate). REQUIRES: the program has one lane, opens nobody, and is no express program.
+/// announced the call before (the gate). REQUIRES: the program has one lane, opens no peer, and is no express program.
 std::vector<SegmentLaunch> segments_of(const Program& program);
 
 /// Whether a program can be divided so.

@@ -3,9 +3,9 @@
 //
 // A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have
 // entered the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its
-// parity, since whoever has entered call k - 1 is done with call k - 2. Then the steps. The last block to end writes
-// the number back, so the next kernel, or the next replay of a graph, finds it. So do the blocks of this kernel where a
-// group's calls share it: each waits for that number before it begins the next call, as if that were another kernel.
+// parity, since a rank that has entered call k - 1 is done with call k - 2. Then the steps. The last block to end
+// writes the number back, so the next kernel, or the next replay of a graph, finds it. So do the blocks of this kernel
+// where a group's calls share it: each waits for that number before it begins the next call, as in another kernel.
 //
 // Why each access has the order and scope that it has: docs/cuda.md.
 #pragma once
@@ -100,7 +100,7 @@ class Walker : public Caller<Block> {
     return goes_on && !this->any(!well);
   }
 
-  /// By the last block's first thread.
+  /// Ends the call or the segment. Called by the first thread of the last block.
   TUTTI_MEMBER void end_call(bool goes_on) {
     State* state = this->state();
     this->store(&state->exits, 0);
@@ -149,7 +149,7 @@ class Walker : public Caller<Block> {
     }
   }
 
-  /// By the last block's first thread: all data of the segment is behind the others' exits.
+  /// Sends the segment's signals: all its data is behind the other blocks' exits. Called as end_call().
   TUTTI_SLOW void give_signals() {
     const auto* steps = array<ProgramStep>(p_->steps_at) + array<ProgramLane>(p_->lanes_at)->steps;
     for (std::uint32_t s = a_.segment.first_step; s < a_.segment.end_step; ++s) {
@@ -191,7 +191,7 @@ class Walker : public Caller<Block> {
     return !this->any(!well);
   }
 
-  /// What one thread does about one peer.
+  /// Carries out one step with one peer, by one thread.
   TUTTI_MEMBER bool meet(const ProgramStep& s, int peer) {
     switch (s.verb) {
       case Verb::open: return open(peer);
@@ -366,8 +366,8 @@ class Walker : public Caller<Block> {
            static_cast<std::uint64_t>(strip_) * slots.strip_bytes;
   }
 
-  /// Where all ranges lie equally far from a multiple of 16 bytes, what comes before it goes alone, and the rest in
-  /// whole vectors. Pays for large passes only.
+  /// Returns how many bytes come before a multiple of 16, if all ranges lie equally far from one: these are moved
+  /// alone, the rest in whole vectors. Pays for large passes only.
   TUTTI_MEMBER std::uint32_t head_of(const Pass& pass, std::uint32_t count) const {
     const auto off = static_cast<std::uint32_t>(pass.entries[0].address % 16);
     if (off == 0 || off % p_->element != 0) return 0;

@@ -29,7 +29,7 @@ class BaseTable {
   }
   /// Express calls after which a cell is used again.
   std::uint64_t express_calls() const { return express_.size(); }
-  /// What this rank publishes in an express call.
+  /// Returns where this rank's published data lies in an express call.
   std::byte* published() { return published_.data(); }
 
  private:

@@ -73,7 +73,7 @@ class CallEntry {
   }
 
   std::uint64_t sequence() const { return sequence_; }
-  /// Of this rank's calls, up to and with this one.
+  /// Returns the history of this rank's calls, up to and with this one.
   std::uint64_t history() const { return history_; }
   std::uint64_t tag() const { return tag_; }
   /// This rank's record of the call.

@@ -4,7 +4,7 @@
 // tell others that they may. Here that must wait:
 //   before_write()   until what is written over has been read
 //   before_signal()  until all else has, since the peer may take the signal as leave to write over something (what
-//                    goes to that peer itself is read before the signal goes). Sources that nobody writes in this call
+//                    goes to that peer itself is read before the signal goes). Sources not written in this call
 //                    (an input that is not the output) do not count
 //   finish()         until everything has: the buffers are the caller's again
 #pragma once
@@ -22,9 +22,9 @@ class NetPuts {
  public:
   NetPuts(transport::FarLinks& links, Waiter& waiter) : links_(links), waiter_(waiter) {}
 
-  /// `fixed`: nobody writes the source before finish().
+  /// `fixed`: the source is not written before finish().
   Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);
-  /// To memory of the peer that is no window; nobody writes the source before finish().
+  /// Puts to memory of the peer that is no window. REQUIRES: the source is not written before finish().
   Status put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes);
   /// Whether something is still sent from there.
   bool reads(const void* begin, std::size_t bytes) const;

@@ -53,7 +53,7 @@ class NetSteps {
   /// After the steps: waits until all buffers are free and what was sent has left. `flush`: as begin() has returned.
   Status finish(bool flush);
   Status signal(int peer, int lane, int channel);
-  /// The same for plans whose data fits into the signal.
+  /// Sends the signal of a plan whose data fits into it.
   Status signal_express(const Prepared& prepared, int peer);
 
   /// Puts the moves, and signals `peers` behind them in every lane. Returns the bytes.

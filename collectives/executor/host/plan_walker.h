@@ -43,7 +43,7 @@ class PlanWalker {
   /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
 
-  /// What cross-memory access reads into; allocated when it is first needed.
+  /// The buffer that cross-memory access reads into; allocated when it is first needed.
   static constexpr std::size_t kBounceBytes = std::size_t{512} << 10;
   std::size_t bounce_bytes() const { return bounce_.capacity(); }
   void set_trace(StepTrace* trace) { trace_ = trace; }
@@ -61,7 +61,7 @@ class PlanWalker {
   };
   enum class Progress { done, blocked };
 
-  /// Where this call's slots begin in its half.
+  /// Sets where this call's slots begin in its half.
   void place(const Prepared& prepared);
   Status walk_lanes(const Prepared& prepared, const CallBuffers& buffers);
   Result<Progress> walk_lane(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor,

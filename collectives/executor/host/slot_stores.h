@@ -2,8 +2,8 @@
 //
 // Slots are written by one core and read by another. While the two share a cache, what is stored into it is read from
 // there. On virtual machines there are times, of seconds, when they do not; then each line costs a message between
-// the cores, and a store past the caches costs a sixth of that (perf/findings.md, "Plain memory"). It costs the reader a
-// trip to memory, about as long as the store itself: so it pays where the other takes more than twice its time.
+// the cores, and a store past the caches costs a sixth of that (perf/findings.md, "Plain memory"). It costs the reader
+// a trip to memory, about as long as the store itself: so it pays where the other takes more than twice its time.
 //
 // So now and then a part of what is copied is stored one way and as much the other way, right after each other, and two
 // such trials that agree decide.
@@ -28,7 +28,7 @@ class SlotStores {
   /// `bytes` to every destination (one may be `from`, which is then left alone).
   void copy(std::span<void* const> to, const void* from, std::size_t bytes);
 
-  /// What is better as far as is known.
+  /// Returns the better way, as far as is known.
   bool past_caches() const { return past_caches_; }
 
   struct Part {
@@ -38,7 +38,7 @@ class SlotStores {
   };
   /// How the next bytes of a copy are to be stored of which `left` are left.
   Part next(std::size_t left);
-  /// That a timed part took so long.
+  /// Records that a timed part took so long.
   void took(const Part& part, std::int64_t ns);
 
  private:

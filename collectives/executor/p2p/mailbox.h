@@ -35,7 +35,7 @@ struct alignas(transport::kCacheLine) SlotHeader {
 
   // A message by place is taken once: by its receiver, or back by its sender after a failure.
   static constexpr transport::Handle kTaken = ~transport::Handle{0};
-  /// What was there before.
+  /// Returns what was there before.
   transport::Handle take() { return std::atomic_ref<transport::Handle>(place).exchange(kTaken); }
   /// For the receiver: the sender may be taking it back at this moment.
   transport::Handle sent_place() { return std::atomic_ref<transport::Handle>(place).load(std::memory_order_relaxed); }

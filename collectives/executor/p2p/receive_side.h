@@ -41,7 +41,7 @@ class ReceiveSide {
   const std::vector<int>& peers() const { return receiving_; }
   bool needs(int peer) const { return incoming_[static_cast<std::size_t>(peer)].open; }
   bool needs_anyone() const { return !any_.empty(); }
-  /// What a rank that waits for this peer alone sleeps on.
+  /// Returns the word that a rank which waits for this peer alone sleeps on.
   Word& word(int peer) { return from(peer).box.filled(); }
   std::uint64_t bytes() const { return bytes_; }
   std::size_t unexpected_bytes() const { return kept_; }

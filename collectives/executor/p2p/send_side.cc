@@ -71,7 +71,7 @@ void SendSide::pass_filled(int peer) {
   Outgoing& out = to(peer);
   out.box.pass(out.box.filled(), *out.board);
   if (!out.remote) return;
-  // The slot is not filled again before the receiver has emptied it, so nobody need ask whether it has been read.
+  // The receiver empties the slot before it is filled again, so there is no need to ask whether it has been read.
   transport::Ticket ticket = 0;
   const std::byte* slot = out.box.last();
   const std::size_t bytes = sizeof(SlotHeader) + reinterpret_cast<const SlotHeader*>(slot)->payload_bytes;

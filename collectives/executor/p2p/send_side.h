@@ -36,7 +36,7 @@ class SendSide {
   /// Peers to which something is in progress.
   const std::vector<int>& peers() const { return sending_; }
   bool needs(int peer) const { return outgoing_[static_cast<std::size_t>(peer)].open; }
-  /// What a rank that waits for this peer alone sleeps on.
+  /// Returns the word that a rank which waits for this peer alone sleeps on.
   Word& word(int peer) { return to(peer).box.emptied(); }
   std::uint64_t bytes() const { return bytes_; }
   template <class Visit>

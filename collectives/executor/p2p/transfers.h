@@ -10,7 +10,7 @@
 // that it is done: one copy in all.
 //
 // Matching. A receive takes the first message of its tag, from its peer or from any; of several receives that want the
-// same message the one that was started first gets it. A message that nobody wants stays in its mailbox, until a
+// same message the one that was started first gets it. A message that no receive wants stays in its mailbox, until a
 // receive waits for something behind it: then it is taken out into memory of this rank's own (it was *unexpected*), at
 // most `room` bytes in all; where there is no room, it stays, and the receive waits. Receives from any rank look at the
 // ranks in turn, so that none is passed over for ever.

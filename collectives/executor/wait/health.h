@@ -1,8 +1,8 @@
-// The one failure of a communicator. Whoever fails first claims it (compare-and-swap in memory that all ranks of the
-// host share), and from then on every rank reports that sentence and no other. Where there are several hosts each may
-// have claimed one: then the bootstrap server decides, and a claim is told to nobody before its verdict has come. When
-// it gives none (rank 0 of the job has left or died, or is stopped), the claim holds on its host and is told by the
-// network; hosts that claim at the same moment may then report different sentences.
+// The one failure of a communicator. The first rank that fails claims it (compare-and-swap in memory that all ranks of
+// the host share), and from then on every rank reports that sentence and no other. Where there are several hosts each
+// may have claimed one: then the bootstrap server decides, and a claim is not reported before its verdict has come. If
+// there is no verdict (rank 0 of the job has left or died, or is stopped), the claim holds on its host and is told by
+// the network; hosts that claim at the same moment may then report different sentences.
 //
 // Threads: every function may be called from any thread.
 #pragma once
@@ -23,17 +23,17 @@ class Health {
   /// `shared` is the board that all ranks use; it must outlive this object.
   explicit Health(transport::Board& shared) : board_(&shared) {}
 
-  /// One load of a line that nobody writes while all is well.
+  /// One load of a cache line that is not written while all is well.
   bool failed() const { return board_->failure_code.load(std::memory_order_acquire) != 0; }
   /// The sentence, or ok.
   Status status() const;
-  /// What a remote rank has told by the network into the mirror of its board; or ok.
+  /// Returns the failure that a remote rank has written by the network into the mirror of its board; or ok.
   static Status told_on(const transport::Board& mirror);
-  /// Claims the failure unless somebody did already; returns the one that holds. The first claim of this rank also goes
+  /// Claims the failure unless a rank has done so; returns the one that holds. The first claim of this rank also goes
   /// to `tell`, so that ranks which do not share memory hear of it.
   Status fail(Code code, const std::string& message);
-  /// As fail, for a failure that came from elsewhere and need not be told again; it is the verdict where this rank has
-  /// claimed another.
+  /// Claims a failure that came from elsewhere and need not be told again; it is the verdict if this rank has claimed
+  /// another.
   void fail_quietly(Code code, const std::string& message);
 
   /// `tell` returns whether a verdict follows; when it has not come in time, `tell_otherwise` is called.
@@ -47,9 +47,9 @@ class Health {
   transport::Board* board_;
   mutable std::mutex mutex_;
   std::function<bool(Code, const std::string&)> tell_;            // guarded by mutex_
-  std::function<void(Code, const std::string&)> tell_otherwise_;  // likewise
-  bool pending_ = false;                                          // likewise: this rank has claimed, and waits for the
-                                                                  // verdict
+  std::function<void(Code, const std::string&)> tell_otherwise_;  // guarded by mutex_
+  bool pending_ = false;                                          // guarded by mutex_: this rank has claimed, and waits
+                                                                  // for the verdict
   std::condition_variable verdict_;
 };
 

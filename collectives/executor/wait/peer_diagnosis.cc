@@ -67,7 +67,7 @@ Status PeerDiagnosis::look_around(Suspicion& suspicion, int peer) {
       if (now_ns() - suspicion.lost_ns > kLostNs) return unreachable(rank, broken);
       continue;
     }
-    // A remote rank tells of a call to its neighbours only, so of another one nobody knows whether it did its part.
+    // A remote rank announces a call to its neighbours only; of any other one it is not known whether it did its part.
     if (transfers_ == nullptr && is_remote(rank) && rank != peer) continue;
     const bool needed = transfers_ == nullptr ? !progress_.has_entered(rank, sequence_) : transfers_->needs(rank);
     if (needed && gone < 0) gone = rank;
@@ -115,7 +115,7 @@ Status PeerDiagnosis::lost(int peer, const Status& why) {
   for (const std::int64_t since = now_ns(); now_ns() - since < kLostNs && !health_.failed();) {
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
     TUTTI_TRY(remote_failure());
-    // Whoever has closed its communicator did its part, and wants nothing any more.
+    // A peer that has closed its communicator did its part, and needs no more messages.
     if (transport_.window(peer).board->pulse.departed.load(std::memory_order_acquire) != 0) return {};
     if (!net_->progress()) std::this_thread::sleep_for(kPause);
   }
@@ -257,8 +257,8 @@ std::vector<PeerDiagnosis::Pace> PeerDiagnosis::paces() {
   return paces;
 }
 
-// Who is late may itself be waiting for somebody. To blame are those who hold up the call and do not even poll: they
-// are stopped, or busy elsewhere. Only when all poll are those named who are not where this rank waits for them.
+// A rank that is late may itself be waiting for another. To blame are the ranks that hold up the call and do not even
+// poll: they are stopped, or busy elsewhere. If all poll, those are named that are not where this rank waits for them.
 Status PeerDiagnosis::deadline_passed(int peer) {
   const std::vector<Pace> paces = this->paces();
   if (health_.failed()) return health_.status();
@@ -288,7 +288,7 @@ Status PeerDiagnosis::deadline_passed(int peer) {
   return timeout(name_(peer), "has not answered", call);
 }
 
-// Whoever stands still takes nothing, and fills the way to it.
+// A rank that stands still takes nothing, and fills the way to it.
 Status PeerDiagnosis::not_taken(const std::vector<Pace>& paces) {
   std::string who;
   for (int rank = 0; rank < ranks_; ++rank) {

@@ -61,7 +61,7 @@ class PeerDiagnosis {
   const RankName& name() const { return name_; }
   int rank() const { return rank_; }
 
-  /// What one wait has seen so far.
+  /// Observations of one wait so far.
   struct Suspicion {
     std::int64_t lost_ns = 0;  // when a link was first found broken; 0: none was
     int departed_peer = -1;    // seen by an earlier look
@@ -85,11 +85,11 @@ class PeerDiagnosis {
 
   /// "rank 1 (host alpha, pid 4711) died in all_reduce(128 x f32, sum), its call 7": the same on all ranks.
   std::string death_text(int rank) const;
-  /// What this rank is doing, where `peer` is concerned: "all_reduce(128 x f32, sum) as its call 7".
+  /// Returns what this rank is doing that concerns `peer`: "all_reduce(128 x f32, sum) as its call 7".
   std::string activity(int peer) const;
 
  private:
-  /// What a rank does, after it was watched for a moment: whether its pulse grows, or it answers that it polls.
+  /// A rank's pace, after it was watched for a moment: whether its pulse grows, or it answers that it polls.
   enum class Pace : std::uint8_t {
     polls,
     still,

@@ -65,7 +65,7 @@ class PeerProgress {
   transport::Transport& transport_;
   transport::FarLinks* const net_;                   // null: all ranks are on this host
   transport::Board& board_;                          // this rank's
-  std::byte* const express_;                         // likewise, its cells
+  std::byte* const express_;                         // this rank's cells
   std::vector<std::atomic<std::uint64_t>> answers_;  // by rank
   std::atomic<std::int64_t> last_pulse_ns_{0};       // sent to remote ranks
 };

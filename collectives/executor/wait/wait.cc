@@ -49,7 +49,7 @@ void breathe() {
 void wake(Word& word) { syscall(SYS_futex, futex_word(word), FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 
 void wake_any(transport::Doze& doze) {
-  // Whoever is just about to sleep finds another word there, and does not.
+  // A rank that is just about to sleep finds another word there, and does not.
   std::uint32_t asleep = transport::kOnDoze;
   if (doze.sleeping.load(std::memory_order_relaxed) != asleep) return;
   if (!doze.sleeping.compare_exchange_strong(asleep, transport::kAwake)) return;
@@ -131,9 +131,9 @@ Status Waiter::ask(WaitState& state, std::int64_t now, int peer) {
 
 // On one counter: not at all when it is no longer `seen`, which was read before the condition was last found not to
 // hold. On several things: by turns says that it sleeps, so that the condition is looked at once more, and then sleeps
-// unless somebody has changed that word. So a signal that came in time is never slept through. What may be missed is a
-// wake-up: the sender's look at `sleeping` is not ordered behind its store of the counter. The kernel compares the word
-// again, so that both must fall into the few nanoseconds that a store takes to be seen; then the sleep lasts its whole
+// unless that word has changed. So a signal that came in time is never slept through. What may be missed is a wake-up:
+// the sender's look at `sleeping` is not ordered behind its store of the counter. The kernel compares the word again,
+// so that both must fall into the few nanoseconds that a store takes to be seen; then the sleep lasts its whole
 // millisecond.
 void Waiter::sleep(WaitState& state, Word* word) {
   transport::Doze& doze = transport_.window(rank()).board->doze;

@@ -34,7 +34,7 @@ struct WaitOptions {
   bool oversubscribed_background = false;  // the same where each rank has a second thread, which computes
 };
 
-/// What signals change and waiters sleep on: a counter or a tag.
+/// A counter or a tag that signals change and waiters sleep on.
 using Word = std::atomic<std::uint64_t>;
 
 /// Ends the sleep of the thread that waits on this word.
@@ -68,7 +68,7 @@ class Waiter {
 
   /// The number of the collective in progress, for errors and for the look at the peers' boards; 0: none.
   void begin_call(std::uint64_t sequence) { diagnosis_.begin_call(sequence); }
-  /// The same for sends and receives, which have no number; null: none.
+  /// The sends and receives in progress, which have no number; null: none.
   void set_transfers(PendingTransfers* transfers) { diagnosis_.set_transfers(transfers); }
   /// Waits until holds() is true. `peer`: the rank that it depends on; this rank, if what was sent to other hosts has
   /// not left; ignored for transfers. `word`: what to sleep on; null: several things, each of which ends with
