@@ -25,7 +25,7 @@ Result<bool> parse_flag(std::string_view text);
 
 /// Returns the shortest form that parses back to the same value: 4194304 is "4M", 1000 is "1000".
 std::string print_bytes(std::uint64_t bytes);
-/// As print_bytes(), for durations: "300s", "100us", "0s".
+/// Returns the shortest form of a duration that parses back to the same value: "300s", "100us", "0s".
 std::string print_duration(std::chrono::nanoseconds duration);
 
 /// Returns `text` in quotes for an error sentence: control characters become '?', long text is cut.

@@ -39,7 +39,7 @@ const Launcher* launcher_of(const Variable& variable);
 /// even if variables of a surrounding job are left over. Errors: invalid_argument if a launcher has started this
 /// process as one of several ranks, which contradicts the option.
 Result<bool> starts_ranks(const std::string& option, int ranks, const Variable& variable);
-/// As above, with this process's environment.
+/// Looks at this process's environment.
 Result<bool> starts_ranks(const std::string& option, int ranks);
 
 /// Returns whether this process is a rank already, started by launch_local(), mpirun, torchrun or srun.

@@ -35,7 +35,7 @@ Status measure(TuttiCommunicator& communicator, Case& one);
 /// The largest of all ranks' values, on all of them.
 Result<double> largest(TuttiCommunicator& communicator, double mine);
 
-/// Where the ranks of a communicator are, as it plans from it.
+/// The places of a communicator's ranks, as it plans from them.
 struct Place {
   topology::Topology topology;
   std::string network;  // in words; empty: one host
@@ -43,7 +43,7 @@ struct Place {
 /// Errors: system, when the host cannot be looked at.
 Result<Place> place_of(const TuttiCommunicator& communicator);
 
-/// What the model says that they take, with these costs. Errors: Graph::of()'s.
+/// Returns the times of these cases by the cost model, with the costs of `table`. Errors: Graph::of()'s.
 Result<std::vector<double>> predicted_us(const std::vector<Case>& cases, const Place& place,
                                          const planner::Table& table);
 

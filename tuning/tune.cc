@@ -49,7 +49,7 @@ std::vector<FittedCost> fitted_costs(planner::Table& table, const Place& place, 
     return all;
   }
   const bool many_hosts = place.topology.hosts.size() > 1;
-  if (!many_hosts) {  // between hosts nobody can tell them from what a message takes
+  if (!many_hosts) {  // between hosts a measurement cannot tell them from what a message takes
     fit_within(constants.call_us, 0.01, 50);
     fit_within(constants.step_us, 0.002, 5);
   }

@@ -13,7 +13,7 @@
 
 namespace tutti::executor {
 
-/// What a rank has for a peer, announced to it before the data moves. In elements.
+/// The counts that a rank announces to a peer before the data moves. In elements.
 struct PeerCounts {
   /// In `largest`: which memory the sender's buffers are in. Neither when it has none.
   static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 63;

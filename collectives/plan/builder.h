@@ -88,7 +88,7 @@ class RankBuilder {
   // Through slots.
   void send(int peer, Range src) { send(peer, std::vector<Range>{src}); }
   void recv(int peer, Range dst) { recv(peer, std::vector<Range>{dst}); }
-  /// The same with ranges that do not lie one behind the other, as one message.
+  /// Send and receive ranges that do not lie one behind the other, as one message.
   void send(int peer, const std::vector<Range>& srcs);
   void recv(int peer, const std::vector<Range>& dsts);
   /// dst = received + own (operands in this order), `last` as in reduce_last.

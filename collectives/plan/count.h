@@ -8,7 +8,7 @@
 
 namespace tutti::plan {
 
-/// Of one rank, in one run of the body (one round). Bytes are pieces times the size of a piece.
+/// The counts of one rank, in one run of the body (one round). Bytes are pieces times the size of a piece.
 struct Counts {
   std::int64_t steps = 0;
   std::int64_t messages = 0;         // puts
@@ -20,7 +20,7 @@ struct Counts {
   std::int64_t signals = 0;          // data signals
 };
 
-/// Of every rank. `host_of_rank`: as in a PlanRequest; empty: one host.
+/// Returns the counts of every rank. `host_of_rank`: as in a PlanRequest; empty: one host.
 std::vector<Counts> count(const Plan& plan, const std::vector<int>& host_of_rank = {});
 
 /// Field by field.

@@ -9,12 +9,12 @@
 
 namespace tutti::plan {
 
-/// By rank and scratch slot: who fills it; -1: nobody.
+/// By rank and scratch slot: the rank that fills it; -1: none.
 using SlotSenders = std::vector<std::vector<int>>;
 
-/// Nothing where a plan's data does not fit into its signals, however small.
+/// Returns nothing where a plan's data does not fit into its signals, however small.
 ///
-/// It does when the plan has one lane and opens nobody, each peer is signalled and waited for at most once in a single
+/// It fits when the plan has one lane and opens no peer, each peer is signalled and waited for at most once in a single
 /// round, and what goes to a peer goes before that signal: either the one published slot, the same for all, or one slot
 /// of the peer's scratch. All ranks must come to the same answer, so all their steps are looked at.
 std::optional<SlotSenders> express_senders(const Plan& plan);

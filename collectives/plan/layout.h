@@ -3,10 +3,10 @@
 //   collective       pieces    input                          output
 //   all_reduce       any P     even_share(count, P)           even_share(count, P)
 //   reduce, broadcast any P    even_share(count, P)           even_share(count, P)
-//   reduce_scatter   n         n blocks of `count`            only the own piece, at 0
-//   all_gather       n         only the own piece, at 0       n blocks of `count`
-//   gather           n         only the own piece, at 0       n blocks of `count` (root)
-//   scatter          n         n blocks of `count` (root)     only the own piece, at 0
+//   reduce_scatter   n         n blocks of `count`            only the rank's piece, at 0
+//   all_gather       n         only the rank's piece, at 0    n blocks of `count`
+//   gather           n         only the rank's piece, at 0    n blocks of `count` (root)
+//   scatter          n         n blocks of `count` (root)     only the rank's piece, at 0
 //   all_to_all       n         n blocks: piece j goes to j    n blocks: piece i came from i
 //   barrier          1         nothing                        nothing
 // Where there are n pieces there may be k times n, so that lanes have parts of their own (rename.h): then piece p is

@@ -61,7 +61,7 @@ enum class StepKind : std::uint8_t {
 enum class Guard : std::uint8_t {
   always,
   from_third_round,     // only in rounds r >= 2: before a slot is written again
-  until_third_to_last,  // only in rounds r with r + 2 < rounds: somebody will wait for this credit
+  until_third_to_last,  // only in rounds r with r + 2 < rounds: the peer will wait for this credit
 };
 
 /// Signals for data and for credits are counted apart.

@@ -21,7 +21,7 @@ Plan embedded(const Plan& plan, const std::vector<int>& members, int ranks);
 
 /// Plan k works on the k-th even share of the message, or of each block, in the lanes behind those of plan k - 1.
 /// REQUIRES: at least one plan; all of the same collective, algorithm, ranks, pieces and root; not of all_to_allv,
-/// whose blocks are cut by nobody but their owners.
+/// whose blocks only their owners can cut.
 Plan side_by_side(const std::vector<Plan>& plans);
 
 }  // namespace tutti::plan

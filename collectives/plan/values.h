@@ -30,7 +30,7 @@ class Values {
                                 rank);
   }
 
-  /// What makes a sum wrong.
+  /// The reason why a sum is wrong.
   enum class Fault : std::uint8_t { none, other_piece, twice, divided };
   /// The sum of `terms` (none of them kNothing), or a fault. `last`: then avg divides.
   ValueId sum(const std::vector<ValueId>& terms, bool last, Fault& fault) {

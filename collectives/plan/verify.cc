@@ -47,7 +47,7 @@ struct Thread {
   std::size_t step = 0;
   bool running = false;
   Clocks clocks;
-  std::shared_ptr<const Clocks> sent;  // the clocks as of the last signal, while only the own one has ticked since
+  std::shared_ptr<const Clocks> sent;  // the clocks as of the last signal, while only this thread's has ticked since
   std::vector<bool> opened;            // by rank, in this call
 };
 
@@ -57,7 +57,7 @@ void join(Thread& into, const Clocks& other) {
   into.sent = nullptr;
 }
 
-/// What a signal carries: the sender's clocks. A rank that signals many others in a row sends them the same ones, but
+/// A pending signal with the sender's clocks. A rank that signals many others in a row sends them the same clocks, but
 /// for its own, so those are kept once: a thousand ranks that all signal each other would need gigabytes else.
 struct Signal {
   std::shared_ptr<const Clocks> clocks;
@@ -92,7 +92,7 @@ class Walk {
   Status run() {
     if (!values_.fits()) return invalid_argument("the plan is too large to verify");
     for (int rank = 0; rank < ranks_; ++rank) enter(rank);
-    // Every pass lets each thread go as far as it can; a pass in which nobody moved is the end or a hang.
+    // Every pass lets each thread go as far as it can; a pass in which no thread moved is the end or a hang.
     for (bool moved = true; moved;) {
       moved = false;
       for (std::size_t t = 0; t < threads_.size(); ++t) {
@@ -109,7 +109,7 @@ class Walk {
   }
 
  private:
-  /// Where a rank is: in which call, and waiting at its gate, running, or done with all calls.
+  /// The state of a rank: its call, and whether it waits at the gate, runs, or is done with all calls.
   struct RankState {
     int call = 0;
     Phase phase = Phase::gate;
@@ -320,7 +320,7 @@ class Walk {
     own_touch = thread.clocks[t];
     for (std::size_t other = thread.call % 2; other < calls_.size(); other += 2) {
       if (static_cast<int>(other) == thread.call) continue;
-      // Seen once is enough for earlier calls, since nobody of theirs may come later: that is what the other branch
+      // For earlier calls one look is enough, since none of their threads may come later: that is what the other branch
       // sees.
       if (static_cast<int>(other) < thread.call && !is_first) continue;
       const Clocks& touched = calls_[other]->last_touch[part][range.rank];

@@ -33,9 +33,9 @@ struct VerifyOptions {
 /// Ok, or one sentence that names rank, lane, step and round. Pure; any thread.
 Status verify(const Plan& plan, const VerifyOptions& options = {});
 
-/// The same for plans that run one after the other in one communicator, under the rule of the gate (plan.h): calls use
-/// the halves of scratch in turn and signals count on. A call may lay out its half differently, so any two accesses to
-/// the same half of a rank in different calls must be ordered. REQUIRES: all plans have the same number of ranks.
+/// Verifies plans that run one after the other in one communicator, under the rule of the gate (plan.h): calls use the
+/// halves of scratch in turn and signals count on. A call may lay out its half differently, so any two accesses to the
+/// same half of a rank in different calls must be ordered. REQUIRES: all plans have the same number of ranks.
 Status verify_sequence(const std::vector<const Plan*>& plans, const VerifyOptions& options = {});
 
 /// Only what needs no walk: shapes, bounds and balanced signals.

@@ -38,7 +38,7 @@ constexpr const char* kRankOrder = "rank order";
 constexpr const char* kRingOrder = "ring order";
 constexpr const char* kGuessed = "guessed";
 
-/// Of equal ones the simpler comes first: the earlier row of the table, in fewer lanes, in rank order.
+/// Returns whether x is the better; of equal ones the simpler: the earlier row of the table, fewer lanes, rank order.
 bool is_better(const Candidate& x, const Candidate& y) {
   const auto simplicity = [](const Candidate& one) {
     return std::tuple(one.estimate.us, one.algorithm, one.options.copies, one.options.lanes_are_rails,
@@ -47,13 +47,13 @@ bool is_better(const Candidate& x, const Candidate& y) {
   return simplicity(x) < simplicity(y);
 }
 
-/// The same ring, beginning with its lowest rank.
+/// Returns the ring, beginning with its lowest rank.
 std::vector<int> from_lowest(std::vector<int> order) {
   std::rotate(order.begin(), std::min_element(order.begin(), order.end()), order.end());
   return order;
 }
 
-/// What all ways to serve a call have in common.
+/// The call and its surroundings, common to all ways to serve it.
 struct Question {
   Question(const Demand& demand, const Graph& graph, int root, const CostOptions& options)
       : here(demand), graph(graph), root(root), options(options), rings(topology::rings(graph)) {
@@ -215,7 +215,7 @@ class Search {
   std::vector<BoundedCandidate> bounded_;
 };
 
-/// Why nobody should choose what would work; empty: somebody may.
+/// Returns why an algorithm that would work should not be chosen; empty: it may be.
 std::string why_superfluous(const Algorithm& algorithm, const Demand& here) {
   const std::string_view name = algorithm.name;
   if (here.ranks == 2 && name == "double_binary_tree") return "needs three ranks to be more than a chain cut in half";
@@ -271,8 +271,8 @@ int hosts_of_part(const Question& q) {
   return q.here.ranks > kMostRanksInFull && hosts < all ? hosts : 0;
 }
 
-/// Where there are many ranks: what the algorithms take on two parts of the hosts tells what they will take on all, and
-/// small plans come first. So a large one is made only if it may be the best.
+/// Estimates the algorithms for many ranks from their times on two parts of the hosts. Small plans come first, so
+/// that a large one is made only if it may be the best.
 void guess(const Question& q, std::vector<Server>& servers) {
   const int many = hosts_of_part(q);
   if (many == 0 || servers.size() == 1) return;

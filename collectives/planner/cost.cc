@@ -45,7 +45,7 @@ double speed_up_of(const std::vector<Copying>& copying, double bytes) {
   return low.gb_per_s * std::pow(above->gb_per_s / low.gb_per_s, way) / last;
 }
 
-/// What a graph and the options are to every simulation of a call.
+/// The part of a simulation that depends on the graph and the options alone.
 class Machine {
  public:
   Machine(const FlatPlan& plan, const Graph& graph, const CostOptions& options) {
@@ -98,7 +98,7 @@ class Machine {
 
 class Simulation {
  public:
-  /// What is simulated.
+  /// The extent of the simulation.
   struct Extent {
     int rounds = 1;
     int calls = 1;
@@ -177,7 +177,7 @@ class Simulation {
   };
   struct Link {
     Arrival sent;    // since the last signal
-    int first = -1;  // signals that nobody has waited for yet, in arrivals_
+    int first = -1;  // signals that no rank has waited for yet, in arrivals_
     int last = -1;
     int waiting = -1;          // a row; -1: none
     double since_us = 0;       // when it came to wait
@@ -250,7 +250,7 @@ class Simulation {
         ++row.step;
         continue;
       }
-      // Whoever is first in time takes the links first, and what several share.
+      // The row that is first in time takes the links first, and what several share.
       const bool shares = step.moves > 0 || (core != nullptr && step.kind != StepKind::signal);
       if (shares && !ready_.empty() && ready_.top().first < now) {
         ready_.emplace(now, number);
@@ -477,13 +477,13 @@ class Simulation {
     std::vector<Signal> all;  // of all links
     int unused = -1;          // a list of those that may be used again
   } arrivals_;
-  int parked_ = 0;                       // who wait for a signal that nobody has sent yet
+  int parked_ = 0;                       // rows that wait for a signal that has not been sent yet
   using Ready = std::pair<double, int>;  // time, row
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   Estimate result_;
 };
 
-/// As the executor does it (executor/prepared.cc).
+/// Returns the rounds of the plan, as the executor makes them (executor/prepared.cc).
 int rounds_of(const FlatPlan& plan, double piece_bytes, const CostOptions& options) {
   int rounds = 1;
   for (const int slots : {plan.slots * options.copies, plan.published * options.copies}) {

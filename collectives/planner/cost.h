@@ -54,14 +54,14 @@
 
 namespace tutti::planner {
 
-/// What a core copies when it works on so many bytes.
+/// The speed of a core that copies, by the bytes that it works on.
 struct Copying {
   double bytes = 0;
   double gb_per_s = 0;
   friend bool operator==(const Copying&, const Copying&) = default;
 };
 
-/// What things take that are no link's. The defaults are assumptions; `tutti tune` measures them (planner/table.h).
+/// Costs other than the links'. The defaults are assumptions; `tutti tune` measures them (planner/table.h).
 struct Constants {
   double call_us = 0.1;
   double step_us = 0.03;
@@ -104,7 +104,7 @@ struct Estimate {
 
 /// REQUIRES: verify(plan) is ok; the graph has as many ranks as the plan.
 Estimate price(const plan::Plan& plan, const topology::Graph& graph, const CostOptions& options);
-/// The same of what is asked about again, with other bytes, constants or copies. REQUIRES: it was laid out for this
+/// Prices a plan that is asked about again, with other bytes, constants or copies. REQUIRES: it was laid out for this
 /// graph.
 Estimate price(const FlatPlan& plan, const topology::Graph& graph, const CostOptions& options);
 

@@ -112,9 +112,9 @@ class Layer {
     flat_.steps.push_back(flat);
   }
 
-  /// What a rank reads and writes by itself. A core copies with its own hands wherever the bytes lie: it is half busy
-  /// with what it reads and half with what it writes, and the owner of the memory not at all. A GPU's come along the
-  /// route.
+  /// Adds what a rank reads and writes by itself. A core copies with its own hands wherever the bytes lie: it is half
+  /// busy with what it reads and half with what it writes, and the owner of the memory not at all. A GPU's bytes come
+  /// along the route.
   void work(const Step& step, int rank, int lane, int parts) {
     const double share = on_device(rank) ? 1 : 0.5;
     double at_home = 0;
@@ -150,7 +150,7 @@ class Layer {
     }
   }
 
-  /// What it costs to write into slots that other cores have read.
+  /// Adds the cost of writing into slots that other cores have read.
   void pass(const Step& step, int rank, int parts) {
     for (const Range& range : step.destinations) {
       const int owner = order_[at(range.rank)];
@@ -174,8 +174,8 @@ class Layer {
     return known;
   }
 
-  /// What a core takes that reads or writes the memory of another rank of its host: its own way to memory and what lies
-  /// between their places, but nothing of the other's core.
+  /// Returns the way of a core that reads or writes the memory of another rank of its host: its own way to memory and
+  /// what lies between their places, but nothing of the other's core.
   const Way& by_core(int rank, int owner, bool reads) {
     Way& known = by_core_[{rank, owner, reads}];
     if (known.first >= 0) return known;

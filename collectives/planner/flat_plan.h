@@ -17,7 +17,7 @@ struct Move {
   std::int32_t first = 0;  // of FlatPlan::resources
   std::int32_t count = 0;
   double pieces = 0;
-  double latency_us = 0;  // that whoever moves them waits for
+  double latency_us = 0;  // that the rank which moves them waits for
   bool passes = false;    // takes nothing but what it costs to write into a slot that another core has read
 };
 

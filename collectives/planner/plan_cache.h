@@ -12,7 +12,7 @@
 
 namespace tutti::planner {
 
-/// That a plan takes, estimated.
+/// Returns the bytes that a plan takes, estimated.
 std::size_t bytes_of(const plan::Plan& plan);
 
 class PlanCache {

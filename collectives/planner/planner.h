@@ -40,7 +40,7 @@ class Planner {
   const std::vector<int>& hosts() const { return hosts_; }
   /// Whether the cost model is asked.
   bool spans_hosts() const { return graph_ != nullptr; }
-  /// What it asks about; null: it is not asked.
+  /// Returns the graph that the model is asked about; null: it is not asked.
   const topology::Graph* graph() const { return graph_.get(); }
   const CostOptions& cost() const { return cost_; }
 

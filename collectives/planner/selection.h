@@ -24,7 +24,7 @@
 
 namespace tutti::planner {
 
-/// What a call demands of an algorithm.
+/// The demands of a call on an algorithm.
 struct Demand {
   Collective collective = Collective::all_reduce;
   int ranks = 1;
@@ -42,7 +42,7 @@ struct Choice {
   const algorithms::Algorithm* algorithm = nullptr;
   std::string reason;
   std::shared_ptr<const plan::Plan> plan;  // Planner gives it too
-  std::size_t slice = 0;                   // likewise, across hosts: what the message is cut into
+  std::size_t slice = 0;                   // from Planner, across hosts: what the message is cut into
 };
 
 /// Names as in Demand, and behind them what the planner chooses where none of these can serve.
@@ -60,7 +60,7 @@ class Selection {
   /// Errors: invalid_argument (no such algorithm, or none that was named can serve this demand), unsupported (no rule
   /// can serve).
   Result<Choice> choose(const Demand& demand) const;
-  /// The same by name and by the users' own rules alone; no algorithm where none of these says anything.
+  /// Chooses by name and by the users' own rules alone. Returns no algorithm where these do not apply.
   Result<Choice> choose_by_users(const Demand& demand) const;
   /// All rules, in the grammar above.
   std::string print() const;

@@ -141,7 +141,7 @@ topology::Assumed assumed_by(const Table& table) {
   // From a rank to its core, to the cache, to the other core, to the other rank: graph.h knows no more of a signal.
   if (table.signal_us > 0) assumed.core_latency_us = assumed.cache_latency_us = table.signal_us / 4;
   // The cores were measured together, so what their memory leaves to each is in what it copies. How many more it could
-  // serve nobody has measured.
+  // serve has not been measured.
   if (!table.constants.copying.empty()) {
     const double room = kRoom * std::max(table.ranks, 1) * table.constants.copying.back().gb_per_s;
     assumed.cache_gb_per_s = std::max(assumed.cache_gb_per_s, room);
@@ -189,7 +189,7 @@ std::string table_name(const topology::Host& host, const std::string& network) {
 }
 
 std::string table_folder() {
-  // What an empty or a relative path means nobody knows.
+  // An empty or a relative path has no defined meaning.
   const auto folder = [](const char* name) {
     const char* path = std::getenv(name);
     return path != nullptr && *path == '/' ? std::string(path) : std::string();

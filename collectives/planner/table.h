@@ -39,7 +39,7 @@ std::string print(const Table& table);
 /// Errors: invalid_argument, naming the key: "copying[1].gb_per_s is -1; expected a number above 0".
 Result<Table> parse_table(std::string_view text);
 
-/// What of the graph's assumptions is known better by the table.
+/// Returns the graph's assumptions with those that the table knows better.
 topology::Assumed assumed_by(const Table& table);
 /// Puts what was measured into the hosts, and into the links to switches: all hosts and all networks are taken as those
 /// that were measured. The bandwidth of a host's links is that of the network in equal parts.
@@ -47,7 +47,7 @@ void apply(const Table& table, topology::Topology& topology);
 
 /// The file of such a host, or of the network `network` (in words; empty: none) between such: "amd-epyc-2-cores.json".
 std::string table_name(const topology::Host& host, const std::string& network);
-/// Where tables are kept; empty: the environment says nothing of a home.
+/// Returns the folder of tables; empty: the environment names no home.
 std::string table_folder();
 
 struct FoundTable {
@@ -60,7 +60,7 @@ struct FoundTable {
 Result<std::optional<FoundTable>> find_table(const std::string& name);
 /// Errors: system, when the file cannot be read; invalid_argument, as parse_table(), with the file's name.
 Result<Table> read_table(const std::string& path);
-/// Writes the file, and its folder where there is none, so that nobody reads half of it. Errors: system.
+/// Writes the file, and its folder where there is none. A reader never finds half of it. Errors: system.
 Status write_table(const Table& table, const std::string& path);
 
 }  // namespace tutti::planner

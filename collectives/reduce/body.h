@@ -1,6 +1,6 @@
 // The fast bodies behind reduce.h: the same loops compiled once per instruction set, chosen at run time.
 //
-// For reduce.cc, the tests and the benchmark, which run every body that the machine can; everybody else calls reduce.h.
+// For reduce.cc, the tests and the benchmark, which run every body that the machine can; other code calls reduce.h.
 #pragma once
 
 #include <cstddef>

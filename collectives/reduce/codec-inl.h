@@ -18,7 +18,7 @@ TUTTI_INLINE V<double> canonical(V<double> x) {
   return (V<double>)(x != x ? nan : (V<std::int64_t>)x);
 }
 
-/// The same for a pair that is work for the arithmetic units, not for memory: one comparison and a branch that is
+/// canonical() for a pair, where the arithmetic units are the limit, not memory: one comparison and a branch that is
 /// hardly ever taken, instead of two selects.
 TUTTI_INLINE Parts<float, 2> canonical_pair(Parts<float, 2> x) {
   if (__builtin_expect(any_nan(x.part[0], x.part[1]), 0)) return {{canonical(x.part[0]), canonical(x.part[1])}};
@@ -149,7 +149,7 @@ using F8e5m2 = Packed<Minifloat<5, 2, true>, 8>;
 #if TUTTI_REDUCE_VECTOR_BYTES == 16 && !defined(__aarch64__)
 using F16 = Packed<Minifloat<5, 10, true>, 16>;
 #else
-/// By the conversion instructions, which work on neighbouring elements: the parts are the vector's halves.
+/// f16 by the conversion instructions, which work on neighbouring elements: the parts are the vector's halves.
 struct F16 {
   using Wide = float;
   static constexpr std::size_t kSize = 2;
