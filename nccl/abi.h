@@ -128,7 +128,7 @@ struct ncclConfigExt_t {
   } val;
 };
 
-/// Of one call of a collective.
+/// The settings of one call of a collective.
 struct ncclCollConfig_t {
   std::size_t size;
   unsigned magic;
@@ -352,7 +352,7 @@ struct ncclCommProperties_t {
 #define TUTTI_NCCL_DEVICE_FUNCTIONS(F) \
   TUTTI_NCCL_DEVICE_FUNCTIONS_2_28(F) TUTTI_NCCL_DEVICE_FUNCTIONS_2_32(F) TUTTI_NCCL_UNDECLARED_FUNCTIONS(F)
 
-// Whoever compares with NVIDIA's header cannot have two functions of one name.
+// A program that compares with NVIDIA's header cannot have two functions of one name.
 #if !defined(TUTTI_NCCL_TYPES_ONLY)
 
 namespace tutti::nccl {

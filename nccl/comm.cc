@@ -227,7 +227,7 @@ struct Handles {
 };
 
 Handles& handles() {
-  static Handles* const handles = new Handles;  // outlives whoever runs at exit
+  static Handles* const handles = new Handles;  // never destroyed: code that runs at exit may use it
   return *handles;
 }
 

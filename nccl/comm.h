@@ -2,7 +2,7 @@
 // again, so that a closed one is recognised and not read after its end.
 //
 // A Comm is shared by its handle, the groups that have calls on it and the threads that make it: ncclCommAbort returns
-// at once, and whoever still works on the communicator keeps it alive until he is through.
+// at once, and a thread that still works on the communicator keeps it alive until it is through.
 #pragma once
 
 #include <atomic>
@@ -51,12 +51,12 @@ class Comm {
   void made(Communicator communicator, int rank, int size);
   /// The Tutti communicator. REQUIRES: settled() was ok.
   Communicator& tutti() { return communicator_; }
-  /// The same where another thread may suspend it now: an empty one when it is suspended.
+  /// Returns tutti() where another thread may suspend it now: an empty one when it is suspended.
   Communicator held() const;
 
   /// ok: calls may be made. ncclInProgress while something is under way; else what the communicator failed with.
   Outcome state() const;
-  /// The same; and what a stream's call ran into, or a peer's death that no call has met yet.
+  /// Returns state(), with what a stream's call ran into, or a peer's death that no call has met yet.
   Outcome asynchronous_state() const;
   /// state(), as the outcome of a call that wants the communicator settled: "ncclX: ...".
   Outcome settled(const char* function) const;
@@ -102,8 +102,8 @@ class Comm {
 
   /// Ends what is under way, on all ranks. Any thread. One that is still being made is dropped as soon as it stands.
   void abort(const std::string& reason);
-  /// The same, and waits for it: then it is fit to be destroyed or shrunk. False while it is still being made, and
-  /// when it is suspended.
+  /// Aborts and waits for the end: then the communicator is fit to be destroyed or shrunk. Returns false while it is
+  /// still being made, and when it is suspended.
   bool revoke(const std::string& reason);
   bool revoked() const { return revoked_.load(std::memory_order_acquire); }
   void finalize() { finalized_.store(true, std::memory_order_release); }
@@ -150,7 +150,7 @@ class Comm {
 ncclComm_t open_handle(std::shared_ptr<Comm> comm);
 /// The Comm of a handle; null where the handle is null, is not one of ours or has been closed.
 std::shared_ptr<Comm> comm_of(ncclComm_t handle);
-/// What comm_of() would have given, which the handle gives no more.
+/// Returns what comm_of() would have given, and closes the handle.
 std::shared_ptr<Comm> close_handle(ncclComm_t handle);
 
 /// The Comm of a handle, or the failure: "ncclX: comm is null".

@@ -59,7 +59,7 @@ Outcome read_survivors(const Comm& parent, std::span<const int> excluded, std::v
   return {};
 }
 
-/// Of a communicator that works. Those that leave do not take part: the first of the others makes a unique id and
+/// Shrinks a communicator that works. Ranks that leave do not take part: the first of the others makes a unique id and
 /// sends it to the rest.
 Communicator shrink_working(Communicator& parent, const std::vector<int>& survivors) {
   UniqueId id{};
@@ -79,7 +79,7 @@ Communicator shrink_working(Communicator& parent, const std::vector<int>& surviv
                                       own_options());
 }
 
-/// Of one that has failed: whoever is alive agrees by shared memory, and that must be those who were not excluded.
+/// Shrinks one that has failed: the ranks that are alive agree by shared memory. They must be those not excluded.
 Communicator shrink_failed(Communicator& parent, const std::vector<int>& survivors) {
   parent.abort("ncclCommShrink");
   Communicator made = parent.shrink();

@@ -11,14 +11,14 @@
 
 namespace tutti::nccl {
 
-/// What a call asks for beside its arguments: its stream.
+/// Returns the options of a call: its stream.
 CallOptions options_of(cudaStream_t stream);
 void send(Communicator& communicator, const void* buffer, std::size_t count, DataType type, int peer,
           cudaStream_t stream);
 void recv(Communicator& communicator, void* buffer, std::size_t count, DataType type, int peer, cudaStream_t stream);
 
-/// A stream that is another one on each thread, and a call on device memory: nobody but the thread that made the call
-/// may put it there.
+/// Whether the stream is another one on each thread, and the call is on device memory: then only the thread that made
+/// the call may put it there.
 bool is_of_this_thread(cudaStream_t stream, const void* send, const void* recv);
 
 /// The device of this thread's CUDA context; 0 where it has none.

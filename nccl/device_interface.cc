@@ -65,7 +65,7 @@ TUTTI_NCCL_DEFINE(int, ncclLLA2ACalcSlots, (int, int)) { return 0; }
 
 TUTTI_NCCL_DEFINE(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm)) { return world(comm); }
 
-// Each rank is alone among those whose memory its kernels load from, and so everybody is on its rail.
+// Each rank is alone among those whose memory its kernels load from, and so all ranks are on its rail.
 TUTTI_NCCL_DEFINE(ncclTeam_t, ncclTeamLsa, (ncclComm_t)) { return {1, 0, 1}; }
 
 TUTTI_NCCL_DEFINE(ncclTeam_t, ncclTeamCft, (ncclComm_t, ncclCftTeamMode_t)) { return {1, 0, 1}; }

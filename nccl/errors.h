@@ -21,15 +21,15 @@ struct Outcome {
   bool ok() const { return result == ncclSuccess; }
 };
 
-/// What NCCL calls a failure of this kind.
+/// Returns NCCL's code for a failure of this kind.
 ncclResult_t result_of(Code code);
 
 /// "ncclAllReduce: <sentence>"; a sentence that names the function already stays as it is.
 Outcome outcome_of(const std::string& function, const Error& error);
-/// Of whatever was thrown. REQUIRES: in a catch block.
+/// Returns the outcome of the exception that is being handled. REQUIRES: in a catch block.
 Outcome outcome_of_current_exception(const std::string& function);
 
-/// Of a function that this library has by name only: "ncclX: not served by this library: <why>".
+/// Returns the failure of a function that this library has by name only: "ncclX: not served by this library: <why>".
 Outcome not_served(const std::string& function, const std::string& why);
 
 /// Notes the sentence as this thread's and the process's last error; gives the result.
@@ -40,7 +40,7 @@ inline ncclResult_t report(const Outcome& outcome) {
 
 /// This thread's last error; where it had none, the process's; empty without any. Valid until the thread's next call.
 const char* last_error();
-/// The same for a given sentence.
+/// Returns the sentence as memory that is valid until the thread's next call.
 const char* keep_for_caller(std::string text);
 
 /// Runs `body`, which gives an ncclResult_t; no exception passes.

@@ -164,7 +164,7 @@ Outcome start_all(const std::vector<Batch>& batches, std::vector<Started>& start
   return first;
 }
 
-/// With nobody else to run beside: on this thread.
+/// Runs the batch on this thread; there is no other one to run beside.
 Outcome run_alone(const Batch& batch) { return run_batch(batch.collectives, batch.messages); }
 
 /// Those that want to go into a stream of this thread's own.

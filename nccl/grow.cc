@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kGrow = "ncclCommGrow";
 
-/// What the ranks that are there agree on.
+/// The ranks that are there agree on this.
 struct Growth {
   int root = 0;  // has made the id
   UniqueId id{};
@@ -29,7 +29,7 @@ Outcome wrong_use(const Comm& parent, const std::string& what) {
   return {ncclInvalidUsage, fmt::format("{}: {}: {}", kGrow, parent.who(), what)};
 }
 
-/// The same outcome on all ranks. Throws tutti::Error.
+/// Returns the same outcome on all ranks. Throws tutti::Error.
 Outcome agree(Comm& parent, int ranks, Growth& growth) {
   const auto size = static_cast<std::size_t>(parent.size());
   const std::int32_t own[] = {ranks, parent.growth() ? 1 : 0};

@@ -20,7 +20,7 @@ ncclResult_t tell(const char* function, ncclComm_t handle, T* to, const char* pa
   });
 }
 
-/// Of what is known when the communicator stands.
+/// Returns a number that is known when the communicator stands.
 template <class Read>
 ncclResult_t tell_number(const char* function, ncclComm_t handle, int* to, const char* parameter, Read&& read) {
   return tell(function, handle, to, parameter, [&](const Comm& comm) {
@@ -141,7 +141,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclGetVersion, (int* version)) {
 // What NCCL logs is chosen by NCCL_DEBUG, which this library does not read; Tutti's TUTTI_LOG is read once.
 TUTTI_NCCL_DEFINE(void, ncclResetDebugInit, ()) {}
 
-// Tells this library from NVIDIA's: whoever finds it may hand host memory over.
+// Tells this library from NVIDIA's: a program that finds it may pass host memory.
 extern "C" __attribute__((visibility("default"))) const char* tutti_nccl_version() { return version(); }
 
 }  // namespace tutti::nccl

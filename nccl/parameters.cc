@@ -92,7 +92,7 @@ ncclResult_t get_number(const char* function, ncclParamHandle_t handle, T* out) 
   });
 }
 
-/// As memory: a flag's byte, the eight of a number, or the characters and a zero.
+/// Returns a value as memory: a flag's byte, the eight of a number, or the characters and a zero.
 std::vector<char> memory_of(const options::Row& row) {
   const auto copy = [](auto value) {
     std::vector<char> memory(sizeof value);

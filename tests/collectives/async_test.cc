@@ -144,7 +144,7 @@ TEST(Async, ACallbackRunsOnceWhenDoneOrAtOnce) {
       MUST(first.get_future().get());
       MUST(second.get_future().get());
       MUST(work.test());
-      // Whoever has been told may start the next call.
+      // After the callback the caller may start the next call.
       comm.barrier();
     }
     Work().then([](const Error* error) { MUST(error == nullptr); });

@@ -349,7 +349,7 @@ TEST(CApi, UniqueIdSplitAndMemory) {
       EXPECT_GT(length, 4u);
       EXPECT_EQ(tutti_comm_flight_recorder_text(comm, nullptr, 5, nullptr), TUTTI_INVALID_ARGUMENT);
 
-      EXPECT_DONE(tutti_barrier(comm));  // nobody frees what a peer may still look at
+      EXPECT_DONE(tutti_barrier(comm));  // no rank frees memory that a peer may still look at
       tutti_free(memory);
       tutti_comm_destroy(part);
       tutti_comm_destroy(comm);

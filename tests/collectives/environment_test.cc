@@ -1,5 +1,5 @@
-// Ranks that get their place from the environment of whoever launched them: Tutti's own variables, and the launchers
-// that this machine has.
+// Ranks that get their place from the environment of the launcher: Tutti's own variables, and the launchers that this
+// machine has.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

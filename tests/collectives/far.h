@@ -19,7 +19,7 @@ namespace tutti::testing {
 using Hosts = std::vector<std::string>;
 inline const Hosts kEightHosts{"a", "b", "c", "d", "e", "f", "g", "h"};
 
-/// What `call` throws; "no error".
+/// Returns the text that `call` throws; "no error".
 inline std::string error_in(const std::function<void()>& call) {
   try {
     call();

@@ -170,7 +170,7 @@ TEST_P(Far, AnEmptyCallIsComparedWithEverybodys) {
   }
 }
 
-/// The first message makes its connection: whoever starts it and computes must not keep it from its receiver.
+/// The first message makes its connection: a sender that starts it and computes must not keep it from its receiver.
 TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -193,14 +193,14 @@ TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
   ::munmap(memory, 4096);
 }
 
-/// What goes with its signal has cells for 64 calls. A receiver's word of where it is comes before they are used up,
-/// also from one that has gone away computing.
+/// Data which goes with its signal has cells for 64 calls. A receiver reports its place before they are used up, even
+/// if it has gone away computing.
 TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto& sent = *static_cast<std::atomic<int>*>(memory);
   const auto body = [&](Communicator& comm) -> std::string {
-    constexpr int kFirst = 50;  // while nobody else has come
+    constexpr int kFirst = 50;  // while no other rank has come
     constexpr int kComes = 40;  // then the others do so many, and compute until
     constexpr int kAhead = 85;  // the root has done these
     constexpr int kAll = 200;
@@ -225,7 +225,7 @@ TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
   ::munmap(memory, 4096);
 }
 
-/// What is sent to far ranks is written into memory of the sender's own, which counts.
+/// Messages to far ranks are written into memory of the sender's own, which counts.
 TEST_P(Far, TheMemoryOfSendsIsReported) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer's own memory would be counted too";

@@ -13,7 +13,7 @@
 namespace tutti::testing::fork_test {
 namespace {
 
-// A fork's copies of communicators end with it, and nobody notices: neither the parent nor its peers.
+// A fork's copies of communicators end with it, and neither the parent nor its peers notice.
 TEST(Fork, AChildMayEndAsItLikes) {
   const auto body = [](Communicator& comm) -> std::string {
     Communicator other = comm.split(0, comm.rank());

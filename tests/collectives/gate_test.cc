@@ -152,7 +152,7 @@ TEST_P(Gate, OneSidedCallsOverAndOver) {
   }));
 }
 
-// A root that publishes, and calls of no elements, wait for nobody. The rank that comes late must still find what the
+// A root that publishes, and calls of no elements, wait for no peer. The rank that comes late must still find what the
 // others announced, however many calls they wanted to make meanwhile.
 TEST_P(Gate, NobodyRunsOutOfSight) {
   std::atomic<bool> ahead{false};

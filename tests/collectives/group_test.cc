@@ -40,7 +40,7 @@ TEST(AllToAllV, CountsThatDifferAreNamedOnEveryRank) {
     const std::size_t offsets[] = {0, 10, 20};
     std::int32_t out[30] = {}, in[30] = {};
     comm.all_to_allv(out, send_counts, offsets, in, recv_counts, offsets, DataType::i32);
-    comm.barrier();  // nobody had to wait for the two in the call itself
+    comm.barrier();  // no rank had to wait for the two in the call itself
   };
   const std::vector<std::string> errors = run_threads(3, body);
   EXPECT_NE(errors[0].find("which receives 4 x i32 in all_to_allv as its call 1"), std::string::npos) << errors[0];

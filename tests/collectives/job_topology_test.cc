@@ -78,7 +78,7 @@ TEST(ExchangeTopology, RanksAreOnTheCoresThatTheyAreBoundTo) {
   }
 }
 
-/// As in Germany: 1234.5 is 1.234,5.
+/// Formats numbers as in Germany: 1234.5 is 1.234,5.
 struct CommaForPoint : std::numpunct<char> {
   char do_decimal_point() const override { return ','; }
   char do_thousands_sep() const override { return '.'; }

@@ -26,7 +26,7 @@ class Rank {
     on_device();
   }
   Board& board() { return *board_; }
-  /// What `other` has called where this rank has made its last call on host memory, or on device memory.
+  /// Return the call of `other` in place of this rank's last call on host memory, or on device memory.
   std::uint64_t host_call_meets(Rank& other) {
     return called_instead(board_->calls[host_ % kCallRing], other.board_->launches).sequence;
   }

@@ -73,7 +73,7 @@ class NetPutsTest : public ::testing::Test {
     own_ = make_shared_window({1, 1, exposed_bytes(sizes), 0, 0});
     HostsTransport::Setup setup;
     setup.sizes = sizes;
-    // A window that counts for nobody but this rank.
+    // A window that counts for this rank only.
     setup.near = std::make_unique<InprocTransport>(
         0, sizes,
         std::vector<SharedWindow>{
@@ -191,7 +191,7 @@ TEST_F(NetPutsTest, ABrokenLinkIsNoDeath) {
   EXPECT_EQ(waiter_->lost(1, wire_->of_one).code(), Code::system);
 }
 
-/// What this side lacks is nobody's death, whoever could tell of one.
+/// A failure of this side is no death, whichever rank could report one.
 TEST_F(NetPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
   server_alive_ = false;
   wire_->of_one = Status(Code::memory_limit, "the link to member 1 has broken: Out of memory");
@@ -209,7 +209,7 @@ TEST_F(NetPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
   EXPECT_EQ(status.message(), "rank 1 died, or is cut off: the link to member 1 has broken");
 }
 
-/// Whoever shares the dead rank's host knows better.
+/// A rank that shares the dead rank's host knows better.
 TEST_F(NetPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
   server_alive_ = false;
   wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");

@@ -1,4 +1,4 @@
-// With which costs the model is asked, by a job and by whoever plans for one.
+// The costs with which the model is asked, by a job and by a program that plans for one.
 #include "collectives/job/planner_factory.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Ranks that are forked processes. Whoever calls this must not have used Tutti before in its own process: options are
+// Ranks that are forked processes. The calling process must not have used Tutti before: options are
 // read once per process, and the children are to read their own environment.
 #pragma once
 
@@ -111,7 +111,7 @@ inline std::vector<Outcome> run_ranks(int ranks, const std::function<std::string
   return outcomes;
 }
 
-/// The same, with the communicator that a rank's environment gives.
+/// Runs `body` with the communicator that a rank's environment gives.
 inline std::vector<Outcome> run_processes(int ranks, const std::function<std::string(Communicator&)>& body,
                                           Environment environment = {}, std::vector<int> order = {},
                                           const std::vector<std::string>& hosts = {}) {
@@ -126,7 +126,7 @@ inline void expect_no_errors(const std::vector<Outcome>& outcomes) {
   for (std::size_t r = 0; r < outcomes.size(); ++r) EXPECT_EQ(outcomes[r].error, "") << "rank " << r;
 }
 
-/// Of all ranks but one: ended well, with these words.
+/// Expects that all ranks but one ended well, with these words.
 inline void expect_all_say(const std::vector<Outcome>& outcomes, const std::string& words, int but = -1) {
   for (int r = 0; r < static_cast<int>(outcomes.size()); ++r) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];

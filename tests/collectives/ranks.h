@@ -14,7 +14,7 @@
 
 namespace tutti::testing {
 
-/// What a rank does. Throwing fails the test with the text.
+/// The program of a rank. Throwing fails the test with the text.
 using Body = std::function<void(Communicator&)>;
 
 /// Runs `body` on `ranks` threads; returns each rank's error text (empty: none).

@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// What compare_settings() says on each of these ranks, as threads.
+/// Returns what compare_settings() says on each of these ranks, as threads.
 std::vector<Status> compared(const std::vector<std::vector<Setting>>& of_rank, int* exchanges = nullptr) {
   const std::size_t n = of_rank.size();
   std::vector<std::uint64_t> values(n);

@@ -86,7 +86,7 @@ TEST(Topology, AFileThatSaysNothingOfRanksServesEachHostOfTheJob) {
   }
 }
 
-/// What each of kRanks ranks says that were given these files, and count as on these hosts; "": none.
+/// Returns the error of each of kRanks ranks that were given these files and count as on these hosts; "": none.
 std::vector<std::string> errors_of(const std::string& job, const std::vector<std::string>& files,
                                    const std::vector<std::string>& hosts) {
   std::vector<internal::ChildProcess> children;

@@ -21,7 +21,7 @@ struct Moved {
   std::uint64_t rounds = 0;
 };
 
-/// What one all_reduce of `count` f32 moves, by rank.
+/// Returns what one all_reduce of `count` f32 moves, by rank.
 std::vector<Moved> moved(int ranks, const char* algorithm, std::size_t count, const Options& options = {}) {
   std::vector<Moved> all(static_cast<std::size_t>(ranks));
   expect_no_errors(run_threads(

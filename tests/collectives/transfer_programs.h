@@ -102,7 +102,7 @@ class TransferProgram {
       message.from = static_cast<int>(draw(shared_, ranks));
       message.to = (message.from + 1 + static_cast<int>(draw(shared_, ranks - 1))) % comm_.size();
       message.tag = static_cast<int>(draw(shared_, 8));
-      // Whoever sends: so the size goes by the tag.
+      // The sender may be any rank: so the size goes by the tag.
       const bool by_tag = message.tag >= 6;
       message.any = by_tag && (!mixed || draw(shared_, 3) != 0);
       const std::size_t counts[] = {0, 1, 3, 100, 2047, 2048, 5000, 20'000, 120'001};
@@ -207,7 +207,7 @@ class TransferProgram {
                                  " from rank " + std::to_string(in.source) + " is " + std::to_string(in.data[i]));
       }
     }
-    comm_.barrier();  // nobody goes on to another program before
+    comm_.barrier();  // no rank goes on to another program before
     MUST(comm_.memory().messages == 0);
   }
 

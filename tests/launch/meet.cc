@@ -2,7 +2,7 @@
 //
 //   rank 1 of 2 met by Open MPI on several hosts: alpha 10.99.0.1 eth0, beta 10.99.0.2 eth0
 //
-// meet SECONDS PIPE: likewise, by a unique id that rank 0 makes and hands to rank 1 through a named pipe.
+// meet SECONDS PIPE: the same by a unique id that rank 0 makes and hands to rank 1 through a named pipe.
 //
 // The words behind the colon are host, address and interface of each rank ("-" for none: all are on one host). Errors
 // go to standard error, with status 1.
@@ -23,7 +23,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-/// As create_unique_id() makes one, and hands it over.
+/// Makes an id as create_unique_id() does, and hands it over.
 Result<JoinInfo> meeting_by_id(Config& config, const std::string& pipe) {
   std::array<char, 128> id{};
   if (config.rank == 0) {

@@ -180,7 +180,7 @@ TEST(Bytes, HierarchicalBroadcastAndReduceCrossToEachOtherHostOnce) {
       for (const auto& [host, ranks] : down.ranks) {
         EXPECT_EQ(down.arrived[host], host == host_of_root ? 0 : down.pieces);
         EXPECT_EQ(up.sent[host], host == host_of_root ? 0 : up.pieces);
-        EXPECT_LE(down.sent[host], down.pieces);  // a chain: nobody sends more than once
+        EXPECT_LE(down.sent[host], down.pieces);  // a chain: no host sends more than once
       }
     }
   }

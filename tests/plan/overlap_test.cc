@@ -1,5 +1,5 @@
 // Hierarchical plans work within hosts and across them at the same time. Shown by the plans alone: they are walked
-// where the network brings something only when nobody can go on without it. What moves within a host while it has a
+// where the network brings something only when no rank can go on without it. What moves within a host while it has a
 // message under way is hidden behind the network; while there is none, the network rests.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct Moved {
   int hidden = 0;  // of these, while the host had a message under way, to another host or from one
 };
 
-/// What it then brings.
+/// The messages that the network then brings.
 enum class Network : std::uint8_t { all_that_is_under_way, the_oldest };
 
 class Walk {

@@ -212,7 +212,7 @@ TEST(Cost, CoresThatMoveAMessageAreBusyWithIt) {
   EXPECT_NEAR(price(plan_of(two_puts(2, 0, 1, 1, 0)), graph, options).us, 2 * by_hand / 2, 1e-6);
 }
 
-/// Where many cores' bytes go through caches and memory at once.
+/// A graph on which many cores' bytes go through caches and memory at once.
 Graph wide(topology::Topology t) {
   for (topology::NumaNode& node : t.hosts[0].numa_nodes) node.gb_per_s = 1e9;
   return Graph::of(t, {.cache_gb_per_s = 1e9, .memory_gb_per_s = 1e9}).take();
@@ -227,7 +227,7 @@ TEST(Cost, CoresCopyFasterWhatFitsIntoTheirCaches) {
     options.bytes = bytes;
     return price(plan, graph, options).us - graph.route(0, 1).latency_us;
   };
-  // Pieces are halves; a core copies 10 GB/s as long as nobody says otherwise.
+  // Pieces are halves; a core copies 10 GB/s unless the constants say otherwise.
   EXPECT_NEAR(moving(2000), 1000 / 10e3, 1e-6);
   options.constants.copying = {{1000, 40}, {100000, 10}};
   // Each core reads one piece of its rank's buffer, so these are 1000 bytes for it.
@@ -283,7 +283,7 @@ TEST(Cost, OpenWaitsForThePeersCall) {
   EXPECT_NEAR(price(plan, graph, options).us, 100000 / 10e3 + 5 + graph.route(2, 1).latency_us, 1e-6);
 }
 
-/// What 1 GB/s of it adds to a plan that takes no time for it else.
+/// Returns what 1 GB/s of `speed` adds to a plan that takes no time for it else.
 double us_of_speed(double Constants::*speed, const plan::Plan& plan, const topology::Topology& t, std::size_t bytes) {
   CostOptions options;
   options.bytes = bytes;

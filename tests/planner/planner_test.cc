@@ -75,7 +75,7 @@ TEST(Planner, LargeMessagesTakeTwoLanesAcrossHosts) {
     const Choice choice = planner.choose(demand_of(collective, 4, 4 << 20), 0).take();
     EXPECT_EQ(choice.plan->of_rank[0].lanes.size(), 2U) << name_of(collective);
   }
-  // Nobody but its owner can cut a block of an all_to_allv.
+  // Only its owner can cut a block of an all_to_allv.
   EXPECT_EQ(planner.choose(demand_of(Collective::all_to_allv, 4, 4 << 20), 0).take().plan->of_rank[0].lanes.size(), 1U);
 }
 

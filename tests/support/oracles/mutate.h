@@ -24,7 +24,7 @@ enum class Mutation : std::uint8_t {
 inline constexpr int kMutations = 10;
 const char* name_of(Mutation mutation);
 
-/// Where a mistake can be planted.
+/// A place where a mistake can be planted.
 struct Mutant {
   Mutation mutation;
   int rank;

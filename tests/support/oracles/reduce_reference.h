@@ -18,7 +18,7 @@ float decode(DataType type, std::uint16_t code);
 /// The nearest code, ties to even; overflow and NaN as reduce.h says.
 std::uint16_t encode(DataType type, float value);
 
-/// As reduce::reduce.
+/// Computes what reduce::reduce does.
 void reduce(const Spec& spec, std::span<void* const> dsts, std::span<const void* const> srcs, std::size_t count);
 
 }  // namespace tutti::reduce::reference
