@@ -34,9 +34,8 @@
 //   rounds       are those that the executor would take. Of many rounds the first few are simulated; each of the others
 //                takes as long as the last of these
 //   back_to_back the time of a call in the midst of many. A rank begins a call when those that it shares slots with
-//   have
-//                begun the one before; it also sends a message to those peers of each call that it sends nothing else
-//                to. Where cores are shared, ranks begin the first call one after another: ranks that start
+//                have begun the one before; it also sends a message to those peers of each call that it sends nothing
+//                else to. Where cores are shared, ranks begin the first call one after another: ranks that start
 //                simultaneously stay in lockstep, which real ranks do not
 //
 // Limits: it leaves out which cache holds which line, other programs, and that a wait may have to wake its thread.

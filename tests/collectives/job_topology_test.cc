@@ -17,7 +17,7 @@ namespace tutti::job_topology_test {
 namespace {
 
 constexpr double kSignalUs = 12;          // what the wire says of a signal
-constexpr double kWayUs = kSignalUs / 3;  // the ends take the rest (job_table.h); what is nearer takes less than 1 us
+constexpr double kWayUs = kSignalUs / 3;  // the ends take the rest (job_costs.h); what is nearer takes less than 1 us
 
 /// Ranks that are threads of this process, and count as on `hosts`; rank r's wire says figures[r] GB/s.
 /// `bound`: the CPU that each is bound to.

@@ -1,4 +1,4 @@
-// A call on device memory in a layout of hosts (host_grid.h), as fragments: what kernels do among the ranks of this
+// A call on device memory in a layout of hosts (host_layout.h), as fragments: what kernels do among the ranks of this
 // host before and after each, which part of the buffers is copied, and the call on the host that each fragment is,
 // among the ranks at the same place on all hosts. So every rank brings its share of the host's data to the network, and
 // nothing crosses it twice. Pure.

@@ -1,5 +1,5 @@
 // Hosts that have as many ranks each, as a layout: a row for each host, a column for each place on it. What every rank
-// of a host has a share of crosses the network by columns, and is put together by rows (grid_call.h). Pure.
+// of a host has a share of crosses the network by columns, and is put together by rows (hierarchical_call.h). Pure.
 //
 //   ranks on hosts a a b b:   rows {0 1} {2 3}, columns {0 2} {1 3}, step 1
 //   ranks on hosts a b a b:   rows {0 2} {1 3}, columns {0 1} {2 3}, step 2
