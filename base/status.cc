@@ -7,7 +7,7 @@ namespace tutti {
 
 namespace {
 
-/// Which limit an error number speaks of, where it is always the same.
+/// Returns the limit that an error number stands for, where it is always the same.
 const char* limit_behind(int error_number) {
   switch (error_number) {
     case EMFILE: return " (open files of a process; ulimit -n)";

@@ -38,7 +38,7 @@ struct Arrow {
   const char* style;  // class in the style sheet
 };
 
-/// When every step happens, if each starts as soon as it can.
+/// The time of every step, if each starts as soon as it can.
 class Schedule {
  public:
   explicit Schedule(const plan::Plan& plan) : plan_(plan), lanes_(static_cast<int>(plan.of_rank[0].lanes.size())) {

@@ -142,7 +142,7 @@ Status write_json(const Topology& t, const std::string& path) {
   return write(path, topology::print(t));
 }
 
-/// In a job, which all of its ranks call: rank 0 writes the job's topology. A job of one rank is this host.
+/// Writes the job's topology on rank 0; all ranks of the job call it. A job of one rank is this host.
 Result<bool> write_json_of_job(const std::string& path) {
   TUTTI_ASSIGN(const std::shared_ptr<CommunicatorInterface> made, create_from_environment({}));
   auto* job = dynamic_cast<TuttiCommunicator*>(made.get());

@@ -48,7 +48,7 @@ Look look_of(VertexKind kind) {
   return {"box", "#ffffff"};
 }
 
-/// For a label in double quotes: what has a meaning there loses it.
+/// Returns the text for a label in double quotes, with special characters escaped.
 std::string plain(const std::string& text) {
   std::string result;
   for (const char c : text) {

@@ -78,7 +78,7 @@ void print_costs(const Table& table) {
   }
 }
 
-/// One line for each case, and how many are near.
+/// Prints one line for each case, and how many are near.
 void print_comparison(const std::vector<Case>& cases, const std::vector<double>& predicted, int ranks, int hosts) {
   fmt::print("{:<15} {:>5} {:>5} {:>10} {:<22} {:>13} {:>12} {:>7}\n", "collective", "ranks", "hosts", "bytes",
              "algorithm", "predicted us", "measured us", "ratio");
@@ -97,7 +97,7 @@ void print_comparison(const std::vector<Case>& cases, const std::vector<double>&
 
 constexpr double kMostSeconds = 20;  // of measuring what costs are sought from, and of seeking them: a minute in all
 
-/// From now on.
+/// Returns a budget that is used up after `seconds` from now.
 tuning::IsSpent after(double seconds) {
   return [end = now_ns() + static_cast<std::int64_t>(seconds * 1e9)] { return now_ns() > end; };
 }

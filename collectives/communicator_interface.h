@@ -18,7 +18,7 @@ namespace tutti {
 class PendingWork {
  public:
   virtual ~PendingWork() = default;
-  /// Until done or `limit` has passed; true when done.
+  /// Waits until the operation is done or `limit` has passed. Returns true if it is done.
   virtual bool wait_for(std::chrono::nanoseconds limit) = 0;
   /// The operation's outcome; ok while it runs.
   virtual Status status() const = 0;

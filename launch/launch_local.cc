@@ -26,7 +26,7 @@ namespace {
 
 /// Variables of a surrounding job, removed since these ranks meet without a port (transport/bootstrap/environment.h).
 constexpr std::array kOfSeveralHosts = {"TUTTI_MASTER_ADDR", "TUTTI_MASTER_PORT"};
-/// After the first failure: the time in which the other ranks may fail by themselves, and then end in order.
+/// The time after the first failure in which the other ranks may fail by themselves, and then end in order.
 constexpr std::chrono::milliseconds kToFail{1500};
 constexpr std::chrono::milliseconds kToEnd{500};
 constexpr std::array kPassedOn = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};

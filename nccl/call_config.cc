@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostPolicy = 3;  // all NCCL_CTA_POLICY_* together
 
-/// In small letters, without blanks.
+/// Returns the text in small letters, without blanks.
 std::string plain(std::string_view text) {
   std::string out;
   for (const unsigned char c : text) {

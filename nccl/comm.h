@@ -81,7 +81,7 @@ class Comm {
   /// is none.
   void begin();
   void end(const Outcome& outcome);
-  /// Until nothing is under way.
+  /// Waits until nothing is under way.
   void wait_idle() const;
   /// While it lives, a blocking call runs: revoke() waits for that.
   class Caller {

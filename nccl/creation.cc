@@ -38,7 +38,7 @@ ncclResult_t init_rank(const char* function, ncclComm_t* slot, int ranks, const 
   return submit(std::move(task));
 }
 
-/// Who stays when `excluded` leave. Errors: ncclInvalidArgument.
+/// Reads the ranks that stay when `excluded` leave. Errors: ncclInvalidArgument.
 Outcome read_survivors(const Comm& parent, std::span<const int> excluded, std::vector<int>& survivors) {
   std::vector<bool> leaves(static_cast<std::size_t>(parent.size()));
   for (const int rank : excluded) {

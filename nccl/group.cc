@@ -97,7 +97,8 @@ Outcome run_tasks(const std::vector<Task>& tasks) {
   return first_of(outcomes);
 }
 
-/// In the background; the communicator's state says when it is done. The handle stays, also of one that failed.
+/// Runs the task in the background; the communicator's state says when it is done. The handle stays, also after a
+/// failure.
 void start_task(const Task& task) {
   const auto end = [task](const Outcome& outcome) {
     if (task.comm != nullptr) task.comm->end(outcome);
@@ -113,7 +114,7 @@ void start_task(const Task& task) {
 
 // ---- Operations ----
 
-/// Those of one communicator.
+/// The operations of one communicator.
 struct Batch {
   Comm* comm = nullptr;
   std::vector<Operation> collectives;
@@ -167,7 +168,7 @@ Outcome start_all(const std::vector<Batch>& batches, std::vector<Started>& start
 /// Runs the batch on this thread; there is no other one to run beside.
 Outcome run_alone(const Batch& batch) { return run_batch(batch.collectives, batch.messages); }
 
-/// Those that want to go into a stream of this thread's own.
+/// Returns the batches that want to go into a stream of this thread's own.
 std::vector<std::size_t> of_this_thread(const std::vector<Batch>& batches) {
   const auto wants = [](const Operation& o) { return is_of_this_thread(o.stream, o.send, o.recv); };
   std::vector<std::size_t> found;
@@ -205,7 +206,7 @@ Outcome run_batches(const std::vector<Batch>& batches) {
   return first;
 }
 
-/// For non-blocking communicators. The callbacks run before the communicator ends: see Comm::~Comm.
+/// Starts the batches of non-blocking communicators. The callbacks run before the communicator ends: see Comm::~Comm.
 Outcome leave_running(const std::vector<Batch>& batches) {
   if (supports(Memory::device)) {  // see run_batches()
     const std::vector<std::size_t> stay = of_this_thread(batches);

@@ -43,8 +43,8 @@ Outcome check(const Operation& operation);
 Outcome run(const Operation& operation);
 /// Starts a collective. Throws tutti::Error.
 Work start(const Operation& operation);
-/// Those of one communicator: its collectives in their order (on device memory in as few launches as can be), then its
-/// messages, all at the same time.
+/// Runs the operations of one communicator: its collectives in their order (on device memory in as few launches as can
+/// be), then its messages, all at the same time.
 Outcome run_batch(std::span<const Operation> collectives, std::span<const Operation> messages);
 /// Messages of one communicator, all at the same time. Throws tutti::Error.
 Work start_messages(std::span<const Operation> messages);

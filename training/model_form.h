@@ -53,7 +53,7 @@ class ModelForm {
 /// The sentence of the class `owner` about a change.
 std::string sentence_about(const std::string& change, const std::string& owner);
 
-/// For ranks that compare their models: a parameter, and a hash of its name, form and ties.
+/// A parameter, and a hash of its name, form and ties, for ranks that compare their models.
 struct ParameterForm {
   std::string name;
   std::uint64_t hash = 0;

@@ -39,7 +39,7 @@ CallOptions in_stream_of(const torch::Tensor& tensor, CallOptions options = {});
 /// The calling thread's current device, where it is not the CPU.
 void make_current(c10::Device device);
 
-/// Until the device has done what is in its current stream; at once on the CPU.
+/// Waits until the device has done the work of its current stream; returns at once on the CPU.
 void wait_for(c10::Device device);
 
 /// A started call on tensors.
@@ -76,7 +76,7 @@ class SideStream {
   }
 
  private:
-  /// Until its end the current stream is another one, behind what was current.
+  /// Makes another stream current for its lifetime, behind the work of the one that was current.
   class StreamScope {
    public:
     explicit StreamScope(const c10::Stream& stream);

@@ -49,7 +49,7 @@ static_assert(kWords <= KernelEngine::kGatherWords);
 
 }  // namespace
 
-/// Which ranks live. A window is asked about for longer than its communicator lives: as long as peers may use it.
+/// Tells which ranks live, for longer than the communicator does: as long as peers may use a window.
 class EngineSetup::Liveness {
  public:
   Liveness(const KernelEngine::Config& config, const std::vector<Greeting>& all)

@@ -43,7 +43,7 @@ class CallLog {
     path_ = Path::gdr;
     lanes_ = lanes;
   }
-  /// After the call on host memory, or by the NIC, of each fragment. `how`: more about it, as the end of a sentence.
+  /// Records the fragments, after the host's or the NIC's call for each. `how`: more about it, as a sentence's end.
   void record_fragments(std::size_t count, std::string how) {
     if (path_ == Path::host) path_ = Path::staged;
     fragments_ = static_cast<int>(count);

@@ -62,7 +62,7 @@ bool is_whole(const Line& line, const std::byte* data) {
   return line.along <= kMostAlong && line.seal == seal_of(line, data);
 }
 
-/// In the order of a Board's records (executor/record.cc), for those who read it meanwhile.
+/// Writes the line in the order of a Board's records (executor/record.cc), for ranks that read it meanwhile.
 void write(const Line& line, CallRecord& to) {
   constexpr auto release = std::memory_order_release;
   to.sequence.store(0, std::memory_order_relaxed);

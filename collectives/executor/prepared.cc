@@ -103,7 +103,7 @@ Result<Slots> plan_slots(std::size_t half, const PlanLimits& limits, int count, 
   return Slots{count, bytes, static_cast<int>(half / (slots * bytes))};
 }
 
-/// Who fills the scratch slots of each rank, where the call's data goes in its signals; nothing where it does not.
+/// Returns the ranks that fill each rank's scratch slots, if the call's data goes in its signals; else nothing.
 std::optional<plan::SlotSenders> express_senders(const Prepared& p, std::size_t piece_bytes,
                                                  std::size_t express_bytes) {
   const bool has_slots = p.plan->slots + p.plan->published != 0;

@@ -134,7 +134,7 @@ struct Prepared {
   plan::Placement placement_of(plan::Space space) const;
   const Slots& slots_of(plan::Space space) const { return space == plan::Space::scratch ? scratch : published; }
 
-  /// Which part of the message, or of its block, a piece is.
+  /// Returns the part of the message, or of its block, that a piece is.
   std::size_t part_of(int piece) const;
 
   std::vector<std::size_t> begins;  // of these parts, with the end behind the last

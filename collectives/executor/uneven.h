@@ -15,7 +15,7 @@ namespace tutti::executor {
 
 /// The counts that a rank announces to a peer before the data moves. In elements.
 struct PeerCounts {
-  /// In `largest`: which memory the sender's buffers are in. Neither when it has none.
+  /// In `largest`: the kind of memory that the sender's buffers are in. Neither when it has none.
   static constexpr std::uint64_t kOnDevice = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kOnHost = std::uint64_t{1} << 62;
 

@@ -20,9 +20,8 @@ namespace tutti {
 planner::CostOptions costs_of(topology::Topology& here, const planner::Table* table, const transport::WireInfo* wire,
                               const transport::WindowSizes& sizes);
 
-/// For a communicator among `members` of the job, by rank: the cost model where they are on several hosts, the rules
-/// of TUTTI_SELECTION before it in any case.
-/// Errors: those of the options TUTTI_SELECTION and TUTTI_TOPOLOGY.
+/// Makes the planner of a communicator among `members` of the job, by rank: the rules of TUTTI_SELECTION, and the cost
+/// model if the members are on several hosts. Errors: those of the options TUTTI_SELECTION and TUTTI_TOPOLOGY.
 Result<std::unique_ptr<planner::Planner>> make_planner(const JobContext& job, const std::vector<int>& members,
                                                        const transport::WindowSizes& sizes);
 

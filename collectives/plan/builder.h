@@ -99,7 +99,7 @@ class RankBuilder {
   void recv_copy_send(int from, Range dst, int to);
   /// Sends what came on to `to`, keeping nothing.
   void recv_send(int from, int to, int count = 1);
-  /// For a reduction of several received pieces at once: waits for peer's next message and names its slots; the caller
+  /// Waits for peer's next message and names its slots, for a reduction of several received pieces at once. The caller
   /// uses the range as a source and then calls release(peer) once. Messages of a peer are given back in the order in
   /// which they came, whatever verb received them.
   Range take(int peer, int count = 1);

@@ -31,7 +31,7 @@ struct Placements {
 
 Placements placements_of(Collective collective);
 
-/// Whose block a piece is of, or a part of. Without meaning where the message is split.
+/// Returns the rank whose block a piece is, or is a part of. Without meaning where the message is split.
 inline int block_of(const Plan& plan, int piece) { return piece % plan.ranks; }
 
 /// Whether `rank` has piece `piece` in its input or output (of rooted collectives some ranks have none, and a placement

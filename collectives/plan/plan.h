@@ -42,7 +42,7 @@ struct Range {
   std::int32_t rank = 0;
   std::int32_t first = 0;
   std::int32_t count = 1;
-  /// One of them.
+  /// Returns the i-th piece of the range.
   Range part(int i) const { return {space, rank, first + i, 1}; }
   friend bool operator==(const Range&, const Range&) = default;
 };

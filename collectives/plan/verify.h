@@ -38,7 +38,7 @@ Status verify(const Plan& plan, const VerifyOptions& options = {});
 /// same half of a rank in different calls must be ordered. REQUIRES: all plans have the same number of ranks.
 Status verify_sequence(const std::vector<const Plan*>& plans, const VerifyOptions& options = {});
 
-/// Only what needs no walk: shapes, bounds and balanced signals.
+/// Checks what needs no walk: shapes, bounds and balanced signals.
 Status check_shape(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace tutti::plan

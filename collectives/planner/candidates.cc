@@ -233,7 +233,8 @@ std::string why_superfluous(const Algorithm& algorithm, const Demand& here) {
   return "";
 }
 
-/// Those of the table. Later rows are those for many hosts, and stand first: what is good should come early.
+/// Returns the algorithms of the table that can serve, the later rows first: they are for many hosts, and a good plan
+/// should come early.
 std::vector<Server> servers(const Question& q, const Algorithm* only) {
   std::vector<Server> all;
   for (auto row = algorithms::table().rbegin(); row != algorithms::table().rend(); ++row) {

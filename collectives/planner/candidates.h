@@ -23,7 +23,7 @@ struct Candidate {
   Estimate estimate;
   std::shared_ptr<const plan::Plan> plan;  // cheapest() gives it
   bool is_guessed() const { return order == "guessed"; }
-  /// It takes about that, or more.
+  /// Whether the call takes about the estimate, or more.
   bool is_bound() const { return is_guessed() || estimate.us > options.price_limit_us; }
 };
 

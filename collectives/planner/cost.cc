@@ -344,7 +344,7 @@ class Simulation {
     return true;
   }
 
-  /// Who has the core gives it to the next one.
+  /// Gives the core to the next rank that waits for it.
   void leave(Core* core, double now) {
     if (core == nullptr) return;
     core->owner = -1;
@@ -374,7 +374,7 @@ class Simulation {
     arrivals_.unused = place;
   }
 
-  /// When a rank that waits from `now` on goes on.
+  /// Returns when a rank that waits from `now` on goes on.
   double received(const Arrival& arrival, const FlatStep& step, Link& link, double now) const {
     if (!step.away) return std::max(now, arrival.us);
     const double moved = now + arrival.bytes * message_us_per_byte_;

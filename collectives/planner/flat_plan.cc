@@ -76,7 +76,7 @@ class Layer {
     double latency_us = 0;
   };
 
-  /// One of so many equal parts.
+  /// Adds one of `parts` equal parts of a step.
   void add(const Step& step, int rank, int lane, int parts) {
     const int peer = step.peer < 0 ? -1 : order_[at(step.peer)];
     FlatStep flat{.kind = step.kind, .guard = step.guard, .peer = peer};
@@ -225,7 +225,8 @@ class Layer {
     return number;
   }
 
-  /// Who has nothing to say to a peer on another host from which it hears something must tell it of each call.
+  /// Counts the announcements: a rank that sends nothing to a peer on another host, but receives something from it,
+  /// must announce each call to it.
   void count_tells() {
     flat_.tells.assign(at(flat_.ranks), 0);
     for (int rank = 0; rank < flat_.ranks; ++rank) {

@@ -12,7 +12,7 @@
 
 namespace tutti::planner {
 
-/// So many pieces along a route.
+/// A number of pieces that move along a route.
 struct Move {
   std::int32_t first = 0;  // of FlatPlan::resources
   std::int32_t count = 0;

@@ -33,7 +33,7 @@ class Planner {
   Planner(Selection selection, std::vector<int> hosts, std::unique_ptr<const topology::Graph> graph,
           const CostOptions& cost);
 
-  /// With a plan. Errors: as Selection::choose().
+  /// Returns a choice with a plan. Errors: as Selection::choose().
   Result<Choice> choose(const Demand& demand, int root);
   /// Bytes that plans take, estimated.
   std::size_t memory() const { return plans_.memory() + priced_bytes_; }

@@ -15,7 +15,7 @@ namespace tutti::perf {
 
 class Gpu {
  public:
-  /// For the `place`-th rank of its host: GPUs are dealt out in turn. `null_stream`: the legacy default stream.
+  /// Takes a GPU for the `place`-th rank of its host, in turn. `null_stream`: the legacy default stream.
   Gpu(int place, bool null_stream);
   ~Gpu();
   Gpu(const Gpu&) = delete;
@@ -28,7 +28,7 @@ class Gpu {
   void upload(void* to, const void* from, std::size_t bytes);
   void download(void* to, const void* from, std::size_t bytes);
   void fill(void* to, unsigned char value, std::size_t bytes);
-  /// Until the stream has done all it was given.
+  /// Waits until the stream has done all its work.
   void synchronize();
 
   /// Makes a graph of the work that `calls` puts into the stream; it replaces an earlier one. REQUIRES: not the null

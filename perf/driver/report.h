@@ -36,7 +36,7 @@ class Report {
   /// Something that belongs between rows: "# <text>".
   void print_note(const std::string& text);
   void print_foot(const Summary& summary, std::size_t scratch_bytes) const;
-  /// Writes the JSON file if one was asked for. False: it could not be written.
+  /// Writes the JSON file if one was asked for. Returns false if it could not be written.
   bool write_json(const Summary& summary, const std::string& experiment) const;
 
   const std::vector<Row>& rows() const { return rows_; }

@@ -139,7 +139,7 @@ std::optional<std::string> no_gpu(const Settings& s, const Raw& raw) {
   return {};
 }
 
-/// False: not a size.
+/// Returns false if `text` is not a size.
 bool take_size(const std::string& text, std::size_t& value) {
   const auto parsed = parse_bytes(text);
   if (!parsed.ok()) return false;

@@ -24,7 +24,7 @@ class Link {
  public:
   explicit Link(const LinkOptions& options) : options_(options) {}
   bool overlap() const { return options_.overlap; }
-  /// Until `bytes` have passed that were there at `begin`, behind those that came earlier.
+  /// Waits until `bytes` that were there at `begin` have passed, behind those that came earlier.
   void pass(double bytes, Clock::time_point begin) {
     const std::chrono::duration<double> needed(bytes / options_.bytes_per_second);
     Clock::time_point end;

@@ -55,7 +55,7 @@ std::span<const std::byte> bytes_of(const torch::Tensor& contiguous) {
   return {static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
 }
 
-/// For writers: both tensors, contiguous.
+/// Returns both tensors, contiguous, for a writer.
 Images checked(const Images& images, std::int64_t channels, const char* writer) {
   const torch::Tensor &pixels = images.pixels, &labels = images.labels;
   const bool good = pixels.defined() && labels.defined() && pixels.dim() == 4 && pixels.size(1) == channels &&

@@ -22,7 +22,7 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// From a pixel to the plane in which a picture is defined, about -1 to 1 both ways.
+/// Maps a pixel to the plane in which a picture is defined, about -1 to 1 both ways.
 struct View {
   View(Random& random, int side, double extent, double turn, double shift) {
     const double scale = extent * random.between(0.8, 1.1);

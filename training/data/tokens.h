@@ -58,7 +58,7 @@ class TokenRows {
   /// below it. Errors: a file too short for one step of all ranks.
   TokenRows(const TokenFiles& files, int ranks, int rows, int context, std::int64_t vocabulary = 0);
 
-  /// Until every file was gone through once.
+  /// Returns how many steps go through every file once.
   std::uint64_t steps_per_pass() const { return first_step_.back(); }
   Batch batch(std::uint64_t step, int rank) const;
 
@@ -69,7 +69,7 @@ class TokenRows {
   std::vector<std::uint64_t> first_step_;  // of each file within a pass, then of the next pass
 };
 
-/// For tests and for users' own tokenizers.
+/// Write a token file, for tests and for users' own tokenizers.
 void write_tokens(const std::string& path, std::span<const std::uint16_t> tokens);
 void write_tokens(const std::string& path, std::span<const std::uint32_t> tokens);
 

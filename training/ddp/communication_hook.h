@@ -28,7 +28,7 @@ class CommunicationHook {
   /// Starts the exchange and does not wait for it. Every rank must make the same calls. For gradients on a device the
   /// current stream is one for this, beside backward's: calls take in_stream_of(bucket.gradients) (training/streams.h).
   virtual Work start(Communicator& communicator, GradientBucket& bucket) = 0;
-  /// After that work has ended.
+  /// Finishes the bucket after that work has ended.
   virtual void finish(GradientBucket&) {}
 };
 

@@ -33,7 +33,7 @@ class Reducer {
   void zero_grad();
   /// Takes part in one pass of the others' with gradients of zero; their mean arrives here, too.
   void shadow_pass();
-  /// Behind such passes, on every rank.
+  /// Ends the step after such passes, on every rank.
   void leave_step() { steps_.leave_step(); }
   /// Exchanges what the gradients hold, as at the end of a backward pass.
   void average_now();

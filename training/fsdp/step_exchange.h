@@ -28,7 +28,7 @@ class StepExchange {
   StepExchange& operator=(const StepExchange&) = delete;
 
   void on_zero_grad();
-  /// To a shard.
+  /// A shard was written to.
   void on_write();
   void end_pass() { ++passes_; }
   /// Collective, where a step has begun since the last time. Errors: mismatch.

@@ -8,8 +8,8 @@
 
 namespace tutti::training {
 
-/// From here on an operator that asks for the memory of `storage`, whose pointer is null, throws an error that says
-/// `what`. PyTorch 2.11 could not take that back, so nothing is done with it: there the operator ends the program.
+/// Makes an operator that asks for the memory of `storage`, whose pointer is null, throw an error that says `what`.
+/// PyTorch 2.11 could not take that back, so nothing is done with it: there the operator ends the program.
 template <class Storage>
 void forbid_access(Storage& storage, std::string what) {
   if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {

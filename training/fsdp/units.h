@@ -26,7 +26,7 @@ namespace tutti::training {
 /// The number of the unit that has what no other unit has.
 inline constexpr std::size_t kRootUnit = 0;
 
-/// From the model to dotted names of modules in it, as in named_modules().
+/// Returns dotted names of modules in the model, as in named_modules().
 using UnitPolicy = std::function<std::vector<std::string>(const torch::nn::Module&)>;
 
 /// The outermost modules that have a sibling of the same type with parameters: the layers of a stack. Embeddings stay

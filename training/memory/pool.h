@@ -42,7 +42,7 @@ class RegisteredPool {
   RegisteredPool(const RegisteredPool&) = delete;
   RegisteredPool& operator=(const RegisteredPool&) = delete;
 
-  /// At least `bytes`, 64-byte aligned. Null for none.
+  /// Returns at least `bytes`, 64-byte aligned. Null for none.
   std::shared_ptr<void> take(std::size_t bytes);
   /// A contiguous CPU tensor in a block of the pool.
   torch::Tensor empty(at::IntArrayRef sizes, torch::ScalarType type);

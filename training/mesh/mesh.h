@@ -68,7 +68,7 @@ class Mesh {
 
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
-  /// Which of the data_ranks() parts of the rows this rank works on.
+  /// Returns which of the data_ranks() parts of the rows this rank works on.
   int data_rank() const { return place_.dp * shape_.fsdp + place_.fsdp; }
 
   /// All ranks, as given.

@@ -254,7 +254,7 @@ struct Pipeline::State {
     result.measured.push_back({a, start, now_seconds()});
   }
 
-  /// So that an action's measured time holds no waiting.
+  /// Waits for an action's input, so that its measured time holds no waiting.
   void wait_for_input(const Action& a, const Live& here) {
     if (a.kind == forward) {
       if (!is_first(a.stage) && !has_stage(a.stage - 1)) transfers.wait(here.activation);
@@ -363,7 +363,7 @@ struct Pipeline::State {
     }
   }
 
-  /// In a catch block. The others wait for tensors that this rank will not send any more.
+  /// Aborts the communicators, in a catch block: the others wait for tensors that this rank will not send.
   [[noreturn]] void bring_down() {
     std::vector<Communicator> all{comm};
     for (const Tied& tied : ties) all.push_back(tied.comm);

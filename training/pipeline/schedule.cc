@@ -28,7 +28,7 @@ Schedule begin(const char* name, int ranks, int micro_batches, int stages_per_ra
   return {name, ranks, ranks * stages_per_rank, micro_batches, std::vector<Actions>(static_cast<std::size_t>(ranks))};
 }
 
-/// When the calculations run if nothing but each other's results holds them up.
+/// The times of the calculations if only each other's results hold them up.
 class UnitTimes {
  public:
   explicit UnitTimes(const Schedule& schedule) : s_(schedule), end_(slots(schedule)), next_(schedule.actions.size()) {

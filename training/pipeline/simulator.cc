@@ -84,7 +84,7 @@ class Simulator {
     }
   }
 
-  /// Which actions must have come earlier in the same list.
+  /// Returns the actions that must have come earlier in the same list.
   std::vector<ActionKind> before(const Action& a) const {
     const bool last = a.stage == s_.stages - 1;
     const auto with_gradient = [&](std::vector<ActionKind> kinds) {
@@ -161,7 +161,8 @@ class Simulator {
     }
   }
 
-  /// When the tensor that a calculation needs from another stage is there. Earlier actions of the same list are done.
+  /// Returns when the tensor that a calculation needs from another stage is there. Earlier actions of the same list are
+  /// done.
   std::optional<double> input_ready(const Action& a) {
     if (a.kind == forward) {
       if (a.stage == 0) return 0;

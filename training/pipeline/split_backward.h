@@ -29,7 +29,7 @@ class SplitBackward {
  public:
   /// `gradient` may be undefined when `output` is a scalar. Returns the input's gradient; undefined when it has none.
   torch::Tensor run_input(const torch::Tensor& output, const torch::Tensor& input, const torch::Tensor& gradient);
-  /// Once after run_input(). Drops the graph.
+  /// Runs the weights' part, once after run_input(). Drops the graph.
   void run_weights();
 
  private:

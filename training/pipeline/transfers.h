@@ -47,13 +47,13 @@ class Transfers {
   /// Dense tensors of f32, f64, f16 or bf16; of the edge's shape, when that is known.
   void send(const torch::Tensor& tensor, int edge, int peer);
   Ticket recv(int edge, int peer);
-  /// Until it has come.
+  /// Waits until the tensor has come.
   void wait(Ticket ticket);
   /// Waits for it and gives it away. Once for each ticket.
   torch::Tensor take(Ticket ticket);
   /// Waits for all.
   void finish();
-  /// After the communicator was aborted: until nothing touches this object's memory any more.
+  /// Waits, after the communicator was aborted, until nothing touches this object's memory.
   void abandon() noexcept;
 
  private:

@@ -36,7 +36,7 @@ class MasterWeights {
  public:
   explicit MasterWeights(const torch::nn::Module& module);
 
-  /// For the optimizer, and for clipping.
+  /// Returns the masters, for the optimizer and for clipping.
   const std::vector<torch::Tensor>& parameters() const { return masters_; }
 
   /// The masters' gradients become the module's; none where the module has none.

@@ -53,7 +53,7 @@ struct RegionGroup : torch::CustomClassHolder {
 };
 using RegionGroupPointer = c10::intrusive_ptr<RegionGroup>;
 
-/// From saved_data["group"].
+/// Returns the group in saved_data["group"].
 inline RegionGroupPointer region_group_of(torch::autograd::AutogradContext* context) {
   return c10::static_intrusive_pointer_cast<RegionGroup>(context->saved_data["group"].toCapsule());
 }

@@ -9,8 +9,8 @@
 
 namespace tutti::training {
 
-/// Before any rank starts. Errors: invalid_argument, one sentence that begins with `program`: there is no such device
-/// here, or the backend does not serve its memory.
+/// Checks the device before any rank starts. Errors: invalid_argument, one sentence that begins with `program`: there
+/// is no such device here, or the backend does not serve its memory.
 void check_device(const std::string& program, const std::string& device, const std::string& backend);
 
 /// Collective. "cpu", or with "cuda" the GPUs of each host in turn, as its ranks come; this rank's is then the calling

@@ -42,8 +42,8 @@ struct DataParallelStep {
   int reductions = 1;
 };
 double data_parallel_bytes(const DataParallelStep& step);
-/// Beside it, the comparison of the ranks' steps: 8 (n-1) bytes for each exchange of DDP (ddp/step_check.h), 32 (n-1)
-/// for each step where something is sharded (fsdp/step_exchange.h).
+/// Returns the bytes of the comparison of the ranks' steps: 8 (n-1) for each exchange of DDP (ddp/step_check.h), 32
+/// (n-1) for each step where something is sharded (fsdp/step_exchange.h).
 double step_check_bytes(const DataParallelStep& step);
 
 /// Bytes that a rank holds after a step.

@@ -16,7 +16,7 @@ struct HostMap {
   int hosts() const { return static_cast<int>(ranks.size()); }
   /// Returns the other ranks of the rank's host, beginning after itself: each rank begins with another one.
   std::vector<int> neighbours(int rank) const;
-  /// Through whom on `host` (any number, modulo hosts()) goes what belongs to `rank` of another host.
+  /// Returns the rank on `host` (any number, modulo hosts()) that handles what belongs to `rank` of another host.
   int leader(int host, int rank) const;
   /// The ranks of `host` whose things `rank` handles on its own host: as their leader, or as itself.
   std::vector<int> served_ranks(int rank, int host) const;

@@ -31,7 +31,7 @@ std::vector<plan::Range> inputs_in_rank_order(const plan::RankBuilder& me, int n
 /// Piece `piece` of every rank, in rank order: takes a message of every peer, which the caller releases once.
 std::vector<plan::Range> take_in_rank_order(plan::RankBuilder& me, int n, int piece);
 
-/// Who takes part in a phase, in ring order, and where "me" stands; their pieces are first_piece + 0 .. members - 1.
+/// The ranks of a phase, in ring order, and the place of "me" among them; their pieces begin at first_piece.
 struct Team {
   std::vector<int> members;
   int me = 0;

@@ -7,8 +7,8 @@
 
 namespace tutti::algorithms {
 
-/// For `ranks` ranks: every root up to 8 ranks, a first, second, middle and last one beyond; for an algorithm that
-/// looks at hosts also even, uneven, interleaved and single-rank groupings. One request for all others.
+/// Returns requests for `ranks` ranks: every root up to 8 ranks, a first, second, middle and last one beyond. For an
+/// algorithm that looks at hosts also even, uneven, interleaved and single-rank groupings. One request for all others.
 std::vector<PlanRequest> sample_requests(const Algorithm& algorithm, int ranks);
 
 }  // namespace tutti::algorithms

@@ -59,7 +59,7 @@ class OrderedCommunicator : public CommunicatorInterface {
   /// Whether premul_sum is served; else it is refused.
   virtual bool scales() const { return false; }
 
-  /// Until all that was started is done.
+  /// Waits until all that was started is done.
   void drain();
 
   /// "backend openmpi: all_reduce of bf16 is not supported".

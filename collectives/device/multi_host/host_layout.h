@@ -28,7 +28,7 @@ class HostLayout {
   }
   int host_of(int rank) const;
   int local_rank_of(int rank) const;
-  /// From a rank of a host to the next one of that host; the same on all.
+  /// Returns the distance from a rank of a host to the next one of that host; the same on all.
   int step() const { return step_; }
   /// Returns the ranks of this host, by place.
   const std::vector<int>& intra_host() const { return ranks_of_host_[static_cast<std::size_t>(host_)]; }

@@ -37,9 +37,9 @@ class HostStaging {
   /// Returns the bytes of a slot, in each direction, if all slots together may take `room` bytes. Errors: memory_limit.
   static Result<std::size_t> slot_bytes(std::size_t room);
 
-  /// For device memory of this GPU; -1: the calling thread's. Errors: unsupported (no CUDA in this build, no driver, a
-  /// GPU whose streams cannot wait for values), and what the driver says.
-  /// It takes `room` bytes of pinned memory at most.
+  /// Makes slots for device memory of this GPU (-1: the calling thread's), of at most `room` bytes of pinned memory.
+  /// Errors: unsupported (no CUDA in this build, no driver, a GPU whose streams cannot wait for values), and what the
+  /// driver says.
   static Result<std::unique_ptr<HostStaging>> create(int device, std::size_t slot_bytes,
                                                      std::size_t room = std::numeric_limits<std::size_t>::max());
   /// Waits until the streams are through with it, for `limit` at most; what they could still use is never freed then.

@@ -29,7 +29,7 @@ class StagedPath final : public DevicePath {
   // By the queue's thread.
   Status run_on_host(const HostStagedCall& call, std::uint64_t first);
   Status run_all_to_allv(const HostStagedCall& call, std::uint64_t first);
-  /// After the exchange of counts. `first`: 0 where this rank has no buffers.
+  /// Runs the fragments after the exchange of counts. `first`: 0 where this rank has no buffers.
   Status run_uneven_fragments(const HostStagedCall& call, std::uint64_t first);
 
   const CallParts parts_;

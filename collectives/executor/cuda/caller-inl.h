@@ -100,7 +100,7 @@ class Caller : public Block {
 
   TUTTI_MEMBER bool aliased(int peer) const { return (a_.peers[peer].flags & transport::kAliased) != 0; }
 
-  /// Until `peer` has entered `call`, the present one or the one before; and that it made the same calls until then.
+  /// Waits until `peer` has entered `call`, the present one or the one before. Fails if its calls until then differ.
   TUTTI_SLOW bool see_entered(int peer, std::uint64_t call) {
     const Call* theirs = call_of(own_, peer, call);
     if (!until([&] { return this->load_acquire(&theirs->sequence) >= call; }, peer)) return false;

@@ -54,7 +54,7 @@ class DeviceBlock {
     asm volatile("atom.add.acq_rel.gpu.global.u64 %0, [%1], %2;" : "=l"(before) : "l"(to), "l"(value) : "memory");
     return before;
   }
-  /// From 0 to 1; true for the one who did it.
+  /// Changes the word from 0 to 1. Returns true for the thread that did it.
   __device__ bool claim(std::uint64_t* word) const {
     std::uint64_t before;
     asm volatile("atom.cas.acq_rel.gpu.global.b64 %0, [%1], %2, %3;"

@@ -51,8 +51,8 @@ class BlockBudget {
   BlockBudget& operator=(BlockBudget&& other) noexcept;
   ~BlockBudget() { release(); }
 
-  /// For `ranks` ranks of this process that share `device` with so many processes, this one included. Errors: of the
-  /// driver; unsupported when nothing is left for one block each.
+  /// Reserves blocks for `ranks` ranks of this process. `processes`: those that share `device`, this one included.
+  /// Errors: of the driver; unsupported when nothing is left for one block each.
   static Result<BlockBudget> reserve(int device, int ranks, int processes = 1);
   int blocks_of_each() const { return of_each_; }
   /// Gives back what is more than this many for each.

@@ -41,7 +41,7 @@ struct LaunchCall {
   transport::DeviceCall announcement;  // sequence and history are filled in by the kernel
 };
 
-/// So many calls of a group go into one launch, one after another. Every launch carries room for all of them.
+/// The most calls of a group in one launch, one after another. Every launch carries room for all of them.
 inline constexpr int kMostCalls = 16;
 
 /// Constant over all replays of a graph; the numbers of the calls and all that follows from them are in the window.

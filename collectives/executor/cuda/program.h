@@ -145,7 +145,7 @@ Result<std::shared_ptr<Prepared>> prepare_for_device(const std::shared_ptr<const
 /// `uneven`: of an all_to_allv, whose program serves these pieces only.
 std::vector<std::byte> flatten(const Prepared& prepared, const UnevenPieces* uneven = nullptr);
 
-/// One line for each step, for people and tests.
+/// Prints one line for each step, for people and tests.
 std::string print(const Program& program);
 
 #endif

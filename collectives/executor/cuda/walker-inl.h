@@ -89,7 +89,7 @@ class Walker : public Caller<Block> {
     }
   }
 
-  /// `goes_on`: another call follows in this kernel. True: all blocks have ended this one, well, as at a kernel's end.
+  /// `goes_on`: another call follows in this kernel. Returns true if all blocks have then ended this one, well.
   TUTTI_MEMBER bool leave(bool goes_on) {
     this->sync();  // behind all that this block's threads have done
     bool well = goes_on;
@@ -118,7 +118,7 @@ class Walker : public Caller<Block> {
     this->store(&a_.host->finished, call_);
   }
 
-  /// Until the last block has ended the call. It needs no deadline: every block ends, or says that it has failed.
+  /// Waits until the last block has ended the call. It needs no deadline: every block ends, or says that it has failed.
   TUTTI_SLOW bool await_end() {
     const State* state = this->state();
     for (std::uint32_t turns = 1; this->load_acquire(&state->sequence) < call_; ++turns) {

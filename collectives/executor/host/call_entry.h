@@ -58,7 +58,7 @@ class CallEntry {
   Status open(int peer);
   /// Waits until the call may touch its half of scratch, or its express cells.
   Status gate(const Prepared& prepared);
-  /// After a plan that puts into scratch: fails if a rank in another call may have put something into this rank's.
+  /// Fails, after a plan that puts into scratch, if a rank in another call may have put something into this rank's.
   Status check_scratch_writers();
   /// Waits until a remote `peer` has announced that it has entered `needed` or a later call, and compares.
   Status see_entered_remote(int peer, std::uint64_t needed);

@@ -58,19 +58,18 @@ class HostExecutor {
   Result<Agreement> agree() { return entry_.agree(); }
   /// Carries the plan out. REQUIRES: enter().
   Status run(const Prepared& prepared, const Buffers& buffers);
-  /// For a call without a plan, among several hosts: announces it to all remote ranks, and waits until they have
-  /// announced it too. Since no rank runs ahead, each finds the others' records where it looks for them. REQUIRES:
-  /// enter().
+  /// Announces a call without a plan, among several hosts, to all remote ranks, and waits until they have announced it
+  /// too. Since no rank runs ahead, each finds the others' records where it looks for them. REQUIRES: enter().
   Status meet_remote_ranks();
-  /// For a call between memory that is no window (a GPU's) and that no plan carries out: puts to each of `peers` when
-  /// it has entered the call. Returns when all of theirs has come and this rank's has been read. REQUIRES: enter();
-  /// `peers` are remote, and name this rank too.
+  /// Carries out a call without a plan between memory that is no window (a GPU's): puts to each of `peers` when it has
+  /// entered the call. Returns when all of theirs has come and this rank's has been read. REQUIRES: enter(); `peers`
+  /// are remote, and name this rank too.
   Status move_remote(std::span<const int> peers, std::span<const RemoteMove> moves);
-  /// After a failure, before leave(): from now on the network reads no buffer of the call.
+  /// Makes the network read no buffer of the call from now on. For a failure, before leave().
   void drop_net_puts() {
     if (net_) net_->puts().drop();
   }
-  /// After a failure, before leave(): takes the announced buffers back. Peers that have not opened them no longer can.
+  /// Takes the announced buffers back. For a failure, before leave(). Peers that have not opened them no longer can.
   /// Peers that have are given a moment to leave the call, since its buffers may be freed when it returns.
   void withdraw() { entry_.withdraw(); }
   void leave(bool well) { entry_.leave(well); }

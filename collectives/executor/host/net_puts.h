@@ -32,7 +32,7 @@ class NetPuts {
   Status before_signal(int peer);
   /// Stays until all sources are free and what was sent has left: with `post` also what was held back.
   Status finish(bool post = true);
-  /// After a failure: gives the puts in progress a moment, and then takes their buffers from the wire, since they may
+  /// Gives the puts in progress a moment, after a failure, and then takes their buffers from the wire, since they may
   /// be freed when the call returns.
   void drop();
 

@@ -38,7 +38,7 @@ class PlanWalker {
 
   /// Carries out all steps. REQUIRES: the call has passed its gate.
   Status walk(const Prepared& prepared, const CallBuffers& buffers);
-  /// After walk(): from now on nothing comes to the output by itself. Some does after a failure.
+  /// Ends landings, after walk(): nothing comes to the output by itself from now on. Some does after a failure.
   void end_landings();
   /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
@@ -103,7 +103,7 @@ class PlanWalker {
   /// Puts into the scratch of a remote rank.
   Status put_remote(const Prepared& prepared, const PreparedStep& step, const CallBuffers& buffers,
                     std::span<const std::size_t> offsets, std::size_t elements, int lane);
-  /// Before a wait: lets what is still to come, and will be copied to the output, come there at once.
+  /// Lets later messages that will be copied to the output come there at once, before a wait.
   Status land_ahead(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor);
   /// Whether that has happened to what was put to this slot, whose signal has come.
   bool has_landed(const void* slot);

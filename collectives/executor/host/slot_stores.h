@@ -20,9 +20,9 @@ class SlotStores {
  public:
   /// Fewer bytes than these are not worth two looks at the clock.
   static constexpr std::size_t kLeastBytes = std::size_t{16} << 10;
-  /// So many are stored each way in a trial. Of fewer, stores past the caches are only begun when they return.
+  /// The bytes stored each way in a trial. Of fewer, stores past the caches are only begun when they return.
   static constexpr std::size_t kTrialBytes = std::size_t{64} << 10;
-  /// So many lie between trials: if the other way takes ten times as long, trials take a twelfth of the time.
+  /// The bytes between trials: if the other way takes ten times as long, trials take a twelfth of the time.
   static constexpr std::size_t kBetweenTrials = std::size_t{8} << 20;
 
   /// `bytes` to every destination (one may be `from`, which is then left alone).

@@ -20,7 +20,7 @@
 
 namespace tutti::executor {
 
-/// Whose file it is.
+/// The rank and communicator that a file is of.
 struct FileOwner {
   int rank = 0;             // in the job
   std::string name;         // of that rank

@@ -56,8 +56,8 @@ class Transfers final : public PendingTransfers {
   /// Moves until a batch is done, or `news` is true, or nothing is in progress and all is settled. `news` may be null.
   /// The thread that sets `news` then calls wake_any() on this rank's doze.
   Status progress(const std::atomic<bool>* news = nullptr);
-  /// After a failure: takes messages back whose place was sent, since their buffers may be freed when this returns, and
-  /// forgets all batches. If a receiver is just reading one, waits for that (half a second at most: it may be stopped).
+  /// Takes messages back, after a failure, whose place was sent: their buffers may be freed when this returns. Forgets
+  /// all batches. If a receiver is just reading one, waits for that (half a second at most: it may be stopped).
   void drop();
 
   std::uint64_t bytes() const { return sends_.bytes() + receives_.bytes(); }  // moved

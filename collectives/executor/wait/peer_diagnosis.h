@@ -36,7 +36,7 @@ class PendingTransfers {
   virtual bool needs_anyone() const = 0;
   /// "send(4 x f32) to rank 1 (host alpha, pid 4711)": the oldest that concerns `rank`; of all for -1.
   virtual std::string text(int rank) const = 0;
-  /// One that has not moved for `limit_ns`. Each is given its time from the first look on that finds it unmoved.
+  /// A transfer that has not moved for `limit_ns`, which begins at the first look that finds it unmoved.
   struct Overdue {
     int peer = -1;            // -1: any rank
     std::vector<bool> ranks;  // the ranks that those wait for that were started with it
@@ -72,14 +72,14 @@ class PeerDiagnosis {
   Status deadline_passed(int peer);
   /// The failure after the timeout of a transfer.
   Status overdue(const PendingTransfers::Overdue& transfer);
-  /// After a signal of `peer` whose tag is not that of call `sequence`: ok if it was the same call all the same (the
+  /// Checks a signal of `peer` whose tag is not that of call `sequence`: ok if it was the same call all the same (the
   /// peer may be one call ahead). Else the failure that names both calls.
   Status check_peer(int peer, std::uint64_t sequence);
   /// The failure after the transport could not read or write memory of `peer`. `activity`: what this rank is doing,
   /// "recv(5 x f32) from rank 1 (...)"; without it, what is in progress.
   Status unreachable(int peer, const Status& why);
   Status unreachable(int peer, const Status& why, const std::string& activity);
-  /// After the link to a remote `peer` has broken. Ok: it has closed its communicator and needs no more messages. Else
+  /// Diagnoses a broken link to a remote `peer`. Ok: it has closed its communicator and needs no more messages. Else
   /// its death, which the bootstrap server reports within a moment, or `why`. Both if there is no bootstrap server.
   Status lost(int peer, const Status& why);
 

@@ -41,7 +41,7 @@ using Word = std::atomic<std::uint64_t>;
 void wake(Word& word);
 /// Ends the sleep of a rank that waits for several things (transport::kOnDoze).
 void wake_any(transport::Doze& doze);
-/// After `word` was changed: ends the sleep of a rank that waits for it, alone or among other things.
+/// Ends the sleep of a rank that waits for `word`, alone or among other things, after the word was changed.
 inline void wake_sleeper(transport::Doze& doze, Word& word) {
   const std::uint32_t sleeping = doze.sleeping.load(std::memory_order_relaxed);
   if (sleeping == transport::kAwake) return;
@@ -93,8 +93,8 @@ class Waiter {
     return status;
   }
 
-  /// After a failure: waits until no peer is inside call `sequence` any more, but not longer than half a second (one
-  /// may be stopped).
+  /// Waits, after a failure, until no peer is inside call `sequence`, but not longer than half a second (a peer may be
+  /// stopped).
   void part(std::uint64_t sequence);
 
   // See PeerDiagnosis and PeerProgress.

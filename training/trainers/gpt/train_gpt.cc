@@ -47,7 +47,7 @@ std::vector<std::string> licence_texts() {
   return files;
 }
 
-/// Before a training whose figures would be lost.
+/// Checks the files before a training whose figures would be lost.
 void check_files(const GptCommand& command) {
   const std::pair<const char*, std::string> files[] = {{"--csv", command.csv},
                                                        {"--json-lines", command.json_lines},
