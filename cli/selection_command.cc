@@ -30,7 +30,7 @@ int fail(const std::string& sentence) {
   return 2;
 }
 
-/// Why no other algorithm ran: each with what speaks against it.
+/// Prints the other algorithms, each with what speaks against it.
 void print_candidates(const planner::Demand& demand, const planner::Choice& choice) {
   for (const algorithms::Algorithm& algorithm : algorithms::table()) {
     if (algorithm.collective != demand.collective) continue;

@@ -45,7 +45,7 @@ struct Transfer {
   std::size_t count = 0;
   DataType type = DataType::u8;
   int tag = 0;              // not negative
-  int* source = nullptr;    // receiving: who has sent it, when it is done; null: not asked for
+  int* source = nullptr;    // receiving: becomes the sender's rank, when it is done; null: not asked for
   Stream stream = nullptr;  // of device memory
 };
 

@@ -113,7 +113,7 @@ class Comm {
   bool drop_scaling(ncclRedOp_t op);
   std::optional<Scaling> scaling(ncclRedOp_t op) const;
 
-  // What ncclCommRegister was told; a handle is never null and never given twice.
+  // The ranges given to ncclCommRegister; a handle is never null and never given twice.
   void* note_range();
   bool forget_range(const void* handle);
 

@@ -1,4 +1,4 @@
-// Errors of collective work: a rank that cannot go on tells the others, so that none waits for it.
+// Errors of collective work: a rank that cannot go on aborts the communicators, so that no other rank waits for it.
 //
 //   or_abort(comm, "training step", [&] { model->loss(tokens, targets).backward(); });
 //   or_abort({mesh.world(), mesh.tp(), mesh.dp()}, "training step", [&] { ... });     // all that the step uses

@@ -149,7 +149,7 @@ Status EngineSetup::refused(int rank) const {
                                  config_.name(rank), config_.name(config_.rank)));
 }
 
-// Who shares a GPU with whom; and how many blocks each rank of this one's may have.
+// Finds the ranks that share a GPU, and how many blocks each rank of this GPU may have.
 Status EngineSetup::plan_blocks(const std::vector<Greeting>& all) {
   const auto same_gpu = [](const Greeting& a, const Greeting& b) {
     return a.gpu[0] == b.gpu[0] && a.gpu[1] == b.gpu[1];
@@ -203,7 +203,7 @@ Status EngineSetup::agree(const Status& mine, int* least) {
 
 std::size_t EngineSetup::memory() const { return CudaIpc::memory(sizes_) + pool_bytes_; }
 
-// From what all have told, so that all come to the same.
+// From the facts of all ranks, so that all come to the same.
 Status EngineSetup::plan_memory(const std::vector<Greeting>& all) {
   sizes_ = {.ranks = config_.size,
             .lanes = form_ == Form::segmented ? 1 : blocks_,

@@ -1,5 +1,5 @@
-// How the ranks of a communicator come to know of each other's GPUs: who shares one with whom, how many blocks each may
-// have, in which form calls are carried out, and each other's windows. Needs the CUDA toolkit's headers.
+// The exchange in which the ranks of a communicator learn of each other's GPUs: which ranks share one, how many blocks
+// each may have, in which form calls are carried out, and each other's windows. Needs the CUDA toolkit's headers.
 #pragma once
 
 #include <cstddef>

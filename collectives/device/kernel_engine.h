@@ -1,6 +1,6 @@
 // The half of a communicator that works on device memory: windows in the GPUs' memory, programs, kernels in streams,
-// and a thread that hears of what kernels fail of. Made at a communicator's first call on device memory, by all ranks
-// together.
+// and a thread that watches the kernels for failures. Made at a communicator's first call on device memory, by all
+// ranks together.
 //
 // Threads: run() one at a time, by the thread that runs the communicator's calls; the rest from any.
 // Errors of create() leave the communicator as it is: its calls on host memory go on working.
@@ -55,7 +55,7 @@ class KernelEngine {
   /// (no CUDA in this build, no driver, no kernels), memory_limit.
   static Result<std::unique_ptr<KernelEngine>> create(Config config);
   virtual ~KernelEngine() = default;
-  /// Frees the windows of earlier ones that no peer uses any more. They stay when their communicator ends.
+  /// Frees windows that ended communicators have left and no peer uses.
   static void sweep();
 
   /// A call, without its order in the communicator.

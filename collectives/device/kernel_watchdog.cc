@@ -92,7 +92,7 @@ void KernelWatchdog::run() {
   std::uint64_t since_p2p = 0;
   std::int64_t since_mail_ns = 0;
   while (true) {
-    // Before looking: a kernel tells what it failed of before it ends, and none is missed then.
+    // Before looking: a kernel writes its failure before it ends, and none is missed then.
     const DeviceExecutor::Progress now = executor_.progress();
     const bool idle = !now.captured && now.finished >= now.launched && executor_.idle();
     const transport::DeviceVerdict verdict = executor_.verdict();

@@ -1,4 +1,4 @@
-// A thread that hears of what kernels fail of, makes that the communicator's failure, and ends the kernels of a
+// A thread that reads the kernels' failures, makes the first one the communicator's, and ends the kernels of a
 // communicator that has failed. It sleeps while nothing is under way. Needs the CUDA toolkit's headers.
 //
 // Threads: any; destroyed by the thread that made it.
@@ -28,7 +28,7 @@ class KernelWatchdog {
   KernelWatchdog(const KernelWatchdog&) = delete;
   KernelWatchdog& operator=(const KernelWatchdog&) = delete;
 
-  /// Something is in a stream: in all so many collectives by now.
+  /// Wakes the thread: `calls` collectives are in streams by now.
   void wake(std::uint64_t calls);
   void set_timeout(std::int64_t ns) { timeout_ns_.store(ns); }
   /// Waits until what was started is done, for as long as a wait may last; after a failure, for the second in which

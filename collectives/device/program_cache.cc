@@ -71,7 +71,7 @@ void ProgramCache::retire_ready() {
   ready_.clear();
 }
 
-// No kernel has these any more; but a group that is being made may.
+// No kernel uses these; but a group that is being made may.
 void ProgramCache::drop_retired() {
   std::erase_if(retired_, [](const std::shared_ptr<const Ready>& ready) { return ready.use_count() == 1; });
 }

@@ -1,7 +1,7 @@
 // Ranks that pass host memory and device memory in the same call.
 //
 // A call on host memory is carried out by the host and one on device memory by kernels, each with signals of its own,
-// so neither hears of the other: both would wait until their deadline. But each rank's records say how its calls of the
+// so neither sees the other: both would wait until their deadline. But each rank's records say how its calls of the
 // two kinds follow each other (transport::CallsMade), and a rank that waits compares: its own call of one kind, before
 // which it has made b of the other kind, with a peer's call b + 1 (or a later one) of that kind. If the peer made that
 // before its call of the first kind with the same number, the two ranks have made them in different orders.

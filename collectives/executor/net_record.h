@@ -1,6 +1,6 @@
-// What a rank tells a remote one of a call: the first line of its record, which goes to the mirror of its board, or,
-// with the data of an express call, into the express cell there. Either is one note (Wire::note), so a reader may find
-// a part of it: a seal, made of all its words, says whether it is whole. (A torn one passes once in 2^64 times.)
+// The announcement of a call to a remote rank: the first line of the record. It goes to the mirror of the rank's board,
+// or, with the data of an express call, into the express cell there. Either is one note (Wire::note), so a reader may
+// find a part of it: a seal, made of all its words, shows whether it is whole. (A torn one passes once in 2^64 times.)
 //
 // A record in an express cell has the number of bytes behind it in place of the output, which no remote rank can reach.
 #pragma once

@@ -103,7 +103,7 @@ void end_launch(transport::Board& board, std::uint64_t number) {
 
 void end(CallRecord& record, bool well) {
   record.ended.store(ticks(), std::memory_order_relaxed);
-  // With release: who has withdrawn a buffer (Waiter::part) has it back when its peers have left the call.
+  // With release: a rank that has withdrawn a buffer (Waiter::part) has it back when its peers have left the call.
   record.state.store(well ? transport::CallState::done : transport::CallState::failed, std::memory_order_release);
 }
 

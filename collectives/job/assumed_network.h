@@ -1,4 +1,4 @@
-// What a network would tell of itself that is not here to be asked: for hosts that one plans for and need not have.
+// The assumed properties of a network that cannot be asked: for hosts that one plans for and need not have.
 #pragma once
 
 #include "topology/topology.h"

@@ -58,13 +58,14 @@ class JobContext {
                                                                 int rank, const transport::WindowSizes& sizes,
                                                                 const Exchange& exchange) = 0;
 
-  /// From now on failures of members, and of the communicator `comm_id` as told by others, go to on_failure; questions
-  /// and answers of others to `whereabouts`.
+  /// From now on failures of members, and those of the communicator `comm_id` that others report, go to on_failure;
+  /// questions and answers of others to `whereabouts`.
   virtual void subscribe(std::uint64_t comm_id, std::vector<int> members, OnFailure on_failure,
                          Whereabouts whereabouts) = 0;
   virtual void unsubscribe(std::uint64_t comm_id) = 0;
-  /// Tells the members of `comm_id` that do not share memory with this one, but for deaths, of which all hear. True:
-  /// this rank will hear too, through on_failure, which failure the bootstrap server was told of first. Never blocks.
+  /// Reports a failure to the members of `comm_id` that do not share memory with this one. Deaths are not reported: all
+  /// ranks get those from the bootstrap server. Returns true if the first failure that the server received will come
+  /// back through on_failure. Never blocks.
   virtual bool tell(std::uint64_t comm_id, Code code, const std::string& message) = 0;
 
   /// Asks the members of `comm_id` that do not share memory with this one where they stand. Answers come a moment
@@ -72,10 +73,10 @@ class JobContext {
   /// Never blocks.
   virtual void ask(std::uint64_t /*comm_id*/) {}
 
-  /// An exchange of those of `members` that are left, for communicators that span hosts: their words, by place in
-  /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by
-  /// place, who comes no more though its process lives; asked again and again. Errors, as the end of a sentence:
-  /// timeout (a member has not come), unsupported (the bootstrap server is gone).
+  /// Exchanges words among those of `members` that are left, for communicators that span hosts. Returns them by place
+  /// in `members`, the same for all of them; empty for the others. `name`: the same on all of them, used once.
+  /// `gone`: by place, which members come no more though their processes live; asked again and again. Errors, as the
+  /// end of a sentence: timeout (a member has not come), unsupported (the bootstrap server is gone).
   virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
                                              const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
                                              std::chrono::milliseconds /*limit*/) {

@@ -1,4 +1,4 @@
-// How the ranks of a job that spans hosts come to one table of measured costs: rank 0 finds it and tells all.
+// How the ranks of a job that spans hosts come to one table of measured costs: rank 0 finds it and sends it to all.
 #pragma once
 
 #include <optional>

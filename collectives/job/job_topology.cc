@@ -23,7 +23,7 @@ namespace tutti {
 
 namespace {
 
-// The first letter of what a rank tells the others: what it has found, or that its file has the whole job in it.
+// The first letter of what a rank sends the others: what it has found, or that its file has the whole job in it.
 constexpr char kFound = ' ';
 constexpr char kPlaced = '#';
 

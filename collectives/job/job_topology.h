@@ -1,5 +1,5 @@
-// How the ranks of a job that spans hosts come to one topology: each host's is told by its first rank, and all make the
-// same of them (topology/job.h).
+// How the ranks of a job that spans hosts come to one topology: the first rank of each host sends the host's, and all
+// ranks make the same of them (topology/job.h).
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace tutti {
 
-/// A collective call of all ranks of the job. `hosts`: of each rank, numbered from 0 in the order of their first ranks.
-/// With TUTTI_TOPOLOGY, which is for all ranks the same file, that; it must say where as many ranks are, or be of one
-/// host and say nothing of ranks: then every host is such a one.
-/// Errors: mismatch (names the first rank whose topology is not that of rank 0, the first place where they differ and
-/// both values; or who has no file that says where ranks are while others have), those of
-/// topology::topology_of_process() and of the bootstrap server. A rank whose own discovery fails tells the others, so
-/// that all fail.
+/// Returns the topology of the job. A collective call of all its ranks. `hosts`: of each rank, numbered from 0 in the
+/// order of their first ranks. With TUTTI_TOPOLOGY, the same file for all ranks, returns the file's. It must say where
+/// that many ranks are, or be of one host and say nothing of ranks: then every host is such a one.
+/// Errors: mismatch, which names the first rank whose topology differs from that of rank 0, the first difference and
+/// both values, or a rank without a file that says where ranks are while others have one; those of
+/// topology::topology_of_process() and of the bootstrap server. A rank whose own discovery fails sends the error to the
+/// others, so that all fail.
 Result<topology::Topology> exchange_topology(bootstrap::Bootstrap& bootstrap, const std::vector<int>& hosts,
                                              const transport::WireInfo& wire);
 

@@ -61,7 +61,7 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
     // What this process cannot do by TCP's calls it is not to hide behind another network, which its peers have not
     // taken.
     if (wish == "auto" && std::string_view(row.name) == "tcp" && why.code() == Code::system) return why;
-    // Most say themselves which network they speak of.
+    // Most errors name their network.
     const bool says = strncasecmp(why.message().c_str(), row.name, std::string_view(row.name).size()) == 0;
     reasons +=
         fmt::format("{}{}{}", reasons.empty() ? "" : "; ", says ? "" : fmt::format("{}: ", row.name), why.message());

@@ -245,7 +245,7 @@ int ProcessJob::local_cpus() const {
 }
 
 bool ProcessJob::tell(std::uint64_t comm_id, Code code, const std::string& message) {
-  // Of a death all hear from the bootstrap server; ranks of this host share the memory in which the failure was
+  // The bootstrap server reports a death to all ranks; ranks of this host share the memory in which the failure was
   // claimed.
   return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(comm_id, code, message).ok();
 }
@@ -334,7 +334,7 @@ void ProcessJob::heard(const bootstrap::LeaveNotice& leave_notice) {
   }
 }
 
-// A death concerns every communicator of that rank, anything else the one that it was told of.
+// A death concerns every communicator of that rank, any other failure only the communicator that it names.
 void ProcessJob::pass_on(const bootstrap::Failure& failure, std::uint64_t comm_id, const Subscription& to) {
   if (std::count(to.members.begin(), to.members.end(), failure.rank) == 0) return;
   if (failure.code != Code::peer_died && failure.comm_id != comm_id) return;

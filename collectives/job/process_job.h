@@ -26,7 +26,7 @@ namespace transport {
 class LeaveMarks;
 }
 
-/// Shared by the communicators of one rank. Thread-safe, but for connect() and regroup().
+/// Shared by the communicators of one rank. Thread-safe, except connect() and regroup().
 class ProcessJob final : public JobContext {
  public:
   /// A collective call of all ranks of the job.

@@ -23,9 +23,9 @@ struct Setting {
 /// be in here. Errors: as topology::topology_of_process().
 Result<std::vector<Setting>> settings_of(const transport::WindowSizes& sizes);
 
-/// Compares them over all ranks: one exchange of a hash. Where that differs, some more of them find the first setting
-/// that does. Collective. Errors: mismatch, naming the first rank that differs from rank 0, the option, and the value
-/// that it has on the rank that is told; what `exchange` returns.
+/// Compares them over all ranks: one exchange of a hash. If that differs, more exchanges find the first setting that
+/// does. Collective. Errors: mismatch, naming the first rank that differs from rank 0, the option, and its value
+/// on the rank that gets the error; what `exchange` returns.
 Status compare_settings(const std::vector<Setting>& settings, const Exchange& exchange);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 // A number for a text that is the same on all hosts of a job, whatever compiler and standard library each was built
-// with; std::hash need not be. No help against who means harm.
+// with; std::hash need not be. No protection against an attacker.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ Result<std::unique_ptr<transport::Transport>> ThreadJob::connect(std::uint64_t /
   for (std::size_t r = 0; r < members.size(); ++r) {
     const auto found = windows_.find(reinterpret_cast<std::byte*>(addresses[r]));
     transport::SharedWindow window = found == windows_.end() ? nullptr : found->second.lock();
-    if (!window && addresses[r] != 0) {  // its exchange failed after it had told its address
+    if (!window && addresses[r] != 0) {  // its exchange failed after it had sent its address
       return Status(Code::aborted, fmt::format("rank {} has given up making this communicator", r));
     }
     if (!window) {

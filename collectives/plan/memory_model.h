@@ -1,4 +1,4 @@
-// The memory of all ranks during one call, as the verifier sees it: a value per place, and who touched it when.
+// The memory of all ranks during one call, as the verifier sees it: a value per place, and which rank touched it when.
 #pragma once
 
 #include <cstddef>

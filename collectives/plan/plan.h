@@ -119,7 +119,7 @@ struct Plan {
 std::string print(const Plan& plan);
 Result<Plan> parse(const std::string& text);
 
-/// The other ranks whose scratch or signals `rank` touches or who touch its own; sorted, without `rank`.
+/// Returns the other ranks whose scratch or signals `rank` touches, or that touch its own; sorted.
 std::vector<int> peers_of(const Plan& plan, int rank);
 
 /// True when a step of `rank` touches a peer's memory other than by put.

@@ -45,7 +45,7 @@ Plan renamed(const Plan& plan, const std::vector<int>& order) {
     for (const Lane& lane : plan.of_rank[at(p)].lanes) {
       std::vector<Step>& steps = rank.lanes.emplace_back().steps;
       for (const Step& step : lane.steps) {
-        // Pieces that stood side by side may not do so any more: one step for each.
+        // Pieces that stood side by side may no longer do so: one step for each.
         const int parts = own_pieces ? pieces_of(step) : 1;
         for (int i = 0; i < parts; ++i) {
           Step& now = steps.emplace_back(parts == 1 ? step : one_piece(step, i));

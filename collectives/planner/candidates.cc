@@ -64,7 +64,7 @@ struct Question {
     ring_order = from_lowest(rings[0].order);
     const bool many_hosts = rings[0].lane >= 0;
     if (many_hosts) here.load_store = here.buffers_open = false;
-    // Where ranks share cores a call by itself tells little: they go on with the next one while others pause.
+    // Where ranks share cores the time of a single call shows little: they go on with the next one while others pause.
     if (many_hosts && here.ranks <= kMostRanksInFull && topology::ranks_share_cores(graph.topology())) {
       this->options.back_to_back = true;
     }
@@ -146,7 +146,7 @@ class Search {
   }
 
  private:
-  // Who is good in one lane may be the best in several.
+  // An algorithm that is good in one lane may be the best in several.
   struct BoundedCandidate {
     const Algorithm* algorithm = nullptr;
     Estimate in_one_lane;
@@ -264,7 +264,7 @@ void price_on_part(const Question& q, int hosts, std::vector<Server>& servers) {
   }
 }
 
-/// How many of the hosts tell what is good, by halves of all of them. 0: there are few ranks, or few hosts.
+/// Returns how many hosts suffice to compare algorithms, by halves of all of them. 0: there are few ranks, or hosts.
 int hosts_of_part(const Question& q) {
   const int all = static_cast<int>(q.graph.topology().hosts.size());
   int hosts = all;

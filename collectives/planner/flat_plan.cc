@@ -56,7 +56,7 @@ class Layer {
       for (int lane = 0; lane < flat_.lanes; ++lane) {
         flat_.first_step.push_back(static_cast<std::int32_t>(flat_.steps.size()));
         for (const Step& step : plan_.of_rank[at(place_of[at(rank)])].lanes[at(lane)].steps) {
-          // Blocks that stood side by side may not do so any more: one step for each, as in plan::renamed().
+          // Blocks that stood side by side may no longer do so: one step for each, as in plan::renamed().
           const int parts = cuts_ && !step.sources.empty() ? step.sources.front().count : 1;
           for (int part = 0; part < parts; ++part) add(step, rank, lane, parts);
         }

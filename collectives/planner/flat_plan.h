@@ -53,7 +53,7 @@ struct FlatPlan {
   std::vector<Move> moves;
   std::vector<std::int32_t> resources;
   std::vector<double> moved;        // by resource: pieces in each round
-  std::vector<std::int32_t> tells;  // by rank: messages for each call to and from those that it else only hears from
+  std::vector<std::int32_t> tells;  // by rank: announcements for each call, sent or received (count_tells())
 };
 
 }  // namespace tutti::planner

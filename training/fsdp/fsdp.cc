@@ -95,7 +95,7 @@ FullyShardedDataParallel::State::State(torch::nn::Module& module, Communicator c
       options.allow_unused);
 }
 
-// What is whole is not followed any more: better none of it than old values.
+// Whole parameters are no longer followed: better none of them than old values.
 FullyShardedDataParallel::State::~State() {
   if (schedule->holds_all()) return;
   for_each_parameter([](ShardedParameter& parameter) { parameter.free_memory(); });

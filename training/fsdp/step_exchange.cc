@@ -63,7 +63,7 @@ void StepExchange::meet() {
       mine[1] = passes_;
       way.work = way.comm.all_gather_async(mine, way.words.data(), kWords, DataType::u64);
     }
-    // Reductions first: a rank of the step before waits there, or for who is in one.
+    // Reductions first: a rank of the step before waits there, or for a rank that is in one.
     for (std::size_t i = ways_.size(); i-- > 0;) ways_[i].work.wait();
   });
   const std::string found = difference();

@@ -2,8 +2,8 @@
 // stream, and which the communicator's own thread carries out on host memory or over the network meanwhile
 // (host_staging.h).
 //
-// The other ranks see each fragment as the whole call, so that a rank which makes another call is told what the caller
-// has called. A failure reaches the caller by status() and the next call, and lets the streams go on.
+// The other ranks see each fragment as the whole call, so that the error of a rank that makes another call names the
+// call that the caller has made. A failure reaches the caller by status() and the next call; the streams go on.
 //
 // Threads: run_fragments() and await_stream() by the queue's; the rest by the caller's.
 #pragma once

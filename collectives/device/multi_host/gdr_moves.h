@@ -8,8 +8,7 @@
 //   scatter       each rank's block, at the root  that rank
 //   broadcast     the block, at the root          every rank
 //
-// Each is the fewest bytes that there are, but for a broadcast, whose root sends once to each: worth it among few
-// ranks.
+// Each is the fewest bytes possible, except a broadcast, whose root sends once to each rank: worth it among few ranks.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
-// Hosts that have as many ranks each, as a layout: a row for each host, a column for each place on it. What every rank
-// of a host has a share of crosses the network by columns, and is put together by rows (hierarchical_call.h). Pure.
+// A layout of ranks on hosts, the same number on each. Ranks with the same local rank on all hosts are a cross-host
+// group. Shared data crosses the network within these groups, and is put together within hosts (hierarchical_call.h).
+// Pure.
 //
-//   ranks on hosts a a b b:   rows {0 1} {2 3}, columns {0 2} {1 3}, step 1
-//   ranks on hosts a b a b:   rows {0 2} {1 3}, columns {0 1} {2 3}, step 2
+//   ranks on hosts a a b b:   hosts {0 1} {2 3}, cross-host groups {0 2} {1 3}, step 1
+//   ranks on hosts a b a b:   hosts {0 2} {1 3}, cross-host groups {0 1} {2 3}, step 2
 #pragma once
 
 #include <cstddef>

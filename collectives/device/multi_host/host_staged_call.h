@@ -41,7 +41,7 @@ class HostStagedCall {
   /// The call on the host. Not of an all_to_allv.
   Call call(std::size_t fragment, const std::byte* input, std::byte* output) const;
 
-  /// Fragment `fragment` of an all_to_allv: this rank's pieces, and what the peers would tell of theirs.
+  /// Fragment `fragment` of an all_to_allv: this rank's pieces, and the counts that the peers announce for theirs.
   struct Pieces {
     std::vector<std::size_t> send_counts;
     std::vector<std::size_t> recv_counts;

@@ -44,7 +44,7 @@ namespace {
 
 constexpr std::size_t kLine = 128;
 
-// In front of the slots. Written by whom the other side waits for.
+// In front of the slots. Each is written by one side, and the other waits for it.
 struct alignas(kLine) Counters {
   alignas(kLine) std::uint64_t come = 0;  // by the stream: the last fragment that it has come to
   alignas(kLine) std::uint64_t done = 0;  // by the proxy: the last fragment that has ended
@@ -138,7 +138,7 @@ class PinnedStaging final : public HostStaging {
 
   void abandon_gdr() override { direct_ = 0; }
 
-  // Who has seen a signal knows that the data before it is on its way into the GPU's memory, on another path than the
+  // A signal that has come proves that the data before it is on its way into the GPU's memory, on another path than the
   // signal, which went to the host's. Where the GPU does not order the two, the driver waits for such writes.
   Status settle_gdr() override {
     if (direct_is_ordered_) return {};

@@ -10,9 +10,8 @@
 // copied. Fragments are numbered from 1 over all calls, and the stream goes on whether a fragment has ended well or
 // not: what is copied out of one that has failed means nothing.
 //
-// Slots may lie in device memory too, for fragments in which a NIC reads and writes them, and the host
-// touches no byte (GPUDirect; gdr_moves.h). Such fragments are counted apart, since they use their slots in their own
-// order.
+// Slots may lie in device memory too, for fragments in which a NIC reads and writes them and the host touches no byte
+// (GPUDirect; gdr_moves.h). Such fragments are counted apart, since they use their slots in their own order.
 //
 // Threads: reached(), end() and settle_gdr() by the proxy; the rest by the caller's thread.
 #pragma once

@@ -1,5 +1,5 @@
-// Puts calls of one rank into CUDA streams: programs into the GPU's memory, kernels into the stream, and what kernels
-// and host tell each other. It knows programs, windows and streams; no algorithm and no transport.
+// Puts calls of one rank into CUDA streams: programs into the GPU's memory, kernels into the stream, and the words by
+// which kernels and host exchange their state. It knows programs, windows and streams; no algorithm and no transport.
 //
 //   TUTTI_ASSIGN(auto executor, DeviceExecutor::create(place));
 //   TUTTI_ASSIGN(auto program, executor->upload(flatten(*prepared)));

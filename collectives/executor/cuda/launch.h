@@ -1,5 +1,4 @@
-// What a launch tells the kernel: the one argument of every walk_* kernel, for one call or several. Host and device
-// include this.
+// The one argument of every walk_* kernel, for one call or several. Host and device include this.
 #pragma once
 
 #include <cstdint>

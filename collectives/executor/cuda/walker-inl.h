@@ -181,7 +181,7 @@ class Walker : public Caller<Block> {
       case Verb::move:
       case Verb::reduce: return data(s, round);
       case Verb::signal: this->sync(); break;  // behind what all threads have done before it
-      case Verb::flag: this->sync(); break;    // what it tells is that the rank is here
+      case Verb::flag: this->sync(); break;    // it shows that the rank is here
       default: break;
     }
     bool well = true;

@@ -1,7 +1,7 @@
-// What this rank has put to ranks on other hosts, as long as its source is still being read.
+// The puts of this rank to ranks on other hosts, as long as a source is still being read.
 //
 // On links with load and store a put is done when it returns; so plans may write over its source in the next step, and
-// tell others that they may. Here that must wait:
+// signal others that they may. Here that must wait:
 //   before_write()   until what is written over has been read
 //   before_signal()  until all else has, since the peer may take the signal as leave to write over something (what
 //                    goes to that peer itself is read before the signal goes). Sources not written in this call

@@ -69,7 +69,7 @@ class NetSteps {
   NetPuts puts_;
   std::vector<std::uint64_t> announced_;  // by rank: the latest call that was announced to it
   std::vector<int> neighbours_;           // the remote ones of the last call
-  std::vector<int> pending_;              // peers of this call that its signals are to tell
+  std::vector<int> pending_;              // peers of this call to which its signals announce it
   std::uint64_t unannounced_ = 0;         // express calls, one after another
   std::uint64_t last_prepared_ = 0;       // id of the last call's plan
 };

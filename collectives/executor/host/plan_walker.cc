@@ -216,8 +216,8 @@ Share PlanWalker::share_of(const Prepared& prepared, const plan::Range& range, i
   return {prepared.piece_begin(prepared.placement_of(range.space), piece), prepared.piece_elements(piece)};
 }
 
-// All pieces of a plan have as many elements wherever they lie, but those of an all_to_allv, where each step touches
-// some caller's buffer, and that tells.
+// All pieces of a plan have the same number of elements wherever they lie. Those of an all_to_allv do not: there each
+// step touches some caller's buffer, which shows the number.
 std::size_t PlanWalker::elements_of(const Prepared& prepared, const PreparedStep& s, int i,
                                     const CallBuffers& buffers) {
   if (buffers.uneven == nullptr) return prepared.piece_elements(s.piece + i);

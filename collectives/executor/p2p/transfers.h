@@ -5,9 +5,9 @@
 //   TUTTI_TRY(transfers.start(messages, batch));            // more batches may be started at any time
 //   while (batch.left > 0) TUTTI_TRY(transfers.progress());
 //
-// A small message is copied through the slots of a mailbox (mailbox.h). Of a large one only the place is sent, where
-// the receiver can reach it, and the receiver copies it from there and then empties the slot, which tells the sender
-// that it is done: one copy in all.
+// A small message is copied through the slots of a mailbox (mailbox.h). Of a large one only the place is sent, if the
+// receiver can reach it. The receiver copies it from there and then empties the slot, by which the sender sees that it
+// is done: one copy in all.
 //
 // Matching. A receive takes the first message of its tag, from its peer or from any; of several receives that want the
 // same message the one that was started first gets it. A message that no receive wants stays in its mailbox, until a

@@ -51,7 +51,7 @@ Status PeerDiagnosis::look_around(Suspicion& suspicion, int peer) {
   if (sequence_ != 0) TUTTI_TRY(mismatch(sequence_));
   if (sequence_ != 0) TUTTI_TRY(mixed_memory_kinds());
   TUTTI_TRY(remote_failure());
-  int gone = -1;  // whom this rank waits for all the same
+  int gone = -1;  // a rank that has closed its communicator, and that this rank waits for
   int open = 0;   // others that have not closed theirs
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
@@ -106,7 +106,7 @@ Status PeerDiagnosis::unreachable(int peer, const Status& why, const std::string
   if (is_silent && !net_->hears_of_deaths()) {
     return health_.fail(Code::peer_died, fmt::format("{}, or is cut off: {}", death_text(peer), why.message()));
   }
-  // A remote process whose link is broken may well live; if not, the bootstrap server would have told.
+  // A remote process whose link is broken may well live; if not, the bootstrap server would have reported it.
   return health_.fail(is_silent ? Code::system : why.code(),
                       fmt::format("{} in {} with {}: {}", name_(rank_), activity, name_(peer), why.message()));
 }
@@ -187,8 +187,8 @@ PeerDiagnosis::Difference PeerDiagnosis::difference(std::uint64_t sequence) cons
   return found;
 }
 
-// The sentence must not depend on who finds out, nor when: it is about the first call in which ranks differ, and names
-// the lowest rank that has entered it and the first that differs from that one.
+// The sentence must not depend on which rank finds out, nor when: it is about the first call in which ranks differ, and
+// names the lowest rank that has entered it and the first that differs from that one.
 Status PeerDiagnosis::mismatch(std::uint64_t sequence) {
   Difference found = difference(sequence);
   if (!found) return {};
@@ -243,8 +243,8 @@ std::vector<PeerDiagnosis::Pace> PeerDiagnosis::paces() {
       std::this_thread::sleep_for(kPause);
     }
   }
-  // If the bootstrap server is stopped, nothing is known of a rank that has neither a pulse nor an answer, but for the
-  // server's own rank. Without a bootstrap server pulses go to all.
+  // If the bootstrap server is stopped, nothing is known of a rank that has neither a pulse nor an answer, except of
+  // the server's own rank. Without a bootstrap server pulses go to all.
   const bool silent_server = net_ != nullptr && net_->hears_of_deaths() && !progress_.has_answered(rank_);
   std::vector<Pace> paces;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -316,7 +316,7 @@ Status PeerDiagnosis::overdue(const PendingTransfers::Overdue& transfer) {
   if (!absent.empty()) return timeout(absent, "has not answered", transfer.text);
   if (transfer.peer < 0) return timeout("nobody", "has sent a message", transfer.text);
   if (transfer.peer == rank_) return timeout(name_(rank_), "has not made the other half of it", transfer.text);
-  // A peer that polls may itself wait for one of those who do not.
+  // A peer that polls may itself wait for a rank that does not.
   const bool peer_polls = paces[static_cast<std::size_t>(transfer.peer)] == Pace::polls;
   const std::string what = others_still.empty() || !peer_polls
                                ? "has not answered"

@@ -3,7 +3,7 @@
 // A wait ends in one of four ways. The condition holds. Some rank failed or aborted (Health). The deadline passed. Or
 // the peers' boards show that it can never hold, because a rank made another call or has left (PeerDiagnosis).
 //
-// Threads: one at a time, but for what says otherwise.
+// Threads: one at a time, unless a function says otherwise.
 #pragma once
 
 #include <atomic>
