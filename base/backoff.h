@@ -37,8 +37,8 @@ class Backoff {
   Duration next_;
 };
 
-/// Returns how long a thread that has `waited` may sleep, so that it notices the end of its wait at most a sixteenth of
-/// the wait too late: 0 (yield the core) while it has waited less than `yields_for`, and never more than `longest`.
+/// Returns how long a thread that has `waited` may sleep. It is 0 (yield the core) before `yields_for`, and then a
+/// sixteenth of the wait, but at most `longest`: so the thread notices the end of its wait that much too late at most.
 constexpr Backoff::Duration proportional_pause(Backoff::Duration waited, Backoff::Duration yields_for,
                                                Backoff::Duration longest) {
   return waited < yields_for ? Backoff::Duration::zero() : std::min(waited / 16, longest);

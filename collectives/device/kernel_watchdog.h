@@ -32,7 +32,7 @@ class KernelWatchdog {
   void wake(std::uint64_t calls);
   void set_timeout(std::int64_t ns) { timeout_ns_.store(ns); }
   /// Waits until what was started is done, for as long as a wait may last; after a failure, for the second in which
-  /// kernels end that run. False: something still runs, or stands behind other work of the caller's stream.
+  /// kernels end that run. Returns false if something still runs, or stands behind other work of the caller's stream.
   bool wait_until_idle() const;
 
  private:

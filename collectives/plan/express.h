@@ -14,8 +14,8 @@ using SlotSenders = std::vector<std::vector<int>>;
 
 /// Returns nothing where a plan's data does not fit into its signals, however small.
 ///
-/// It fits when the plan has one lane and opens no peer, each peer is signalled and waited for at most once in a single
-/// round, and what goes to a peer goes before that signal: either the one published slot, the same for all, or one slot
+/// It fits when the plan has one lane and opens no peer, and each peer is signalled and waited for at most once in a
+/// single round. What goes to a peer must go before that signal: the one published slot, the same for all, or one slot
 /// of the peer's scratch. All ranks must come to the same answer, so all their steps are looked at.
 std::optional<SlotSenders> express_senders(const Plan& plan);
 

@@ -1,10 +1,10 @@
-// Which plan serves a call. On one host, the rules of the Selection, which were measured. Where a job spans hosts, what
-// the cost model finds cheapest on its graph; a rule of the user's or an algorithm by name comes before it, and then
-// the model says only in which order of ranks and in how many lanes.
+// Chooses the plan that serves a call. On one host the rules of the Selection decide, which were measured. In a job of
+// several hosts the plan is the one that the cost model finds cheapest on its graph. A rule of the user's or an
+// algorithm by name comes before it; then the model decides only the order of ranks and the number of lanes.
 //
 // The choice is a function of the graph, the rules and the demand, so all ranks that have the same come to the same. It
-// is made for the next power of two of the bytes and kept, since to price all plans takes a while: a millisecond on a
-// few hosts, a tenth of a second or two on 64 ranks, seconds on hundreds.
+// is made for the next power of two of the bytes and kept, since to price all plans takes a while. That is a
+// millisecond on a few hosts, a tenth of a second or two on 64 ranks, seconds on hundreds.
 //
 // Threads: one at a time.
 #pragma once

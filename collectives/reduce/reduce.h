@@ -50,8 +50,8 @@ struct Spec {
 ///
 /// A source may be exactly a destination (the same pointer); any other overlap of the two is forbidden. Pointers may
 /// have any alignment, below that of the element type too; 64 bytes is fastest. `streaming` asks for stores that go
-/// past the caches, which pays for outputs that leave the cache anyhow (from about 1 MiB); they are used where all
-/// destinations have the same offset from a 64-byte boundary, and are fenced before the call returns, so that a
+/// past the caches. It pays for outputs that leave the cache anyhow (from about 1 MiB). Such stores are used where all
+/// destinations have the same offset from a 64-byte boundary. They are fenced before the call returns, so that a
 /// following release store orders them.
 ///
 /// REQUIRES: at least one source and one destination; the op applies to the type; divide_by 0 or a whole number in [1,

@@ -73,9 +73,9 @@ Schedule one_forward_one_backward(int ranks, int micro_batches);
 /// 2(p-r-1) + (v-1)p forwards. `micro_batches` is a multiple of `ranks`.
 Schedule interleaved(int ranks, int micro_batches, int stages_per_rank);
 
-/// ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, section 3.1): backward is split in I and W; rank r's W
-/// runs r micro-batches behind its I, so no rank holds more than p activations, and W fills what 1F1B's drain leaves
-/// idle. With m >= p and F = I = W, the idle part is (p-1)/3m of the ideal time.
+/// ZB-H1 (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, section 3.1). Backward is split in I and W. Rank r's W
+/// runs r micro-batches behind its I, so no rank holds more than p activations. W fills what 1F1B's drain leaves idle.
+/// With m >= p and F = I = W, the idle part is (p-1)/3m of the ideal time.
 Schedule zero_bubble_h1(int ranks, int micro_batches);
 
 /// "gpipe", "1f1b", "interleaved" or "zb-h1"; `stages_per_rank` counts for "interleaved" only (1 elsewhere).

@@ -1,5 +1,5 @@
-// How algorithms for powers of two serve any number of ranks: with p the largest power of two up to n, the first n - p
-// even ranks are folded into their right neighbours, which take part for both; p ranks participate.
+// How algorithms for powers of two serve any number of ranks. With p the largest power of two up to n, the first n - p
+// even ranks are folded into their right neighbours, which take part for both: p ranks participate.
 #pragma once
 
 #include <algorithm>

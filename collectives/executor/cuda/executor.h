@@ -41,9 +41,9 @@ enum class Form { waiting, segmented };
 /// The kernels, loaded into the process; shared by all executors that are alive.
 class Kernels;
 
-/// How many blocks of kernels that wait for each other may be on a GPU at a time: never more, over all communicators of
-/// this process, than it holds, or than this process's share of it where kernels of others run beside them. Of what is
-/// free, a communicator gets three quarters, so that others find room later.
+/// The number of blocks of kernels that wait for each other that may be on a GPU at a time, over all communicators of
+/// this process. It is never more than the GPU holds, or this process's share if kernels of others run beside them. Of
+/// what is free, a communicator gets three quarters, so that others find room later.
 class BlockBudget {
  public:
   BlockBudget() = default;

@@ -1,8 +1,8 @@
 // The one failure of a communicator. The first rank that fails claims it (compare-and-swap in memory that all ranks of
 // the host share), and from then on every rank reports that sentence and no other. Where there are several hosts each
 // may have claimed one: then the bootstrap server decides, and a claim is not reported before its verdict has come. If
-// there is no verdict (rank 0 of the job has left or died, or is stopped), the claim holds on its host and is told by
-// the network; hosts that claim at the same moment may then report different sentences.
+// rank 0 of the job has left or died, or is stopped, there is no verdict: the claim holds on its host and is sent by
+// the network. Hosts that claim at the same moment may then report different sentences.
 //
 // Threads: every function may be called from any thread.
 #pragma once
