@@ -21,7 +21,7 @@ using Made = Result<std::shared_ptr<CommunicatorInterface>>;
 /// Whom a child has.
 struct Group {
   std::vector<int> ranks;        // of the parent, by rank of the child
-  std::vector<int> world_ranks;  // likewise
+  std::vector<int> world_ranks;  // of these ranks
   int own = 0;                   // this rank's rank in the child
 
   void add(const CommContext& parent, int rank) {

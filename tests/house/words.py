@@ -15,8 +15,8 @@ UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK|TB" + r
 RETIRED = "tests/house/words.txt"  # lines: regular expression of a whole word; where it is legal (a,b; or -); what it is now
 VAGUE = re.compile(r"\b(nobody|somebody|everybody|whoever|likewise|the own)\b", re.IGNORECASE)
 FRAGMENT = re.compile(r"\s*/// (Of|By|As|That|Where|What|The same|Likewise|True:)(?!\w)")
-MOST_VAGUE = 174
-MOST_FRAGMENTS = 106
+MOST_VAGUE = 169
+MOST_FRAGMENTS = 105
 # What is kept as it was written, or lists the words.
 KEPT = re.compile(r"perf/results/|tests/plan/golden/|docs/notes/|tests/chaos/log/|CHANGELOG\.md|tests/house/(words|planted)\.")
 

@@ -94,8 +94,10 @@ class BootstrapEndpoint {
   Status post_frame(Frame frame);
   void wake();
   std::string name_of_server() const;  // REQUIRES: mutex_ held
-  bool knows(std::uint64_t sequence) const { return outcomes_.count(sequence) != 0 || !broken_.ok(); }  // likewise
-  Outcome take_outcome(std::uint64_t sequence);  // likewise, and knows(sequence)
+  /// REQUIRES: mutex_ held.
+  bool knows(std::uint64_t sequence) const { return outcomes_.count(sequence) != 0 || !broken_.ok(); }
+  /// REQUIRES: mutex_ held, and knows(sequence).
+  Outcome take_outcome(std::uint64_t sequence);
 
   /// What has come and no callback has taken yet.
   template <class Event>

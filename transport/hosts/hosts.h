@@ -43,8 +43,8 @@ inline std::size_t draft_bytes(const WindowSizes& sizes) {
   return bytes;
 }
 
-/// Where leave notices by the bootstrap server arrive, those of others that have not come by the wire, and the own,
-/// which says that it has been passed on. Any thread.
+/// Records the leave notices that the bootstrap server passes on: those of other ranks that have not come by the wire,
+/// and this rank's own, which says that the server has passed it on. Any thread.
 class LeaveMarks {
  public:
   /// `own`: as in Setup.

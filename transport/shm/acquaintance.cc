@@ -240,7 +240,7 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
       return gone.ok() ? socket.take_in(token) : gone;
     });
     if (sent.ok()) continue;
-    // Whoever does not listen any more is gone; the bootstrap server may hear of it a moment later.
+    // A rank that does not listen any more is gone; the bootstrap server may hear of it a moment later.
     for (int look = 0; look < 100; ++look) {
       TUTTI_TRY(who_is_gone(bootstrap, processes));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

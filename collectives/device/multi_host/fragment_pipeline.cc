@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "base/backoff.h"
@@ -81,12 +80,7 @@ Status FragmentPipeline::await_stream(std::uint64_t fragment) {
           Status(Code::timeout, fmt::format("{} waited {:.1f} s for its stream to come to a call on device memory",
                                             context_.name, static_cast<double>(now - waits) * 1e-9)));
     }
-    const auto pause = proportional_pause(std::chrono::nanoseconds(now - since), kYieldsFor, kLongestSleep);
-    if (pause.count() == 0) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(pause);
-    }
+    yield_or_sleep(proportional_pause(std::chrono::nanoseconds(now - since), kYieldsFor, kLongestSleep));
   }
   return context_.health.failed() ? context_.fail(context_.health.status()) : Status();
 }
