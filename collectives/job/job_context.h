@@ -26,6 +26,9 @@ inline constexpr std::size_t kFarSlice = std::size_t{512} << 10;
 
 using Words = std::vector<std::uint64_t>;
 
+/// Returns how errors name a rank of the communicator that is made.
+using NameOf = std::function<std::string(int rank)>;
+
 /// Gives everybody's words, by rank of the new communicator, one rank's behind the other's. A collective call among its
 /// ranks, which all give as many.
 using Exchange = std::function<Result<Words>(const Words& mine)>;
@@ -55,7 +58,8 @@ class JobContext {
   /// The transport of rank `rank` among `members` (numbers in the job, by rank of the new communicator, which is
   /// `comm_id`). Makes exactly one exchange, also when it fails, so that the others do not wait in vain.
   virtual Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members,
-                                                                int rank, const transport::WindowSizes& sizes,
+                                                                int rank, const NameOf& name_of,
+                                                                const transport::WindowSizes& sizes,
                                                                 const Exchange& exchange) = 0;
 
   /// From now on failures of members, and of the communicator `comm_id` as told by others, go to on_failure; questions
@@ -74,9 +78,10 @@ class JobContext {
 
   /// An exchange of those of `members` that are left, for communicators that span hosts: their words, by place in
   /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by
-  /// place, who comes no more though its process lives; asked again and again. Errors, as the end of a sentence:
-  /// timeout (a member has not come), unsupported (the bootstrap server is gone).
+  /// place, who comes no more though its process lives; asked again and again. `name_of`: takes a place. Errors, as the
+  /// end of a sentence: timeout (a member has not come), unsupported (the bootstrap server is gone).
   virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
+                                             const NameOf& /*name_of*/,
                                              const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
                                              std::chrono::milliseconds /*limit*/) {
     return unsupported("all ranks are on one host");
