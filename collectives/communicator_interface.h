@@ -44,7 +44,8 @@ class CommunicatorInterface {
   virtual Result<std::shared_ptr<PendingWork>> start(const Call& call) = 0;
   virtual Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) = 0;
 
-  virtual Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) = 0;
+  /// `name`: of the new communicator, for errors; may be empty.
+  virtual Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name) = 0;
   virtual Result<std::shared_ptr<CommunicatorInterface>> shrink() = 0;
   /// A collective call. Where nothing needs to be made ready it does nothing.
   virtual Status open_device(int /*device*/) { return {}; }

@@ -17,6 +17,7 @@
 #include "base/standard_streams.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/baseline/baseline.h"
+#include "collectives/calls/rank_names.h"
 #include "collectives/calls/validate.h"
 #include "collectives/calls/window_sizing.h"
 #include "collectives/communicator/communicator.h"
@@ -88,6 +89,7 @@ Result<Implementation> create_among_processes(bootstrap::Config config, const Op
   const int rank = config.rank;
   const int size = config.size;
   TUTTI_TRY(check_place(rank, size));
+  TUTTI_TRY(check_group(options, rank, size));
   log::set_rank(rank);
   if (size == 1) return Implementation(std::make_shared<SelfCommunicator>(options));
   config.deadline = options.timeout;
@@ -121,6 +123,7 @@ Result<Implementation> create_from_environment(const Options& wishes) {
                                            .meeting = place.job + "/" + options::text(Option::secret),
                                            .timeout = options.timeout});
   }
+  TUTTI_TRY(check_group(options, place.rank, place.size));
   if (place.size == 1) return Implementation(std::make_shared<SelfCommunicator>(options));
   TUTTI_ASSIGN(const bootstrap::JoinInfo info,
                bootstrap::join_info_of(place, options::text(Option::secret), environment.user));
@@ -182,6 +185,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   TUTTI_ASSIGN(const Options options, checked(wishes));
   TUTTI_TRY(refuse_baseline(options, "in_process"));
   TUTTI_TRY(check_place(0, size));
+  TUTTI_TRY(check_group(options, 0, size));
   if (size == 1) return std::vector<Implementation>{std::make_shared<SelfCommunicator>(options)};
   // One thread makes all ranks, so no rank can wait in an exchange: the windows are made first.
   auto job = std::make_shared<ThreadJob>(size);

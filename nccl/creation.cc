@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -36,6 +37,15 @@ ncclResult_t init_rank(const char* function, ncclComm_t* slot, int ranks, const 
                      [&] { return Communicator::from_unique_id(meeting_of(id), rank, ranks, own_options()); });
   };
   return submit(std::move(task));
+}
+
+/// Returns commName as Tutti takes names: cut, and '?' for what is not printable.
+std::string group_name(std::string name) {
+  constexpr std::size_t kMost = 64;
+  if (name.size() > kMost) name.resize(kMost);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return name;
 }
 
 /// Reads the ranks that stay when `excluded` leave. Errors: ncclInvalidArgument.
@@ -181,8 +191,8 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommSplit,
     if (const Outcome settled = task.parent->settled("ncclCommSplit"); !settled.ok()) return refuse(settled);
     task.slot = slot;
     if (color != kSplitNoColor) task.comm = std::make_shared<Comm>(-1, -1, task.parent->device(), config);
-    task.body = [comm = task.comm, parent = task.parent, color, key]() -> Outcome {
-      const auto split = [&] { return parent->tutti().split(color, key); };
+    task.body = [comm = task.comm, parent = task.parent, color, key, name = group_name(config.name)]() -> Outcome {
+      const auto split = [&] { return parent->tutti().split(color, key, name); };
       if (comm != nullptr) return make_into("ncclCommSplit", comm, split);
       try {
         (void)split();

@@ -331,7 +331,9 @@ Work Communicator::recv_async(void* buffer, std::size_t count, DataType type, in
   return Work(check(use(impl_).start_group({&transfer, 1})));
 }
 
-Communicator Communicator::split(int color, int key) const { return Communicator(check(use(impl_).split(color, key))); }
+Communicator Communicator::split(int color, int key, const std::string& name) const {
+  return Communicator(check(use(impl_).split(color, key, name)));
+}
 
 Communicator Communicator::shrink() const { return Communicator(check(use(impl_).shrink())); }
 

@@ -274,9 +274,13 @@ tutti_status_t tutti_comm_size(tutti_comm_t comm, int* size) {
 }
 
 tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_comm_t* result) {
+  return tutti_comm_split_named(comm, color, key, nullptr, result);
+}
+
+tutti_status_t tutti_comm_split_named(tutti_comm_t comm, int color, int key, const char* name, tutti_comm_t* result) {
   return guarded([&] {
     expect(result != nullptr, "tutti: the place for the communicator is null");
-    return hand_out(communicator_of(comm).split(color, key), result);
+    return hand_out(communicator_of(comm).split(color, key, name == nullptr ? "" : name), result);
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/forks.h"
 #include "base/options.h"
+#include "collectives/calls/rank_names.h"
 #include "collectives/calls/window_sizing.h"
 
 namespace tutti {
@@ -65,9 +66,7 @@ CommContext::~CommContext() {
   board.pulse.departed.store(1, std::memory_order_release);
 }
 
-std::string CommContext::name_of(int r) const {
-  return fmt::format("rank {} ({})", r, job->describe(world_ranks[static_cast<std::size_t>(r)]));
-}
+std::string CommContext::name_of(int r) const { return rank_name(*job, world_ranks, options, r); }
 
 int CommContext::rank_of(int world_rank) const {
   const auto found = std::find(world_ranks.begin(), world_ranks.end(), world_rank);

@@ -35,7 +35,7 @@ struct CommContext {
 
   int size() const { return static_cast<int>(world_ranks.size()); }
   bool multi_host() const { return links != nullptr; }
-  /// Returns "rank 2 (host alpha, pid 4711)".
+  /// Returns "rank 2 (host alpha, pid 4711)"; in a group as rank_names.h says.
   std::string name_of(int rank) const;
   /// Returns the rank here, or -1.
   int rank_of(int world_rank) const;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/calls/rank_names.h"
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/self_communicator.h"
 
@@ -44,13 +45,28 @@ Group group_of(const CommContext& parent, const Words& colors_and_keys, int colo
   return group;
 }
 
-Made alone(const CommContext& parent) {
-  return std::shared_ptr<CommunicatorInterface>(std::make_shared<SelfCommunicator>(parent.options));
+/// Returns the options of a child. One with the ranks of its parent, in their order, is a copy, and keeps its name.
+Options options_of(const CommContext& parent, const Group& group, const std::string& name) {
+  Options options = parent.options;
+  const bool copy = group.world_ranks == parent.world_ranks;
+  if (!name.empty() || !copy) options.name = name;
+  return options;
+}
+
+/// Returns the communicator of this rank alone.
+Made alone(const CommContext& parent, const std::string& name) {
+  const int world_rank = parent.world_ranks[static_cast<std::size_t>(parent.rank)];
+  Options options = parent.options;
+  options.name = name;
+  options.job_ranks = {job_rank_of(parent.options, world_rank)};
+  return std::shared_ptr<CommunicatorInterface>(
+      std::make_shared<SelfCommunicator>(options, parent.job->describe(world_rank)));
 }
 
 }  // namespace
 
-Made Children::split(int color, int key) {
+Made Children::split(int color, int key, const std::string& name) {
+  TUTTI_TRY(check_group_name(name, context_.name));
   const std::uint64_t number = ++splits_;
   const std::uint64_t mine =
       (static_cast<std::uint64_t>(static_cast<std::uint32_t>(color)) << 32) | static_cast<std::uint32_t>(key);
@@ -69,10 +85,11 @@ Made Children::split(int color, int key) {
   if (group.ranks.size() < 2) {
     // It shares memory with no rank, but the others' exchange needs it.
     TUTTI_ASSIGN([[maybe_unused]] const Words values, gather_.gather(context_.job->nothing()));
-    if (color >= 0) child = alone(context_);
+    if (color >= 0) child = alone(context_, name);
   } else {
-    auto made = TuttiCommunicator::create(context_.job, group.world_ranks, group.own,
-                                          context_.child_comm_id(number, color), context_.options, exchange);
+    auto made =
+        TuttiCommunicator::create(context_.job, group.world_ranks, group.own, context_.child_comm_id(number, color),
+                                  options_of(context_, group, name), exchange);
     child = made.ok() ? Made(made.take()) : Made(made.status());
   }
   // A barrier: no rank goes on before all have each other's memory.
@@ -97,7 +114,7 @@ Made Children::shrink() {
 
 Made Children::shrink_once(Survivors& survivors, int attempt) {
   TUTTI_ASSIGN(const std::vector<int> ranks, survivors.agree(attempt));
-  if (ranks.size() == 1) return alone(context_);
+  if (ranks.size() == 1) return alone(context_, context_.options.name);
   Group group;
   for (const int r : ranks) group.add(context_, r);
   const Exchange exchange = [&](const Words& words) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/status.h"
 #include "collectives/calls/comm_context.h"
@@ -20,8 +21,9 @@ class Children {
   /// Both outlive it.
   Children(CommContext& context, ControlGather& gather) : context_(context), gather_(gather) {}
 
-  /// A collective call of all ranks. Returns null for a negative color.
-  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key);
+  /// A collective call of all ranks. Returns null for a negative color. Errors: invalid_argument (the name; before any
+  /// exchange).
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name);
   /// A collective call of the ranks that are alive. The communicator serves no call any more.
   Result<std::shared_ptr<CommunicatorInterface>> shrink();
 

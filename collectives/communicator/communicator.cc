@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/calls/call_copy.h"
+#include "collectives/calls/rank_names.h"
 #include "collectives/calls/validate.h"
 #include "collectives/calls/window_sizing.h"
 #include "collectives/job/planner_factory.h"
@@ -30,14 +31,13 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
     (void)exchange(job->nothing());  // the others wait for this rank's part
     return status;
   }
+  const auto name_of = [&](int r) { return rank_name(*job, world_ranks, options, r); };
   Result<std::unique_ptr<transport::Transport>> transport =
-      job->connect(comm_id, world_ranks, rank, sizes.value(), exchange);
+      job->connect(comm_id, world_ranks, rank, name_of, sizes.value(), exchange);
   if (!transport.ok()) {
     // The others may have got further, and would wait for this rank in their first call.
-    const std::string name =
-        fmt::format("rank {} ({})", rank, job->describe(world_ranks[static_cast<std::size_t>(rank)]));
     (void)job->tell(comm_id, transport.status().code(),
-                    name + " could not join the communicator: " + transport.status().message());
+                    name_of(rank) + " could not join the communicator: " + transport.status().message());
     return transport.status();
   }
   // A fork's copy is left as it is: its threads do not exist, and what it shares with the peers is its parent's.

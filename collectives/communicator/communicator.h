@@ -47,8 +47,8 @@ class TuttiCommunicator final : public CommunicatorInterface {
   Result<std::shared_ptr<PendingWork>> start(const Call& call) override;
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override;
 
-  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override {
-    return children_.split(color, key);
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name) override {
+    return children_.split(color, key, name);
   }
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override { return children_.shrink(); }
   Status open_device(int device) override;

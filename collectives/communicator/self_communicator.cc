@@ -7,10 +7,13 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "collectives/calls/async_queue.h"
+#include "collectives/calls/rank_names.h"
 #include "collectives/calls/validate.h"
 #include "collectives/device/device_copy.h"
 #include "collectives/planner/selection.h"
@@ -32,11 +35,22 @@ bool is_float(DataType type) {
   }
 }
 
+std::string own_name(const Options& options, const std::string& where) {
+  if (options.name.empty() && options.job_ranks.empty()) return "rank 0";
+  return rank_name_in_group(0, options.name, job_rank_of(options, 0), where);
+}
+
 }  // namespace
+
+SelfCommunicator::SelfCommunicator(const Options& options, std::string where)
+    : options_(options),
+      where_(std::move(where)),
+      name_(own_name(options_, where_)),
+      messages_(options_.timeout, name_) {}
 
 Status SelfCommunicator::run(const Call& call) {
   TUTTI_TRY(failure());
-  TUTTI_TRY(validate(call, 0, 1, "rank 0"));
+  TUTTI_TRY(validate(call, 0, 1, name_));
   if (!call.algorithm.empty()) TUTTI_TRY(planner::check_names(call.collective, call.algorithm));
   ++calls_;
   std::size_t count = call.count;
@@ -51,8 +65,8 @@ Status SelfCommunicator::run(const Call& call) {
   if (call.collective == Collective::barrier || count == 0) return {};
   if (device::any_on_device(from, to)) {
     if (reduces(call.collective) && call.op == ReduceOp::premul_sum && call.factor != 1.0) {
-      return unsupported(
-          "rank 0 is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
+      return unsupported(name_ +
+                         " is alone and called premul_sum on device memory; expected a factor of 1, or more ranks");
     }
     return copy_on_device(to, from, count * element, call.stream);
   }
@@ -70,8 +84,8 @@ Status SelfCommunicator::run(const Call& call) {
 
 Status SelfCommunicator::run_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(failure());
-  TUTTI_TRY(validate(transfers, 1, "rank 0"));
-  TUTTI_TRY(check_apart(transfers, 0, /*on_device=*/false, "rank 0"));
+  TUTTI_TRY(validate(transfers, 1, name_));
+  TUTTI_TRY(check_apart(transfers, 0, /*on_device=*/false, name_));
   return messages_.transfer(transfers);
 }
 
@@ -79,17 +93,21 @@ Result<std::shared_ptr<PendingWork>> SelfCommunicator::start(const Call& call) {
 
 Result<std::shared_ptr<PendingWork>> SelfCommunicator::start_group(std::span<const Transfer> transfers) {
   TUTTI_TRY(failure());
-  TUTTI_TRY(validate(transfers, 1, "rank 0"));
-  TUTTI_TRY(check_apart(transfers, 0, /*on_device=*/false, "rank 0"));
+  TUTTI_TRY(validate(transfers, 1, name_));
+  TUTTI_TRY(check_apart(transfers, 0, /*on_device=*/false, name_));
   return messages_.start(transfers);
 }
 
-Result<std::shared_ptr<CommunicatorInterface>> SelfCommunicator::split(int color, int /*key*/) {
+Result<std::shared_ptr<CommunicatorInterface>> SelfCommunicator::split(int color, int /*key*/,
+                                                                       const std::string& name) {
+  TUTTI_TRY(check_group_name(name, name_));
   if (color < 0) return std::shared_ptr<CommunicatorInterface>();
-  return std::shared_ptr<CommunicatorInterface>(std::make_shared<SelfCommunicator>(options_));
+  Options options = options_;
+  if (!name.empty()) options.name = name;  // else it is a copy
+  return std::shared_ptr<CommunicatorInterface>(std::make_shared<SelfCommunicator>(options, where_));
 }
 
-Result<std::shared_ptr<CommunicatorInterface>> SelfCommunicator::shrink() { return split(0, 0); }
+Result<std::shared_ptr<CommunicatorInterface>> SelfCommunicator::shrink() { return split(0, 0, {}); }
 
 Status SelfCommunicator::failure() const {
   const std::lock_guard lock(mutex_);
@@ -103,7 +121,7 @@ Status SelfCommunicator::set_timeout(std::chrono::milliseconds timeout) {
 }
 
 void SelfCommunicator::abort(const std::string& reason) {
-  const Status aborted{Code::aborted, fmt::format("rank 0 aborted the communicator: {}", reason)};
+  const Status aborted{Code::aborted, fmt::format("{} aborted the communicator: {}", name_, reason)};
   {
     const std::lock_guard lock(mutex_);
     failure_ = aborted;
@@ -112,12 +130,13 @@ void SelfCommunicator::abort(const std::string& reason) {
 }
 
 std::string SelfCommunicator::flight_recorder_text() const {
-  return fmt::format("rank 0 is alone; {} calls\n", calls_);
+  return fmt::format("{} is alone; {} calls\n", name_, calls_);
 }
 
 std::string SelfCommunicator::flight_recorder_json() const {
   // Nobody to wait for, so nothing to record but how many there were.
-  return fmt::format(R"({{"ranks":[{{"rank":0,"name":"rank 0","calls":[],"calls_made":{}}}]}})", calls_);
+  return fmt::format(R"({{"ranks":[{{"rank":0,"name":{},"calls":[],"calls_made":{}}}]}})", nlohmann::json(name_).dump(),
+                     calls_);
 }
 
 }  // namespace tutti

@@ -16,7 +16,8 @@ namespace tutti {
 
 class SelfCommunicator final : public CommunicatorInterface {
  public:
-  explicit SelfCommunicator(const Options& options) : options_(options), messages_(options.timeout) {}
+  /// `where`: "host alpha, pid 4711", for the name of the rank in a group; may be empty.
+  explicit SelfCommunicator(const Options& options, std::string where = {});
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
@@ -24,7 +25,7 @@ class SelfCommunicator final : public CommunicatorInterface {
   Status run_group(std::span<const Transfer> transfers) override;
   Result<std::shared_ptr<PendingWork>> start(const Call& call) override;
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) override;
-  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
   Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
@@ -40,6 +41,8 @@ class SelfCommunicator final : public CommunicatorInterface {
   Status failure() const;
 
   const Options options_;
+  const std::string where_;
+  const std::string name_;  // of the rank, in errors
   SelfMessages messages_;
   std::uint64_t calls_ = 0;
   mutable std::mutex mutex_;  // abort() may come from any thread

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "collectives/calls/async_queue.h"
@@ -18,26 +19,13 @@ using Clock = std::chrono::steady_clock;
 
 std::size_t bytes_of(const Transfer& transfer) { return transfer.count * size_of(transfer.type); }
 
-Status hand_over(const Transfer& send, const Transfer& receive) {
-  if (send.count != receive.count || send.type != receive.type) {
-    return {Code::mismatch, fmt::format("rank 0 sends {} x {} to itself and receives {} x {}", send.count,
-                                        name_of(send.type), receive.count, name_of(receive.type))};
-  }
-  if (receive.source != nullptr) *receive.source = 0;
-  if (send.count == 0) return {};
-  if (device::any_on_device(send.buffer, receive.buffer)) {
-    return copy_on_device(receive.buffer, send.buffer, bytes_of(send), send.stream);
-  }
-  std::memmove(receive.buffer, send.buffer, bytes_of(send));
-  return {};
-}
-
 }  // namespace
 
 /// Of one group: done when none of its receives waits any more, or at the deadline.
 class SelfMessages::Receives final : public PendingWork {
  public:
-  explicit Receives(std::chrono::milliseconds timeout) : timeout_(timeout), until_(Clock::now() + timeout) {}
+  Receives(std::chrono::milliseconds timeout, std::string name)
+      : timeout_(timeout), name_(std::move(name)), until_(Clock::now() + timeout) {}
 
   void expect() { ++left_; }
   /// One of them has ended, or (`group`) the group itself has begun. What hangs on the end is called without any lock.
@@ -54,9 +42,8 @@ class SelfMessages::Receives final : public PendingWork {
     const auto left = std::max<std::chrono::nanoseconds>(until_ - Clock::now(), std::chrono::nanoseconds(0));
     if (work_.wait_for(std::min(limit, left))) return true;
     if (Clock::now() < until_) return false;
-    work_.finish(
-        {Code::timeout, fmt::format("rank 0 is alone and has not sent itself what it receives; it waited {:.1f} s",
-                                    std::chrono::duration<double>(timeout_).count())});
+    work_.finish({Code::timeout, fmt::format("{} is alone and has not sent itself what it receives; it waited {:.1f} s",
+                                             name_, std::chrono::duration<double>(timeout_).count())});
     return true;
   }
   Status status() const override { return work_.status(); }
@@ -64,14 +51,29 @@ class SelfMessages::Receives final : public PendingWork {
 
  private:
   const std::chrono::milliseconds timeout_;
+  const std::string name_;
   const Clock::time_point until_;
   int left_ = 0;  // guarded by the communicator's mutex, as is the next one
   Status status_;
   QueuedWork work_;
 };
 
+Status SelfMessages::hand_over(const Transfer& send, const Transfer& receive) const {
+  if (send.count != receive.count || send.type != receive.type) {
+    return {Code::mismatch, fmt::format("{} sends {} x {} to itself and receives {} x {}", name_, send.count,
+                                        name_of(send.type), receive.count, name_of(receive.type))};
+  }
+  if (receive.source != nullptr) *receive.source = 0;
+  if (send.count == 0) return {};
+  if (device::any_on_device(send.buffer, receive.buffer)) {
+    return copy_on_device(receive.buffer, send.buffer, bytes_of(send), send.stream);
+  }
+  std::memmove(receive.buffer, send.buffer, bytes_of(send));
+  return {};
+}
+
 /// Whether `from` had a message for it, the oldest of that tag.
-bool SelfMessages::take(std::deque<Message>& from, const Transfer& receive, Status& status) {
+bool SelfMessages::take(std::deque<Message>& from, const Transfer& receive, Status& status) const {
   const auto found =
       std::find_if(from.begin(), from.end(), [&](const Message& m) { return m.transfer.tag == receive.tag; });
   if (found == from.end()) return false;
@@ -114,7 +116,7 @@ Status SelfMessages::begin(std::span<const Transfer> transfers, const std::share
       if (!failed.ok()) break;
       if (message.transfer.count > 0 && device::any_on_device(message.transfer.buffer, message.transfer.buffer)) {
         failed =
-            unsupported("rank 0 is alone and sends itself device memory that it does not receive in the same group");
+            unsupported(name_ + " is alone and sends itself device memory that it does not receive in the same group");
         break;
       }
       const auto* bytes = static_cast<const std::byte*>(message.transfer.buffer);
@@ -132,18 +134,18 @@ Status SelfMessages::begin(std::span<const Transfer> transfers, const std::share
 }
 
 Status SelfMessages::transfer(std::span<const Transfer> transfers) {
-  const auto work = std::make_shared<Receives>(timeout_);
+  const auto work = std::make_shared<Receives>(timeout_, name_);
   TUTTI_TRY(begin(transfers, work));
   const std::lock_guard lock(mutex_);
   const auto missing = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& w) { return w.work == work; });
   if (missing == waiting_.end()) return work->status();
   const int tag = missing->transfer.tag;
   std::erase_if(waiting_, [&](const Waiting& w) { return w.work == work; });
-  return invalid_argument(fmt::format("rank 0 is alone and receives a message of tag {} that it has not sent", tag));
+  return invalid_argument(fmt::format("{} is alone and receives a message of tag {} that it has not sent", name_, tag));
 }
 
 Result<std::shared_ptr<PendingWork>> SelfMessages::start(std::span<const Transfer> transfers) {
-  const auto work = std::make_shared<Receives>(timeout_);
+  const auto work = std::make_shared<Receives>(timeout_, name_);
   TUTTI_TRY(begin(transfers, work));
   return std::shared_ptr<PendingWork>(work);
 }

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -20,7 +22,8 @@ namespace tutti {
 /// Threads: transfer() and start() from one thread at a time, the others from any.
 class SelfMessages {
  public:
-  explicit SelfMessages(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  /// `name`: of the rank, in errors.
+  SelfMessages(std::chrono::milliseconds timeout, std::string name) : name_(std::move(name)), timeout_(timeout) {}
 
   /// Sends and receives of one group. The communicator keeps a message that the rank does not receive yet, in host
   /// memory. Errors: mismatch (sizes or types differ), unsupported (such a message in device memory), invalid_argument
@@ -44,8 +47,10 @@ class SelfMessages {
   };
 
   Status begin(std::span<const Transfer> transfers, const std::shared_ptr<Receives>& work);
-  static bool take(std::deque<Message>& from, const Transfer& receive, Status& status);
+  Status hand_over(const Transfer& send, const Transfer& receive) const;
+  bool take(std::deque<Message>& from, const Transfer& receive, Status& status) const;
 
+  const std::string name_;
   std::mutex mutex_;
   std::chrono::milliseconds timeout_;  // guarded by mutex_
   std::deque<Message> messages_;       // likewise; the oldest first

@@ -156,7 +156,8 @@ class ServerSurvivors final : public Survivors {
       return left;
     };
     const auto limit = std::chrono::nanoseconds(std::max<std::int64_t>(deadline_ns_ - now_ns(), 0));
-    Result<std::vector<Words>> all = context_.job->regroup(id, context_.world_ranks, gone, mine,
+    const auto name_of = [this](int r) { return context_.name_of(r); };
+    Result<std::vector<Words>> all = context_.job->regroup(id, context_.world_ranks, name_of, gone, mine,
                                                            std::chrono::ceil<std::chrono::milliseconds>(limit));
     if (all.ok()) return all;
     return Status(all.status().code(), fmt::format("{} called shrink, but {}", context_.name, all.status().message()));

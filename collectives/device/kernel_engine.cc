@@ -116,6 +116,7 @@ class CudaEngine final : public KernelEngine {
     DeviceExecutor::Place place;
     place.device = device();
     place.rank = rank();
+    place.name = setup_.config().name(rank());
     place.form = setup_.form();
     place.sizes = setup_.sizes();
     place.pool_bytes = setup_.pool_bytes();

@@ -26,6 +26,9 @@ inline constexpr std::size_t kFarSlice = std::size_t{512} << 10;
 
 using Words = std::vector<std::uint64_t>;
 
+/// Returns how errors name a rank of the communicator that is made.
+using NameOf = std::function<std::string(int rank)>;
+
 /// Returns the words of all ranks of the new communicator, one behind the other in rank order. A collective call; each
 /// rank gives the same number of words.
 using Exchange = std::function<Result<Words>(const Words& mine)>;
@@ -55,7 +58,8 @@ class JobContext {
   /// The transport of rank `rank` among `members` (numbers in the job, by rank of the new communicator, which is
   /// `comm_id`). Makes exactly one exchange, also when it fails, so that the others do not wait in vain.
   virtual Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members,
-                                                                int rank, const transport::WindowSizes& sizes,
+                                                                int rank, const NameOf& name_of,
+                                                                const transport::WindowSizes& sizes,
                                                                 const Exchange& exchange) = 0;
 
   /// From now on failures of members, and those of the communicator `comm_id` that others report, go to on_failure;
@@ -75,9 +79,11 @@ class JobContext {
 
   /// Exchanges words among those of `members` that are left, for communicators that span hosts. Returns them by place
   /// in `members`, the same for all of them; empty for the others. `name`: the same on all of them, used once.
-  /// `gone`: by place, which members come no more though their processes live; asked again and again. Errors, as the
-  /// end of a sentence: timeout (a member has not come), unsupported (the bootstrap server is gone).
+  /// `gone`: by place, which members come no more though their processes live; asked again and again. `name_of`: takes
+  /// a place. Errors, as the end of a sentence: timeout (a member has not come), unsupported (the bootstrap server is
+  /// gone).
   virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
+                                             const NameOf& /*name_of*/,
                                              const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
                                              std::chrono::milliseconds /*limit*/) {
     return unsupported("all ranks are on one host");

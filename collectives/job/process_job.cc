@@ -147,7 +147,8 @@ bool ProcessJob::near(int member) const {
 }
 
 Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t comm_id, std::span<const int> members,
-                                                                  int rank, const transport::WindowSizes& sizes,
+                                                                  int rank, const NameOf& name_of,
+                                                                  const transport::WindowSizes& sizes,
                                                                   const Exchange& exchange) {
   const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
   Status made;
@@ -171,8 +172,8 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
   for (std::size_t r = 0; failure.ok() && r < members.size(); ++r) {
     offsets.push_back(all.value()[r * mine.size()]);
     if (offsets.back() == kNothing) {
-      failure = {Code::memory_limit,
-                 fmt::format("rank {} could not make its {} bytes of communication buffers", r, bytes)};
+      failure = {Code::memory_limit, fmt::format("{} could not make its {} bytes of communication buffers",
+                                                 name_of(static_cast<int>(r)), bytes)};
     }
     processes.push_back(acquaintance_.processes[static_cast<std::size_t>(members[r])]);
   }
@@ -254,7 +255,7 @@ void ProcessJob::ask(std::uint64_t comm_id) {
   if (wire_ != nullptr) (void)bootstrap_->query_progress(comm_id);
 }
 
-Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<const int> members,
+Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<const int> members, const NameOf& name_of,
                                                const std::function<std::vector<bool>()>& gone, const Words& mine,
                                                std::chrono::milliseconds limit) {
   const auto among = [&] {
@@ -270,9 +271,9 @@ Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<con
     const int late = survivors.late_rank;
     const auto found = std::find(members.begin(), members.end(), late);
     if (found == members.end()) return all.status();  // the bootstrap server itself does not answer
-    return Status(Code::timeout,
-                  fmt::format("rank {} ({}), which is alive, has not within {:.1f} s", found - members.begin(),
-                              describe(late), std::chrono::duration<double>(limit).count()));
+    return Status(Code::timeout, fmt::format("{}, which is alive, has not within {:.1f} s",
+                                             name_of(static_cast<int>(found - members.begin())),
+                                             std::chrono::duration<double>(limit).count()));
   }
   if (!all.ok()) {
     return unsupported("the ranks of several hosts that are left meet at rank 0 of the job, which is gone: " +

@@ -43,14 +43,14 @@ class ProcessJob final : public JobContext {
   std::size_t connect_words() const override;
   std::string describe(int member) const override;
   Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members, int rank,
-                                                        const transport::WindowSizes& sizes,
+                                                        const NameOf& name_of, const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
   void subscribe(std::uint64_t comm_id, std::vector<int> members, OnFailure on_failure,
                  Whereabouts whereabouts) override;
   void unsubscribe(std::uint64_t comm_id) override;
   bool tell(std::uint64_t comm_id, Code code, const std::string& message) override;
   void ask(std::uint64_t comm_id) override;
-  Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members,
+  Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members, const NameOf& name_of,
                                      const std::function<std::vector<bool>()>& gone, const Words& mine,
                                      std::chrono::milliseconds limit) override;
   std::vector<int> host_of_member() const override { return acquaintance_.hosts; }

@@ -36,6 +36,7 @@ Result<std::vector<std::uint64_t>> ThreadJob::make_windows(int ranks, const tran
 
 Result<std::unique_ptr<transport::Transport>> ThreadJob::connect(std::uint64_t /*comm_id*/,
                                                                  std::span<const int> members, int rank,
+                                                                 const NameOf& name_of,
                                                                  const transport::WindowSizes& sizes,
                                                                  const Exchange& exchange) {
   const transport::SharedWindow mine = first_.empty() ? transport::make_shared_window(sizes) : nullptr;
@@ -51,11 +52,12 @@ Result<std::unique_ptr<transport::Transport>> ThreadJob::connect(std::uint64_t /
     const auto found = windows_.find(reinterpret_cast<std::byte*>(addresses[r]));
     transport::SharedWindow window = found == windows_.end() ? nullptr : found->second.lock();
     if (!window && addresses[r] != 0) {  // its exchange failed after it had sent its address
-      return Status(Code::aborted, fmt::format("rank {} has given up making this communicator", r));
+      return Status(Code::aborted,
+                    fmt::format("{} has given up making this communicator", name_of(static_cast<int>(r))));
     }
     if (!window) {
-      return Status(Code::memory_limit,
-                    fmt::format("rank {} could not make its {} bytes of communication buffers", r, sizes.bytes()));
+      return Status(Code::memory_limit, fmt::format("{} could not make its {} bytes of communication buffers",
+                                                    name_of(static_cast<int>(r)), sizes.bytes()));
     }
     windows.push_back(std::move(window));
   }

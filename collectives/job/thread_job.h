@@ -26,7 +26,7 @@ class ThreadJob final : public JobContext {
 
   std::string describe(int member) const override;
   Result<std::unique_ptr<transport::Transport>> connect(std::uint64_t comm_id, std::span<const int> members, int rank,
-                                                        const transport::WindowSizes& sizes,
+                                                        const NameOf& name_of, const transport::WindowSizes& sizes,
                                                         const Exchange& exchange) override;
   // Threads of one process do not die alone, and all share memory: there is no remote rank to hear from or to tell.
   void subscribe(std::uint64_t, std::vector<int>, OnFailure, Whereabouts) override {}

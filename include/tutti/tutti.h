@@ -158,6 +158,10 @@ TUTTI_API tutti_status_t tutti_comm_size(tutti_comm_t comm, int* size);
 /* Collective. *result becomes a new communicator of the ranks with the same colour, ordered by key, then rank; with a
  * negative colour it becomes null. */
 TUTTI_API tutti_status_t tutti_comm_split(tutti_comm_t comm, int color, int key, tutti_comm_t* result);
+/* The same, with a name that errors say: "rank 1 of group 'tp' (job rank 3, ...)". At most 64 printable ASCII
+ * characters; null or "": as tutti_comm_split(). Ranks may give different names. */
+TUTTI_API tutti_status_t tutti_comm_split_named(tutti_comm_t comm, int color, int key, const char* name,
+                                                tutti_comm_t* result);
 /* Prepares calls on device memory: the ranks map each other's GPU memory. Collective. The first collective on device
  * memory does this where it has not been called. If a send or receive on device memory comes first, all such messages
  * go through host memory from then on. `device`: this rank's GPU; -1: the calling thread's current one. After

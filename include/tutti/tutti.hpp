@@ -66,6 +66,11 @@ struct TUTTI_API Options {
                                       // host's, pinned, its GPU's), beside what allocate() gives; 0: no limit
   std::string algorithm;              // force a row of the algorithm table where it can serve; empty: planner chooses
   std::string backend;                // "tutti", or a baseline: "openmpi", "mpich", "gloo", "nccl"
+  /// Serve errors only, where this communicator is a part of a job (from_unique_id). They then name its rank 1 as "rank
+  /// 1 of group 'tp' (job rank 3, ...)". `name`: as in Communicator::split(). `job_ranks`: the job's rank of each rank,
+  /// the same on all ranks; empty: this communicator is the job.
+  std::string name;
+  std::vector<int> job_ranks;
   /// Called about twenty times a second by a thread that waits inside a blocking call (not by the thread that runs the
   /// ..._async forms). Returning true aborts the communicator on all ranks (Code::aborted). Serves languages that
   /// handle signals themselves, such as Python. Empty: not called.
@@ -227,14 +232,17 @@ class TUTTI_API Communicator {
   Work group_end_async();
 
   /// Returns a new communicator of the ranks with the same colour, ordered by key, then rank; with a negative colour an
-  /// empty one. Collective.
-  Communicator split(int color, int key) const;
+  /// empty one. Collective. `name`: at most 64 printable ASCII characters, which errors say: "rank 1 of group 'tp' (job
+  /// rank 3, ...)". Ranks may give different ones. Without a name: "a group"; a copy of all ranks in their order keeps
+  /// the name of its parent. Errors: invalid_argument (the name; no other rank learns of it).
+  Communicator split(int color, int key, const std::string& name = {}) const;
   /// Prepares calls on device memory: the ranks map each other's GPU memory. Collective. The first collective on device
   /// memory does this where it has not been called. If a send or receive on device memory comes first, all such
   /// messages go through host memory from then on. `device`: this rank's GPU; -1: the calling thread's current one.
   /// Errors: unsupported, memory_limit; the communicator still works then.
   void open_device(int device = -1);
-  /// Returns a new communicator of the ranks that are still alive; every survivor calls it. Works after a failure.
+  /// Returns a new communicator of the ranks that are still alive; every survivor calls it. Works after a failure. It
+  /// keeps the name.
   Communicator shrink() const;
   /// Sets the deadline of this rank's waits, those in progress included. REQUIRES: timeout > 0.
   void set_timeout(std::chrono::milliseconds timeout);

@@ -72,7 +72,9 @@ class ThrottledCommunicator final : public CommunicatorInterface {
         [this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] { return over_link(list); });
   }
 
-  Result<Inside> split(int color, int key) override { return wrapped(inside_->split(color, key)); }
+  Result<Inside> split(int color, int key, const std::string& name) override {
+    return wrapped(inside_->split(color, key, name));
+  }
   Result<Inside> shrink() override { return wrapped(inside_->shrink()); }
   Status set_timeout(std::chrono::milliseconds timeout) override { return inside_->set_timeout(timeout); }
   void abort(const std::string& reason) override { inside_->abort(reason); }

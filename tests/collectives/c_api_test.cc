@@ -322,6 +322,18 @@ TEST(CApi, UniqueIdSplitAndMemory) {
         EXPECT_EQ(new_rank, rank == 2 ? 0 : 1) << "key -2 comes before key 0";
       }
 
+      tutti_comm_t named = nullptr;
+      EXPECT_EQ(tutti_comm_split_named(comm, 0, 0, "two\nlines", &named), TUTTI_INVALID_ARGUMENT);
+      EXPECT_DONE(tutti_comm_split_named(comm, 0, -rank, "the C API's", &named));
+      float x = 0;
+      EXPECT_EQ(tutti_broadcast(named, &x, &x, 1, TUTTI_F32, kRanks, nullptr), TUTTI_INVALID_ARGUMENT);
+      const std::string group_rank = "rank " + std::to_string(kRanks - 1 - rank);
+      EXPECT_EQ(std::string(tutti_last_error())
+                    .find(group_rank + " of group 'the C API's' (job rank " + std::to_string(rank) + ", host "),
+                0u)
+          << tutti_last_error();
+      tutti_comm_destroy(named);
+
       void* memory = nullptr;
       ASSERT_EQ(tutti_allocate(4096, &memory), TUTTI_OK) << tutti_last_error();
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0u);

@@ -156,7 +156,7 @@ TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
   const std::vector<Outcome> outcomes = run_processes(4, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, {"a", "b", "c", "c"});
   expect_no_errors(outcomes);
   for (std::size_t rank = 1; rank < outcomes.size(); ++rank) {
-    EXPECT_EQ(outcomes[rank].said.find("rank 0 (host "), 0u) << outcomes[rank].said;  // in the rest
+    EXPECT_EQ(outcomes[rank].said.find("rank 0 of a group (job rank 1, host "), 0u) << outcomes[rank].said;
     EXPECT_NE(outcomes[rank].said.find("aborted the communicator: enough"), std::string::npos) << outcomes[rank].said;
   }
 }
@@ -180,7 +180,7 @@ TEST(FarFailures, ADeathIsOneAfterRankZeroHasLeft) {
     const std::vector<Outcome> outcomes = run_processes(4, body, {{"TUTTI_TIMEOUT", "20s"}}, {}, hosts);
     for (const std::size_t rank : {2u, 3u}) {
       EXPECT_EQ(outcomes[rank].error, "");
-      EXPECT_EQ(outcomes[rank].said.find("rank 0 (host "), 0u) << outcomes[rank].said;  // in the rest
+      EXPECT_EQ(outcomes[rank].said.find("rank 0 of a group (job rank 1, host "), 0u) << outcomes[rank].said;
       EXPECT_NE(outcomes[rank].said.find(" died "), std::string::npos) << outcomes[rank].said;
     }
   }
@@ -207,7 +207,7 @@ TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
   const std::vector<Outcome> outcomes = run_processes(8, body, environment, {}, kEightHosts);
   ::close(found[0]);
   ::close(found[1]);
-  EXPECT_EQ(outcomes[1].said.find("rank 3 (host "), 0u) << outcomes[1].said;  // in the rest
+  EXPECT_EQ(outcomes[1].said.find("rank 3 of a group (job rank 4, host "), 0u) << outcomes[1].said;
   EXPECT_NE(outcomes[1].said.find(") died, or is cut off: "), std::string::npos) << outcomes[1].said;
 }
 

@@ -70,18 +70,19 @@ TEST(InprocFabricTest, ARankThatHasGivenUpIsNamed) {
   ThreadJob job(2);
   const std::vector<int> members{0, 1};
   const transport::WindowSizes sizes{.ranks = 2};
-  const auto made = job.connect(1, members, 1, sizes, [&](const Words& mine) -> Result<Words> {
+  const NameOf name_of = [](int rank) { return "rank " + std::to_string(rank) + " of a group"; };
+  const auto made = job.connect(1, members, 1, name_of, sizes, [&](const Words& mine) -> Result<Words> {
     std::uint64_t told = 0;
     const auto fails = [&](const Words& words) -> Result<Words> {
       told = words.front();
       return Status(Code::aborted, "the exchange failed");
     };
-    EXPECT_FALSE(job.connect(1, members, 0, sizes, fails).ok());
+    EXPECT_FALSE(job.connect(1, members, 0, name_of, sizes, fails).ok());
     return Words{told, mine.front()};
   });
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), Code::aborted);
-  EXPECT_EQ(made.status().message(), "rank 0 has given up making this communicator");
+  EXPECT_EQ(made.status().message(), "rank 0 of a group has given up making this communicator");
 }
 
 }  // namespace

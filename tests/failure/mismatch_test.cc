@@ -207,6 +207,27 @@ TEST(Mismatch, Sentence) {
                                 " called all_gather(100 x f32) as its call 2");
 }
 
+// In a group both ranks are said: the group's and the job's. The other group does not notice.
+TEST(Mismatch, InAGroupNamesTheJobsRanks) {
+  for (const std::string name : {"tp", ""}) {
+    Processes ranks(4, [&](const Place& place) {
+      Communicator world = place.join(with_timeout(20s));
+      Communicator tp = world.split(place.rank() / 2, place.rank(), name);
+      std::vector<float> data(400);
+      tp.barrier();
+      if (place.rank() == 2) place.fails([&] { tp.all_reduce(data.data(), data.data(), 128, DataType::f32); });
+      if (place.rank() == 3) place.fails([&] { tp.all_gather(data.data(), data.data() + 100, 100, DataType::f32); });
+      world.barrier();
+      if (place.rank() < 2) tp.barrier();
+    });
+    ASSERT_TRUE(ranks.finish());
+    const std::string group = name.empty() ? "a group" : "group '" + name + "'";
+    EXPECT_EQ(ranks.error(2), ranks.error(3));
+    EXPECT_EQ(ranks.error(2), ranks.name_in(group, 0, 2) + " called all_reduce(128 x f32, sum) as its call 2, " +
+                                  ranks.name_in(group, 1, 3) + " called all_gather(100 x f32) as its call 2");
+  }
+}
+
 // The calls look the same, but for what was asked for.
 TEST(Mismatch, OfTheAlgorithm) {
   Processes ranks(2, [](const Place& place) {

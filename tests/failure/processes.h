@@ -235,6 +235,11 @@ class Processes {
     gethostname(host, sizeof(host) - 1);
     return "rank " + std::to_string(rank) + " (host " + host + ", pid " + std::to_string(pid(rank)) + ")";
   }
+  /// "rank 1 of group 'tp' (job rank 3, host alpha, pid 4711)". `group`: "group 'tp'".
+  std::string name_in(const std::string& group, int rank, int job_rank) const {
+    return "rank " + std::to_string(rank) + " of " + group + " (job " +
+           name(job_rank).replace(name(job_rank).find(" ("), 2, ", ");
+  }
 
  private:
   struct Rank {

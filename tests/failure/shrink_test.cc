@@ -106,6 +106,30 @@ TEST(Shrink, AfterAnAbort) {
   EXPECT_TRUE(ranks.finish(30s));
 }
 
+// The ranks of what is left are others than the job's, and errors say both. The name stays.
+TEST(Shrink, NamesTheJobsRanks) {
+  for (const bool in_a_group : {false, true}) {
+    Processes ranks(4, [&](const Place& place) {
+      Communicator world = place.join(with_timeout(30s));
+      Communicator comm = in_a_group ? world.split(0, place.rank(), "dp") : world;
+      if (count_ranks(comm) != 4) place.give_up("wrong sum");
+      place.step();
+      while (!place.fails([&] { count_ranks(comm, 100'000); })) {
+      }
+      Communicator rest = comm.shrink();
+      if (count_ranks(rest) != 3) place.give_up("wrong sum");
+      float x = 0;
+      place.fails([&] { rest.broadcast(&x, &x, 1, DataType::f32, 3); });
+    });
+    for (int r = 0; r < 4; ++r) ASSERT_TRUE(ranks.wait_progress(r, 1));
+    ranks.signal(1, SIGKILL);
+    ASSERT_TRUE(ranks.finish(30s, {1}));
+    const std::string group = in_a_group ? "group 'dp'" : "a group";
+    EXPECT_THAT(ranks.error(0, 1), ::testing::StartsWith(ranks.name_in(group, 0, 0) + " called broadcast"));
+    EXPECT_THAT(ranks.error(3, 1), ::testing::StartsWith(ranks.name_in(group, 2, 3) + " called broadcast"));
+  }
+}
+
 // What the first time left behind is not taken for the second's.
 TEST(Shrink, TheSameOneTwice) {
   Processes ranks(3, [](const Place& place) {

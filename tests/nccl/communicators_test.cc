@@ -221,6 +221,24 @@ TEST(Communicators, SplitTwiceInOneGroup) {
   });
 }
 
+TEST(Communicators, SplitTakesTheNameOfItsConfiguration) {
+  const std::vector<ncclComm_t> comms = init_all(4);
+  ncclComm_t pair[4];
+  ncclConfig_t config = new_config();
+  config.commName = "tensor\nparallel";  // Tutti's names are printable
+  EXPECT_DONE(ncclGroupStart());
+  for (std::size_t r = 0; r < 4; ++r) {
+    EXPECT_DONE(ncclCommSplit(comms[r], static_cast<int>(r) / 2, 0, &pair[r], &config));
+  }
+  EXPECT_DONE(ncclGroupEnd());
+  EXPECT_DONE(ncclCommAbort(pair[3]));
+  float x = 0;
+  EXPECT_NCCL(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, pair[2], nullptr), ncclRemoteError,
+              HasSubstr("rank 1 of group 'tensor?parallel' (job rank 3, "));
+  for (std::size_t r = 0; r < 3; ++r) EXPECT_DONE(ncclCommDestroy(pair[r]));
+  for (const ncclComm_t comm : comms) EXPECT_DONE(ncclCommDestroy(comm));
+}
+
 TEST(Communicators, SplitAndShrinkCheckTheirArguments) {
   const std::vector<ncclComm_t> comms = init_all(2);
   ncclComm_t made = nullptr;

@@ -36,7 +36,9 @@ class OneRank : public CommunicatorInterface {
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer>) override {
     return unsupported("no start");
   }
-  Result<std::shared_ptr<CommunicatorInterface>> split(int, int) override { return unsupported("no split"); }
+  Result<std::shared_ptr<CommunicatorInterface>> split(int, int, const std::string&) override {
+    return unsupported("no split");
+  }
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override { return unsupported("no shrink"); }
   Status set_timeout(std::chrono::milliseconds) override { return {}; }
   void abort(const std::string&) override {}

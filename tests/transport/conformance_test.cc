@@ -57,6 +57,8 @@ WindowSizes small_sizes(int ranks) {
 /// Runs `body` on ranks that share one transport's kind of links; each rank's error text.
 using Run = std::vector<std::string> (*)(int ranks, const Body& body);
 
+std::string name_of_rank(int rank) { return "rank " + std::to_string(rank); }
+
 std::vector<std::string> run_inproc(int ranks, const Body& body) {
   ThreadJob job(ranks);
   const WindowSizes sizes = small_sizes(ranks);
@@ -78,7 +80,7 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
         return all;
       };
       try {
-        const auto transport = job.connect(0, members, rank, sizes, given).take();
+        const auto transport = job.connect(0, members, rank, name_of_rank, sizes, given).take();
         body({*transport, rank, ranks, exchange});
       } catch (const std::exception& error) {
         // The others may be in a meeting, which nobody can leave.
@@ -113,7 +115,7 @@ std::vector<std::string> run_shm(int ranks, const Body& body) {
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
       const Exchange exchange = job->bootstrap_exchange();
-      const auto transport = job->connect(0, members, rank, small_sizes(ranks), exchange).take();
+      const auto transport = job->connect(0, members, rank, name_of_rank, small_sizes(ranks), exchange).take();
       body({*transport, rank, ranks, exchange});
       return std::string();
     }));

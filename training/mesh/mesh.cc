@@ -158,21 +158,21 @@ Mesh::Mesh(Communicator world, const MeshShape& shape, const MeshOptions& option
   Options alone;
   alone.backend = "tutti";  // one rank needs no other
   // Equal colours are those of equal places, the dimension itself set to 0; ranks are in its order already.
-  const auto along = [&](int size, const std::function<void(MeshPlace&)>& forget) {
+  const auto along = [&](const char* name, int size, const std::function<void(MeshPlace&)>& forget) {
     if (size == ranks) return world_;
     if (size == 1) return Communicator::in_process(1, alone).front();
     MeshPlace place = place_;
     forget(place);
-    return world_.split(rank_at(shape_, place), rank);
+    return world_.split(rank_at(shape_, place), rank, name);
   };
-  dp_ = along(shape_.dp, [](MeshPlace& place) { place.dp = 0; });
-  fsdp_ = along(shape_.fsdp, [](MeshPlace& place) { place.fsdp = 0; });
-  tp_ = along(shape_.tp, [](MeshPlace& place) { place.tp = 0; });
-  pp_ = along(shape_.pp, [](MeshPlace& place) { place.pp = 0; });
+  dp_ = along("dp", shape_.dp, [](MeshPlace& place) { place.dp = 0; });
+  fsdp_ = along("fsdp", shape_.fsdp, [](MeshPlace& place) { place.fsdp = 0; });
+  tp_ = along("tp", shape_.tp, [](MeshPlace& place) { place.tp = 0; });
+  pp_ = along("pp", shape_.pp, [](MeshPlace& place) { place.pp = 0; });
   if (shape_.fsdp == 1 || shape_.dp == 1) {
     data_ = shape_.fsdp == 1 ? dp_ : fsdp_;
   } else {
-    data_ = along(shape_.data_ranks(), [](MeshPlace& place) { place.dp = place.fsdp = 0; });
+    data_ = along("data", shape_.data_ranks(), [](MeshPlace& place) { place.dp = place.fsdp = 0; });
   }
 }
 

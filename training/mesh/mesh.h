@@ -17,7 +17,8 @@
 //   MeshOptions::tp_across_hosts.
 // Communicators: a dimension that has all ranks is the world's communicator itself, one of one rank costs nothing,
 //   the others come from Communicator::split (which the backend "gloo" has not). Different ones may be used at the same
-//   time, each by one thread.
+//   time, each by one thread. Errors name a rank of one that was split by its dimension: "rank 1 of group 'tp' (job
+//   rank 3, ...)".
 // Errors: tutti::Error, invalid_argument: text that cannot be read, a product that is not the number of ranks, another
 //   shape on another rank, a tp group that no host holds.
 // Threads: as tutti::Communicator. A Mesh is cheap to copy (copies share the communicators).

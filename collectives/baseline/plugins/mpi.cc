@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -105,10 +106,11 @@ class MpiCommunicator final : public OrderedCommunicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override {
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name) override {
     MPI_Comm part = MPI_COMM_NULL;
     TUTTI_TRY(outcome(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part), "split"));
     if (part == MPI_COMM_NULL) return std::shared_ptr<CommunicatorInterface>();
+    if (!name.empty()) TUTTI_TRY(outcome(MPI_Comm_set_name(part, name.c_str()), "split"));
     return std::shared_ptr<CommunicatorInterface>(std::make_shared<MpiCommunicator>(session_, part));
   }
 

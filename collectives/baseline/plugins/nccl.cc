@@ -94,7 +94,7 @@ class NcclCommunicator final : public OrderedCommunicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name) override;
   Status status() const override;
 
  private:
@@ -137,7 +137,8 @@ NcclCommunicator::~NcclCommunicator() {
   nccl_.ncclCommDestroy(comm_);
 }
 
-Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::split(int color, int key) {
+Result<std::shared_ptr<CommunicatorInterface>> NcclCommunicator::split(int color, int key,
+                                                                       const std::string& /*name*/) {
   drain();
   ncclComm_t child = nullptr;
   TUTTI_TRY(on_gpu(gpu_, [&] {

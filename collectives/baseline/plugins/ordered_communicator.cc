@@ -157,7 +157,9 @@ Result<std::shared_ptr<PendingWork>> OrderedCommunicator::start_group(std::span<
       [this, list = std::vector<Transfer>(transfers.begin(), transfers.end())] { return execute_group(list); });
 }
 
-Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::split(int, int) { return lacks("split"); }
+Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::split(int, int, const std::string&) {
+  return lacks("split");
+}
 Result<std::shared_ptr<CommunicatorInterface>> OrderedCommunicator::shrink() { return lacks("shrink"); }
 
 Status OrderedCommunicator::set_timeout(std::chrono::milliseconds) { return lacks("set_timeout"); }

@@ -29,7 +29,7 @@ class OrderedCommunicator : public CommunicatorInterface {
   Result<std::shared_ptr<PendingWork>> start(const Call& call) final;
   Result<std::shared_ptr<PendingWork>> start_group(std::span<const Transfer> transfers) final;
 
-  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key) override;
+  Result<std::shared_ptr<CommunicatorInterface>> split(int color, int key, const std::string& name) override;
   Result<std::shared_ptr<CommunicatorInterface>> shrink() override;
   Status set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;  // ends the process: none of them can do better

@@ -118,9 +118,9 @@ Result<std::shared_ptr<const DeviceProgram>> DeviceExecutor::upload(std::vector<
   const std::string& where = kernels_->where();
   const CUdeviceptr address = pool_->take(program.size());
   if (address == 0) {
-    return Status(Code::memory_limit, fmt::format("rank {} has no room for a program of {} bytes in the {} bytes that "
+    return Status(Code::memory_limit, fmt::format("{} has no room for a program of {} bytes in the {} bytes that "
                                                   "hold those of calls on device memory",
-                                                  place_.rank, program.size(), place_.pool_bytes));
+                                                  place_.name, program.size(), place_.pool_bytes));
   }
   auto uploaded = std::make_shared<const DeviceProgram>(pool_, address, program);
   TUTTI_TRY(
@@ -177,9 +177,9 @@ Result<bool> DeviceExecutor::begin_launch(CUstream stream) {
   const bool captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
   if (captured && place_.form == Form::segmented) {
     return unsupported(
-        fmt::format("rank {} cannot capture a call into a graph: processes share {}, where a call waits "
+        fmt::format("{} cannot capture a call into a graph: processes share {}, where a call waits "
                     "for values that change with every call",
-                    place_.rank, where));
+                    place_.name, where));
   }
   TUTTI_TRY(follow(stream, captured, capture));
   return captured;
@@ -257,9 +257,8 @@ Status DeviceExecutor::launch_p2p(const std::shared_ptr<const DeviceProgram>& pr
   } else {
     const int blocks = std::min(units, place_.sizes.lanes);
     if (largest_share(static_cast<std::size_t>(units), static_cast<std::size_t>(blocks)) > kMostUnits) {
-      return unsupported(
-          fmt::format("rank {} groups messages to and from {} peers; {} blocks serve at most {} at a time", place_.rank,
-                      list.tasks, blocks, blocks * kMostUnits / list.strips));
+      return unsupported(fmt::format("{} groups messages to and from {} peers; {} blocks serve at most {} at a time",
+                                     place_.name, list.tasks, blocks, blocks * kMostUnits / list.strips));
     }
     put = launch_kernel(&arguments, kP2pKernel, blocks, stream);
   }

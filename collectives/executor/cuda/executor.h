@@ -117,6 +117,7 @@ class DeviceExecutor {
   struct Place {
     int device = 0;
     int rank = 0;
+    std::string name;  // of the rank, in errors
     Form form = Form::waiting;
     transport::DeviceWindowSizes sizes;
     std::size_t pool_bytes = kPoolBytes;  // for programs

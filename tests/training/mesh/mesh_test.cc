@@ -153,6 +153,22 @@ TEST(Mesh, RefusesATensorParallelGroupThatIsOnTwoHosts) {
             "stage 0  replica 1  host 1 [2 3]\n");
 }
 
+/// Who reads the log of a mesh must find the process.
+TEST(Mesh, NamesItsGroupsInErrors) {
+  const auto errors = on_ranks(4, [](int rank, Communicator comm) {
+    Mesh mesh(comm, {1, 1, 2, 2});
+    Communicator tp = mesh.tp();
+    std::vector<float> data(8);
+    if (rank == 3) tp.broadcast(data.data(), data.data(), 8, DataType::f32, 0);
+    if (rank != 3) tp.all_reduce(data.data(), data.data(), 8, DataType::f32);
+    if (rank >= 2) tp.barrier();
+  });
+  EXPECT_EQ(errors[0] + errors[1], "");
+  EXPECT_EQ(errors[2], errors[3]);
+  EXPECT_THAT(errors[2], HasSubstr("rank 0 of group 'tp' (job rank 2, thread of pid "));
+  EXPECT_THAT(errors[2], HasSubstr("rank 1 of group 'tp' (job rank 3, thread of pid "));
+}
+
 TEST(Mesh, RefusesAShapeThatDoesNotFitOnEveryRank) {
   for (const MeshShape& shape : {MeshShape{2, 2, 1, 1}, MeshShape{0, 1, 1, 1}, MeshShape{-2, -1, 1, 1}}) {
     const auto errors = on_ranks(2, [&](int, Communicator comm) { Mesh(comm, shape); });

@@ -37,7 +37,7 @@ class PipelineStrategy : public Strategy {
         cuts_(balanced_partition(gpt_costs(options.model), schedule_.stages)) {
     std::vector<Stage> stages = make_stages();
     pipeline_.emplace(std::move(stages), mesh_.pp(), schedule_, loss());
-    ends_ = mesh_.pp().split(token_.defined() ? 0 : -1, mesh_.pp().rank());
+    ends_ = mesh_.pp().split(token_.defined() ? 0 : -1, mesh_.pp().rank(), "embedding");
     if (token_.defined()) pipeline_->tie(token_, ends_);
     if (mesh_.data().size() > 1) {
       DdpOptions ddp;

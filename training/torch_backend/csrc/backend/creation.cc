@@ -68,6 +68,8 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
       tutti::Options how;
       how.timeout = options->timeout;
       how.interrupted = interrupted;
+      if (!options->global_ranks_in_group.empty()) how.name = group_name(*options);  // else it is the default group
+      how.job_ranks.assign(options->global_ranks_in_group.begin(), options->global_ranks_in_group.end());
       const Invitation invitation = rank == 0 ? Invitation{random_nonce(), tutti::Communicator::make_unique_id()}
                                               : wait_for_invitation(*meeting, rank, *options);
       std::optional<Invitations> invitations;

@@ -22,6 +22,15 @@ constexpr std::chrono::milliseconds kLongest{50};
 std::string join_key(int rank) { return "join/" + std::to_string(rank); }
 std::string id_key(const std::string& word) { return "id/" + word; }
 
+/// Returns the group's description; none where this version of PyTorch does not pass it on.
+template <class Options>
+std::string description_of(const Options& options) {
+  if constexpr (requires { options.group_desc; }) {
+    return options.group_desc == "undefined" ? std::string() : options.group_desc;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string random_nonce() {
@@ -38,6 +47,16 @@ std::string text_of(const std::vector<std::uint64_t>& ranks) {
 std::string name_of(const TuttiBackend::Options& options) {
   const std::vector<std::uint64_t>& ranks = options.global_ranks_in_group;
   return ranks.empty() ? "the default group" : "the group " + text_of(ranks);
+}
+
+std::string group_name(const c10d::Backend::Options& options) {
+  std::string name = description_of(options);
+  if (name.empty()) name = options.group_name;
+  constexpr std::size_t kMost = 64;
+  if (name.size() > kMost) name.resize(kMost);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return name;
 }
 
 Invitations::Invitations(c10::intrusive_ptr<c10d::Store> store, int size, Invitation invitation)

@@ -50,6 +50,9 @@ Invitation wait_for_invitation(c10d::Store& store, int rank, const TuttiBackend:
 /// "the group [0, 3]", by the job's ranks; "the default group".
 std::string name_of(const TuttiBackend::Options& options);
 
+/// Returns the group's name as Tutti takes names: its description where it has one, else PyTorch's name.
+std::string group_name(const c10d::Backend::Options& options);
+
 /// "[0, 3]".
 std::string text_of(const std::vector<std::uint64_t>& ranks);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/backend/backend.h"
+#include "csrc/backend/invitation.h"
 #include "csrc/base/signals.h"
 #include "csrc/tensors/arguments.h"
 
@@ -29,8 +30,9 @@ c10::intrusive_ptr<c10d::Backend> TuttiBackend::split(const c10::intrusive_ptr<c
   // Groups of one split share no rank, so the lowest rank of a group tells it from the others.
   const int color = own == ranks.end() ? -1 : *std::min_element(ranks.begin(), ranks.end());
   const int key = static_cast<int>(own - ranks.begin());
+  const std::string name = options ? group_name(*options) : std::string();
   const auto part = [&](Channel& channel) {
-    return translated([&] { return channel.use([&](tutti::Communicator& c) { return c.split(color, key); }); });
+    return translated([&] { return channel.use([&](tutti::Communicator& c) { return c.split(color, key, name); }); });
   };
   tutti::Communicator collectives = part(*collectives_);
   tutti::Communicator transfers = part(transfers_.channel());

@@ -27,6 +27,23 @@ def test_explain(world: World) -> None:
     assert "all_reduce" in str(tutti_torch.explain(pair.tutti)) or "shot" in str(tutti_torch.explain(pair.tutti))
 
 
+def test_groups_are_named_with_the_jobs_ranks(world: World) -> None:
+    """In errors, and in the flight recorder, which names ranks as they do."""
+    import tutti_torch
+    text = tutti_torch.flight_recorder(world.pair().tutti)
+    assert f"rank {world.rank} (host " in text and "of group" not in text
+    last = world.size - 1
+    pair = world.pair(last)
+    if world.rank == last:
+        name = pair.tutti.group_name
+        assert f"rank 0 of group '{name}' (job rank {last})" in tutti_torch.flight_recorder(pair.tutti)
+    if world.size > 2:
+        pair = world.pair(1, 2)
+        if pair.rank >= 0:
+            text = tutti_torch.flight_recorder(pair.tutti)
+            assert f"rank {pair.rank} of group '{pair.tutti.group_name}' (job rank {world.rank}, host " in text
+
+
 def test_flight_recorder(world: World) -> None:
     """The last calls of this rank, with their sizes and types, for people and for programs."""
     import tutti_torch

@@ -239,6 +239,9 @@ def test_split(world: World) -> None:
     x = torch.tensor([float(world.rank)])
     part.allreduce([x]).wait()
     assert x.item() == sum(ranks)
+    import tutti_torch
+    text = tutti_torch.flight_recorder(part)  # names ranks as errors do
+    assert f"rank {part.rank()} of group 'half" in text and f"(job rank {world.rank}, " in text
     part.shutdown()
 
 
