@@ -76,9 +76,10 @@ class JobContext {
   /// `members`, the same for all of them; nothing of the others. `name`: as all of them call it, once. `gone`: by
   /// place, who comes no more though its process lives; asked again and again. Errors, as the end of a sentence:
   /// timeout (a member has not come), unsupported (the bootstrap server is gone).
-  virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
-                                             const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
-                                             std::chrono::milliseconds /*limit*/) {
+  virtual Result<std::vector<Words>> exchange_with_survivors(std::uint64_t /*name*/, std::span<const int> /*members*/,
+                                                             const std::function<std::vector<bool>()>& /*gone*/,
+                                                             const Words& /*mine*/,
+                                                             std::chrono::milliseconds /*limit*/) {
     return unsupported("all ranks are on one host");
   }
 

@@ -14,7 +14,7 @@ using transport::ExpressCell;
 
 /// An express cell, as bytes.
 struct alignas(transport::kCacheLine) Cell {
-  std::array<std::byte, transport::Wire::kMostNoteBytes> bytes{};
+  std::array<std::byte, transport::Wire::kMostInlineBytes> bytes{};
   ExpressCell& cell() { return *reinterpret_cast<ExpressCell*>(bytes.data()); }
   const CallRecord& record() { return net_record(cell()); }
 };

@@ -34,7 +34,7 @@
 
 #include "device/driver.h"
 #include "transport/cuda_ipc/arena.h"
-#include "transport/cuda_ipc/notes.h"
+#include "transport/cuda_ipc/region_log.h"
 #include "transport/device_window.h"
 #include "transport/sockets/fd_socket.h"
 #include "transport/transport.h"
@@ -51,7 +51,7 @@ class CudaIpc {
     int rank = 0;
     int device = 0;  // ordinal of this rank's GPU
     DeviceWindowSizes sizes;
-    std::vector<Notes*> notes;         // by rank: zeroed host memory that all ranks see, aligned as Notes
+    std::vector<RegionLog*> logs;      // by rank: zeroed host memory that all ranks see, aligned as RegionLog
     std::shared_ptr<const void> keep;  // keeps this rank's own, until nobody needs its window any more
     std::function<bool(int rank)> alive;
     std::function<std::string(int rank)> name;  // "rank 2 (host alpha, pid 4711)"
@@ -102,8 +102,8 @@ class CudaIpc {
   struct Region {
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
-    std::uint64_t id = 0;    // find_allocation()'s; 0: a segment of the arena
-    std::uint64_t note = 0;  // its number, from 1; of a closed one, that of the closing note
+    std::uint64_t id = 0;     // find_allocation()'s; 0: a segment of the arena
+    std::uint64_t event = 0;  // its number, from 1; of a closed one, that of the closing event
     bool open = false;
     bool known_by_all = false;
   };
@@ -119,10 +119,10 @@ class CudaIpc {
     return static_cast<std::size_t>(sizes.ranks) * (sizeof(DevicePeer) + kRegions * sizeof(std::uint64_t));
   }
   explicit CudaIpc(Config config) : config_(std::move(config)) {}
-  std::size_t ranks() const { return config_.notes.size(); }
-  Notes& own() const { return *config_.notes[static_cast<std::size_t>(config_.rank)]; }
+  std::size_t ranks() const { return config_.logs.size(); }
+  RegionLog& own() const { return *config_.logs[static_cast<std::size_t>(config_.rank)]; }
 
-  Status prepare();  // own window and card
+  Status prepare();  // own window and info
   Status meet();     // peers' windows
   Status agree(const Status& mine);
   Status map_window(int rank);
@@ -131,20 +131,20 @@ class CudaIpc {
   // Regions. A number: of an own one; nothing: there is no room just now, or it cannot be exported.
   std::optional<std::size_t> announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
                                       int descriptor);
-  bool has_room() const;  // for a note
-  void put_note(const Note& note);
-  bool is_carried_out(std::uint64_t note) const;
+  bool has_room() const;  // for a event
+  void append(const RegionEvent& event);
+  bool is_carried_out(std::uint64_t event) const;
   bool is_known(Region& region, std::size_t number);
   void withdraw(std::size_t number);
   /// Takes back what its owner has freed: as long as peers have it mapped, the memory is not really free.
   void withdraw_if_freed(std::size_t number);
   Status announce_segments();
   Status carry_out(int owner);
-  Status open_region(int owner, const Note& note, std::uint64_t number);
+  Status open_region(int owner, const RegionEvent& event, std::uint64_t number);
   Status set_region(int owner, std::uint32_t region, std::uint64_t address);
 
-  void send_descriptor(int to, std::uint64_t parcel, int descriptor);
-  Result<sockets::Fd> take_descriptor(int from, std::uint64_t parcel);
+  void send_descriptor(int to, std::uint64_t message, int descriptor);
+  Result<sockets::Fd> take_descriptor(int from, std::uint64_t message);
 
   Config config_;
   const device::Driver* cuda_ = nullptr;
@@ -159,14 +159,14 @@ class CudaIpc {
 
   std::optional<sockets::FdSocket> socket_;
   sockets::Token token_{};
-  std::map<int, sockets::Fd> parcels_;  // that came before they were asked for, by sender's number
+  std::map<int, sockets::Fd> fd_messages_;  // that came before they were asked for, by sender's number
 
   DeviceArena* arena_ = nullptr;
   std::vector<std::optional<std::size_t>> segments_;  // of the arena: their regions
   std::vector<Region> own_;
   std::map<CUdeviceptr, std::size_t> by_base_;
   std::uint64_t polls_ = 0;
-  std::vector<std::uint64_t> seen_;                                           // peers' notes that are carried out
+  std::vector<std::uint64_t> seen_;                                           // peers' events that are carried out
   std::vector<std::map<std::uint32_t, std::unique_ptr<PeerMemory>>> opened_;  // by rank and region
 };
 

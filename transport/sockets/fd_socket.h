@@ -34,7 +34,7 @@ class FdSocket {
   static Result<FdSocket> listen();
   const std::string& name() const { return listener_->endpoint().address; }
 
-  /// The next parcel that carries `token`; senders may have sent before. Anything else that connects is dropped and
+  /// The next message that carries `token`; senders may have sent before. Anything else that connects is dropped and
   /// delays nothing. Errors: timeout, system.
   Result<Received> accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token);
   /// Takes what has come, for accept_fds() later: so the queue of those who connect does not stay full. Does not wait.

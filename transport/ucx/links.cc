@@ -22,7 +22,7 @@ namespace tutti::ucx {
 
 namespace {
 
-constexpr unsigned kParcelId = 0;
+constexpr unsigned kMessageId = 0;
 // UCX before 1.14 may owe a peer an answer while their connection is being made. If that connection then breaks, or
 // the worker ends, UCX aborts the process (openucx/ucx, pull request 8175).
 constexpr unsigned kMinorThatMayEnd = 14;
@@ -46,13 +46,13 @@ Status check_descriptors_left(int any) {
 Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
   TUTTI_ASSIGN(std::unique_ptr<Context> context, Context::open(job));
   std::unique_ptr<Links> links(new Links(job, std::move(context)));
-  TUTTI_TRY(links->bell_.open("UCX"));
+  TUTTI_TRY(links->wakeup_.open("UCX"));
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kParcelId;
+  handler.id = kMessageId;
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &Links::on_parcel;
+  handler.cb = &Links::on_message;
   handler.arg = links.get();
   TUTTI_TRY(check(links->ucp().worker_set_am_recv_handler(links->context_->worker(), &handler),
                   "ucp_worker_set_am_recv_handler"));
@@ -62,13 +62,13 @@ Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
 Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), context_(std::move(context)) {
   // What TCP and what an RDMA device give, roughly; to be measured by who wants to know.
   const bool rdma = context_->rdma();
-  // Some devices leave a parcel less room than others.
-  const std::size_t copied = std::min(kInline, (context_->parcel_bytes() - sizeof(Head) - sizeof(Entry)) / 8 * 8);
+  // Some devices leave a message less room than others.
+  const std::size_t copied = std::min(kInline, (context_->message_bytes() - sizeof(Head) - sizeof(Entry)) / 8 * 8);
   info_ = {"ucx", context_->devices(), copied, rdma ? 2.0 : 12.0, rdma ? 10.0 : 1.0};
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     links_.push_back(std::make_unique<Link>());
     links_.back()->links = this;
-    links_.back()->member = m;
+    links_.back()->rank = m;
     links_.back()->lanes.resize(static_cast<std::size_t>(job_.lanes));
   }
 }
@@ -76,7 +76,7 @@ Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), 
 Links::~Links() {
   const std::lock_guard lock(mutex_);
   const auto half_made = [this](const auto& link) {
-    return job_.linked(link->member) && !link->reached && !link->answered;
+    return job_.linked(link->rank) && !link->reached && !link->answered;
   };
   const bool aborts =
       ucp().minor < kMinorThatMayEnd && has_failed_ && std::any_of(links_.begin(), links_.end(), half_made);
@@ -108,7 +108,7 @@ bool Links::close_all() {
 
 Status Links::meet(const std::vector<std::string>& addresses) {
   const std::lock_guard lock(mutex_);
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     const std::string& address = addresses[static_cast<std::size_t>(m)];
     if (job_.linked(m) && (!address.starts_with(kMagic) || address.size() <= kAddressAt)) {
       return unsupported(fmt::format("{} cannot be reached by UCX: it has given no UCX address of this version",
@@ -130,7 +130,7 @@ Status Links::connect(Link& link) {
   ucp_ep_params_t how{};
   how.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  const std::string& address = addresses_[static_cast<std::size_t>(link.member)];
+  const std::string& address = addresses_[static_cast<std::size_t>(link.rank)];
   how.address = reinterpret_cast<const ucp_address_t*>(address.data() + kAddressAt);
   how.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   how.err_handler = {&Links::on_error, &link};
@@ -144,7 +144,7 @@ Status Links::connect(Link& link) {
     fail(link, made);
     return link.why;
   }
-  log::debug("UCX: an endpoint to {} is made", job_.names[static_cast<std::size_t>(link.member)]);
+  log::debug("UCX: an endpoint to {} is made", job_.names[static_cast<std::size_t>(link.rank)]);
   return {};
 }
 
@@ -168,16 +168,16 @@ Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
   return transport::print_key(exposed_.add(base, bytes, memory), bytes);
 }
 
-void Links::conceal(std::byte* base) {
+void Links::unexpose(std::byte* base) {
   const std::lock_guard lock(mutex_);
   const transport::Exposed one = exposed_.remove(base);
   if (one.base == nullptr) return;
   (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
 }
 
-Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
+Result<Region> Links::attach(int rank, std::string_view key, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  return attached_.add("UCX", job_.names[static_cast<std::size_t>(member)], member, key, bytes);
+  return attached_.add("UCX", job_.names[static_cast<std::size_t>(rank)], rank, key, bytes);
 }
 
 void Links::detach(Region region) {
@@ -188,12 +188,12 @@ void Links::detach(Region region) {
 // Sending.
 
 Links::Sending& Links::open_in(Link& link, Lane& lane, std::size_t bytes) {
-  if (lane.open != nullptr && !lane.open->parcel.has_room_for(bytes)) {
+  if (lane.open != nullptr && !lane.open->message.has_room_for(bytes)) {
     send(link, static_cast<int>(&lane - link.lanes.data()));
   }
   if (lane.open == nullptr) {
     if (free_sendings_.empty()) {
-      sendings_.emplace_back(context_->parcel_bytes());
+      sendings_.emplace_back(context_->message_bytes());
       sendings_.back().links = this;
       free_sendings_.push_back(&sendings_.back());
     }
@@ -204,17 +204,16 @@ Links::Sending& Links::open_in(Link& link, Lane& lane, std::size_t bytes) {
   return *lane.open;
 }
 
-Status Links::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-                  Ticket& ticket) {
+Status Links::put(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Ticket& ticket) {
   ticket = 0;
   const std::lock_guard lock(mutex_);
-  Link& link = link_of(member);
+  Link& link = link_of(rank);
   TUTTI_TRY(connect(link));
-  const transport::Attached& region = attached_.of(member, to, at + bytes);
+  const transport::Attached& region = attached_.of(rank, to, at + bytes);
   if (bytes == 0) return {};
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
   if (bytes <= info_.copied) {
-    open_in(link, way, bytes).parcel.put(region.number, at, from, bytes);
+    open_in(link, way, bytes).message.put(region.number, at, from, bytes);
   } else {
     large_put(link, lane, region, at, static_cast<const std::byte*>(from), bytes, ticket);
   }
@@ -225,7 +224,7 @@ void Links::large_put(Link& link, int lane, const transport::Attached& to, std::
                       std::size_t bytes, Ticket& ticket) {
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
   const std::size_t piece = std::min(bytes, context_->piece_bytes());
-  Source& source = sources_.open(link.member, (bytes + piece - 1) / piece);
+  Source& source = sources_.open(link.rank, (bytes + piece - 1) / piece);
   ticket = source.ticket();
   for (std::size_t done = 0; done < bytes; done += piece) {
     if (way.open != nullptr && way.open->source != nullptr) send(link, lane);
@@ -233,18 +232,18 @@ void Links::large_put(Link& link, int lane, const transport::Attached& to, std::
     sending.source = &source;
     sending.from = from + done;
     sending.bytes = std::min(piece, bytes - done);
-    sending.parcel.large_put(to.number, at + done, sending.bytes);
+    sending.message.large_put(to.number, at + done, sending.bytes);
   }
 }
 
-Status Links::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                     Push push) {
+Status Links::signal(int rank, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                     Flush flush) {
   const std::lock_guard lock(mutex_);
-  Link& link = link_of(member);
+  Link& link = link_of(rank);
   TUTTI_TRY(connect(link));
-  const transport::Attached& region = attached_.of(member, to, at + 2 * sizeof count);
-  open_in(link, link.lanes[static_cast<std::size_t>(lane)], 0).parcel.signal(region.number, at, count, tag);
-  if (push == Push::now) send(link, lane);
+  const transport::Attached& region = attached_.of(rank, to, at + 2 * sizeof count);
+  open_in(link, link.lanes[static_cast<std::size_t>(lane)], 0).message.signal(region.number, at, count, tag);
+  if (flush == Flush::now) send(link, lane);
   return link.broken ? link.why : Status();
 }
 
@@ -252,8 +251,8 @@ void Links::send(Link& link, int lane) {
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
   if (way.open == nullptr) return;
   Sending& sending = *std::exchange(way.open, nullptr);
-  if (link.endpoint == nullptr) return settle(sending);  // it has broken
-  sending.parcel.seal(job_.own, lane, way.next++, link.pass);
+  if (link.endpoint == nullptr) return complete(sending);  // it has broken
+  sending.message.set_head(job_.rank, lane, way.next++, link.pass);
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   how.cb.send = &Links::on_sent;
@@ -263,21 +262,21 @@ void Links::send(Link& link, int lane) {
     how.flags = UCP_AM_SEND_FLAG_EAGER;
   }
   if (link.first_ns == 0) link.first_ns = now_ns();
-  const std::string_view text = sending.parcel.bytes();
+  const std::string_view text = sending.message.bytes();
   void* request =
-      ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
+      ucp().am_send_nbx(link.endpoint, kMessageId, text.data(), text.size(), sending.from, sending.bytes, &how);
   if (UCS_PTR_IS_PTR(request)) {
     ++link.outstanding;
     return;
   }
-  settle(sending);
+  complete(sending);
   if (UCS_PTR_IS_ERR(request)) return fail(link, UCS_PTR_STATUS(request));
   link.reached = true;
 }
 
-void Links::settle(Sending& sending) {
-  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr) sources_.settle(*source);
-  sending.parcel.clear();
+void Links::complete(Sending& sending) {
+  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr) sources_.complete(*source);
+  sending.message.clear();
   sending.from = nullptr;
   sending.bytes = 0;
   free_sendings_.push_back(&sending);
@@ -288,19 +287,19 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
   Links& self = *sending.links;
   Link& link = *sending.link;
   self.ucp().request_free(request);
-  self.settle(sending);
+  self.complete(sending);
   --link.outstanding;
   if (status != UCS_OK) return self.fail(link, status);
   link.reached = true;
 }
 
-bool Links::settled(Ticket ticket) {
+bool Links::completed(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
   const Source* source = sources_.find(ticket);
   if (source == nullptr) return true;
-  // Who waits for it need not call post() first.
-  Link& link = link_of(source->member);
+  // Who waits for it need not call flush() first.
+  Link& link = link_of(source->rank);
   for (int lane = 0; lane < job_.lanes; ++lane) {
     const Sending* open = link.lanes[static_cast<std::size_t>(lane)].open;
     if (open != nullptr && open->source == source) send(link, lane);
@@ -309,15 +308,15 @@ bool Links::settled(Ticket ticket) {
 }
 
 /// What UCX has taken it reads until the peer has it, or until the endpoint is closed by force.
-void Links::let_go(Ticket ticket) {
+void Links::release_source(Ticket ticket) {
   const std::lock_guard lock(mutex_);
   const Source* source = sources_.find(ticket);
   if (source == nullptr) return;
-  const std::string& who = job_.names[static_cast<std::size_t>(source->member)];
+  const std::string& who = job_.names[static_cast<std::size_t>(source->rank)];
   const std::string why = fmt::format(
       "the link to {} by UCX over {} has been closed: a call has failed here, and not all that it had put was taken",
       who, context_->devices());
-  fail(link_of(source->member), Status(Code::system, why));
+  fail(link_of(source->rank), Status(Code::system, why));
   const std::int64_t end = now_ns() + kFarewellNs;
   do {
     tidy();
@@ -330,7 +329,7 @@ void Links::give_up() {
   has_failed_ = true;
 }
 
-Status Links::post() {
+Status Links::flush() {
   const std::lock_guard lock(mutex_);
   for (const auto& link : links_) {
     for (int lane = 0; lane < job_.lanes; ++lane) send(*link, lane);
@@ -340,10 +339,10 @@ Status Links::post() {
 
 // What a full socket did not take of the last message lies in UCX's own buffer, which only a flush would tell; but a
 // flush takes 2 ms (measured between namespaces), and whoever sends more finds out.
-bool Links::idle(std::span<const int> members) {
+bool Links::idle(std::span<const int> ranks) {
   const std::lock_guard lock(mutex_);
-  return std::all_of(members.begin(), members.end(), [this](int member) {
-    const Link& link = link_of(member);
+  return std::all_of(ranks.begin(), ranks.end(), [this](int rank) {
+    const Link& link = link_of(rank);
     return link.outstanding == 0 || link.endpoint == nullptr;
   });
 }
@@ -361,7 +360,7 @@ void Links::fail(Link& link, ucs_status_t status) {
   fail(link,
        Status(code == Code::system ? Code::peer_died : code,
               fmt::format("the link to {} by UCX over {} has broken: {}",
-                          job_.names[static_cast<std::size_t>(link.member)], context_->devices(), words_of(status))));
+                          job_.names[static_cast<std::size_t>(link.rank)], context_->devices(), words_of(status))));
 }
 
 void Links::fail(Link& link, Status why) {
@@ -370,7 +369,7 @@ void Links::fail(Link& link, Status why) {
   link.why = std::move(why);
   link.broken = true;
   for (Lane& lane : link.lanes) {
-    if (lane.open != nullptr) settle(*std::exchange(lane.open, nullptr));
+    if (lane.open != nullptr) complete(*std::exchange(lane.open, nullptr));
   }
   // UCX does not want it closed in a callback.
   if (link.endpoint != nullptr) dead_.push_back(std::exchange(link.endpoint, nullptr));
@@ -406,16 +405,16 @@ void Links::close_broken() {
   if (!closings_.empty()) has_news_ = true;
 }
 
-Status Links::broken(int member) {
-  Link& link = link_of(member);
+Status Links::broken(int rank) {
+  Link& link = link_of(rank);
   return link.broken.load(std::memory_order_acquire) ? link.why : Status();
 }
 
 // UCX tells neither of a connection that is being made nor of one that is there. But the first message does not leave
 // before it is, and before the peer has moved its side once.
-std::string Links::obstacle(int member) {
+std::string Links::obstacle(int rank) {
   const std::lock_guard lock(mutex_);
-  const Link& link = link_of(member);
+  const Link& link = link_of(rank);
   if (link.reached || link.outstanding == 0 || link.endpoint == nullptr) return "";
   return fmt::format("nothing that was sent to it by UCX over {} has left within {:.1f} s", context_->devices(),
                      static_cast<double>(now_ns() - link.first_ns) * 1e-9);
@@ -426,7 +425,7 @@ std::string Links::obstacle(int member) {
 bool Links::move() {
   const bool moved = ucp().worker_progress(context_->worker()) != 0;
   if (has_news_) tidy();
-  bell_.moved(moved);
+  wakeup_.moved(moved);
   return moved;
 }
 
@@ -435,16 +434,16 @@ bool Links::progress() {
   return lock.owns_lock() && move();  // else another thread is at it
 }
 
-void Links::doze(std::chrono::nanoseconds most) {
+void Links::sleep(std::chrono::nanoseconds most) {
   if (most <= std::chrono::nanoseconds(0)) return;
   {
     const std::lock_guard lock(mutex_);
-    if (bell_.missed()) return;
+    if (wakeup_.missed()) return;
     // Not when there is something to move already: only a worker that has nothing to do tells of what comes.
     if (move() || ucp().worker_arm(context_->worker()) != UCS_OK) return;
-    bell_.lie_down();
+    wakeup_.prepare_to_sleep();
   }
-  bell_.sleep(context_->event(), most);
+  wakeup_.sleep(context_->event(), most);
 }
 
 }  // namespace tutti::ucx

@@ -1,11 +1,11 @@
 // One port of one RDMA device, opened: its protection domain, its completion queue, and memory that is registered with
 // it.
 //
-// Registration. Memory is registered when its owner exposes it, and until he conceals it: a communicator's windows. Of
-// other memory that of tutti's own allocation is (blocks.h): a block with the first larger put from it, until it ends.
-// A cache of registrations by address for all memory would be wrong as soon as an address is unmapped and mapped again:
-// the device goes on reading the old pages, and only a hook under malloc and munmap would tell. So any other source
-// goes through staging memory: one copy.
+// Registration. Memory is registered when its owner exposes it, until the owner unexposes it: a communicator's windows.
+// Of other memory that of tutti's own allocation is (blocks.h): a block with the first larger put from it, until it
+// ends. A cache of registrations by address for all memory would be wrong as soon as an address is unmapped and mapped
+// again: the device goes on reading the old pages, and only a hook under malloc and munmap would tell. So any other
+// source goes through bounce buffers: one copy.
 //
 // A device's memory (GPUDirect) is registered by the descriptor that its driver gives of it, under the addresses that
 // it has there; nothing here reads or writes it.
@@ -53,7 +53,7 @@ class Rail {
   static std::size_t lockable_bytes();
   /// Errors: memory_limit (with what to do), system.
   Result<ibv_mr*> register_memory(std::byte* base, std::size_t bytes, bool for_peers);
-  /// For peers. Errors: unsupported (this library, the kernel or the card cannot), system.
+  /// For peers. Errors: unsupported (this library, the kernel or the NIC cannot), system.
   Result<ibv_mr*> register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory);
   void deregister(ibv_mr* memory);
 

@@ -44,13 +44,13 @@ Status RcWire::start(const std::string& devices) {
   TUTTI_ASSIGN(const std::vector<Port> ports, list_ports(verbs_));
   TUTTI_ASSIGN(const std::vector<RailChoice> choices, choose_rails(ports, devices, job_.own_ip));
   std::vector<int> links_by_rail(choices.size());
-  members_.resize(static_cast<std::size_t>(job_.members()));
-  for (int m = 0; m < job_.members(); ++m) {
+  peers_.resize(static_cast<std::size_t>(job_.size()));
+  for (int m = 0; m < job_.size(); ++m) {
     if (!job_.linked(m)) continue;
     // The peer may have fewer, which meet() will tell.
     const int rails = static_cast<int>(choices.size());
-    topology::RailShare& own = members_[static_cast<std::size_t>(m)].own;
-    own = shares_.between(job_.own, rails, m, rails);
+    topology::RailShare& own = peers_[static_cast<std::size_t>(m)].own;
+    own = shares_.between(job_.rank, rails, m, rails);
     own.count = std::min(own.count, std::max(job_.lanes, 1));
     for (int k = 0; k < own.count; ++k) ++links_by_rail[static_cast<std::size_t>(own.of_lane(k))];
   }
@@ -66,24 +66,24 @@ Status RcWire::start(const std::string& devices) {
     rails_.push_back(std::move(rail));
     if (links_by_rail[r] > 0) used_rails_.push_back(r);
   }
-  TUTTI_TRY(make_staging());
+  TUTTI_TRY(make_bounce_buffers());
   if (job_.blocks != nullptr) job_.blocks->watch(this, [this](std::byte* base) { forget(base); });
   TUTTI_TRY(make_links());
   return write_address();
 }
 
 Status RcWire::make_links() {
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     if (!job_.linked(m)) continue;
-    Member& member = members_[static_cast<std::size_t>(m)];
-    for (int k = 0; k < member.own.count; ++k) {
-      const auto r = static_cast<std::size_t>(member.own.of_lane(k));
+    Peer& peer = peers_[static_cast<std::size_t>(m)];
+    for (int k = 0; k < peer.own.count; ++k) {
+      const auto r = static_cast<std::size_t>(peer.own.of_lane(k));
       TUTTI_ASSIGN(std::unique_ptr<Link> link,
                    Link::make(*rails_[r], links_.size(), job_.names[static_cast<std::size_t>(m)],
-                              {pool_, staging_, staging_memory_[r]->lkey, kChunkBytes}));
+                              {pool_, bounce_, bounce_memory_[r]->lkey, kChunkBytes}));
       info_.copied = std::min(info_.copied, link->inline_bytes());
       link_by_pair_[std::uint64_t{r} << 32 | link->queue_pair()] = link.get();
-      member.links.push_back(link.get());
+      peer.links.push_back(link.get());
       links_.push_back(std::move(link));
     }
   }
@@ -94,20 +94,20 @@ Status RcWire::write_address() {
   Address own;
   own.lanes = static_cast<std::size_t>(std::max(job_.lanes, 1));
   for (const std::unique_ptr<Rail>& rail : rails_) own.rails.push_back(rail->end());
-  for (const Member& member : members_) {
+  for (const Peer& peer : peers_) {
     for (std::size_t k = 0; k < own.lanes; ++k) {
-      own.pairs.push_back(k < member.links.size() ? member.links[k]->queue_pair() : 0);
+      own.pairs.push_back(k < peer.links.size() ? peer.links[k]->queue_pair() : 0);
     }
   }
   address_ = text_of(own);
   if (address_.size() <= kMostAddressBytes) return {};
-  return unsupported(fmt::format("verbs: {} members on {} rails make an address of {} bytes; {} are allowed",
-                                 job_.members(), rails_.size(), address_.size(), kMostAddressBytes));
+  return unsupported(fmt::format("verbs: {} ranks on {} rails make an address of {} bytes; {} are allowed", job_.size(),
+                                 rails_.size(), address_.size(), kMostAddressBytes));
 }
 
 Status RcWire::meet(const std::vector<std::string>& addresses) {
   const std::lock_guard lock(mutex_);
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     if (job_.linked(m)) TUTTI_TRY(connect(m, addresses[static_cast<std::size_t>(m)]));
   }
   return {};
@@ -116,28 +116,28 @@ Status RcWire::meet(const std::vector<std::string>& addresses) {
 Status RcWire::connect(int m, const std::string& text) {
   const std::string& who = job_.names[static_cast<std::size_t>(m)];
   const int lanes = std::max(job_.lanes, 1);
-  TUTTI_ASSIGN(const Address address, address_of(text, job_.members(), static_cast<std::size_t>(lanes), who));
-  Member& member = members_[static_cast<std::size_t>(m)];
+  TUTTI_ASSIGN(const Address address, address_of(text, job_.size(), static_cast<std::size_t>(lanes), who));
+  Peer& peer = peers_[static_cast<std::size_t>(m)];
   const int here = static_cast<int>(rails_.size());
   const int there = static_cast<int>(address.rails.size());
-  member.own = shares_.between(job_.own, here, m, there);
-  member.peers = shares_.between(m, there, job_.own, here);
-  member.own.count = member.peers.count = std::min(member.own.count, lanes);
-  member.links.resize(static_cast<std::size_t>(member.own.count));
-  for (std::size_t k = 0; k < member.links.size(); ++k) {
-    const auto rail = static_cast<std::size_t>(member.peers.of_lane(static_cast<int>(k)));
-    TUTTI_TRY(member.links[k]->connect(address.rails[rail], address.pair(job_.own, k)));
+  peer.own = shares_.between(job_.rank, here, m, there);
+  peer.theirs = shares_.between(m, there, job_.rank, here);
+  peer.own.count = peer.theirs.count = std::min(peer.own.count, lanes);
+  peer.links.resize(static_cast<std::size_t>(peer.own.count));
+  for (std::size_t k = 0; k < peer.links.size(); ++k) {
+    const auto rail = static_cast<std::size_t>(peer.theirs.of_lane(static_cast<int>(k)));
+    TUTTI_TRY(peer.links[k]->connect(address.rails[rail], address.pair(job_.rank, k)));
   }
   return {};
 }
 
-Status RcWire::make_staging() {
+Status RcWire::make_bounce_buffers() {
   void* memory = ::mmap(nullptr, kChunks * kChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return system_error("verbs: cannot allocate staging memory", errno);
-  staging_ = static_cast<std::byte*>(memory);
-  staging_memory_.resize(rails_.size());
+  if (memory == MAP_FAILED) return system_error("verbs: cannot allocate bounce buffers", errno);
+  bounce_ = static_cast<std::byte*>(memory);
+  bounce_memory_.resize(rails_.size());
   for (const std::size_t r : used_rails_) {
-    TUTTI_ASSIGN(staging_memory_[r], rails_[r]->register_memory(staging_, kChunks * kChunkBytes, false));
+    TUTTI_ASSIGN(bounce_memory_[r], rails_[r]->register_memory(bounce_, kChunks * kChunkBytes, false));
   }
   return {};
 }
@@ -146,11 +146,11 @@ RcWire::~RcWire() {
   if (job_.blocks != nullptr) job_.blocks->unwatch(this);
   finish();
   links_.clear();
-  deregister(staging_memory_);
+  deregister(bounce_memory_);
   for (const RegisteredMemory* all : {&exposed_, &kept_}) {
     for (const auto& [base, memory] : *all) deregister(memory.by_rail);
   }
-  if (staging_ != nullptr) ::munmap(staging_, kChunks * kChunkBytes);
+  if (bounce_ != nullptr) ::munmap(bounce_, kChunks * kChunkBytes);
 }
 
 /// What was put and signalled is still to arrive: a queue pair that goes takes what is under way with it.
@@ -210,7 +210,7 @@ Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dma
   return key;
 }
 
-void RcWire::conceal(std::byte* base) {
+void RcWire::unexpose(std::byte* base) {
   const std::lock_guard lock(mutex_);
   const auto found = exposed_.find(reinterpret_cast<std::uintptr_t>(base));
   if (found == exposed_.end()) return;
@@ -260,25 +260,25 @@ void RcWire::forget(std::byte* base) {
   kept_.erase(found);
 }
 
-Result<Region> RcWire::attach(int member, std::string_view key, std::size_t bytes) {
+Result<Region> RcWire::attach(int rank, std::string_view key, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::uint64_t words[2] = {};
   if (key.size() <= sizeof words || (key.size() - sizeof words) % sizeof(std::uint32_t) != 0) {
     return invalid_argument(fmt::format("verbs: {} bytes are no key of exposed memory", key.size()));
   }
   std::memcpy(words, key.data(), sizeof words);
-  const std::string& who = job_.names[static_cast<std::size_t>(member)];
-  const topology::RailShare& peers = members_[static_cast<std::size_t>(member)].peers;
+  const std::string& who = job_.names[static_cast<std::size_t>(rank)];
+  const topology::RailShare& theirs = peers_[static_cast<std::size_t>(rank)].theirs;
   const std::size_t rails = (key.size() - sizeof words) / sizeof(std::uint32_t);
-  if (rails < static_cast<std::size_t>(peers.first + peers.count)) {
+  if (rails < static_cast<std::size_t>(theirs.first + theirs.count)) {
     return invalid_argument(fmt::format("verbs: the key of {} serves {} rails, fewer than it has", who, rails));
   }
   if (words[1] != bytes) {
     return invalid_argument(fmt::format("verbs: {} exposes {} bytes; {} were expected", who, words[1], bytes));
   }
-  Attached region{member, words[0], words[1], std::vector<std::uint32_t>(rails)};
+  Attached region{rank, words[0], words[1], std::vector<std::uint32_t>(rails)};
   std::memcpy(region.keys.data(), key.data() + sizeof words, rails * sizeof(std::uint32_t));
-  auto free = std::find_if(regions_.begin(), regions_.end(), [](const Attached& r) { return r.member < 0; });
+  auto free = std::find_if(regions_.begin(), regions_.end(), [](const Attached& r) { return r.rank < 0; });
   if (free == regions_.end()) free = regions_.insert(free, Attached());
   *free = std::move(region);
   return static_cast<Region>(free - regions_.begin()) + 1;  // never 0
@@ -289,31 +289,31 @@ void RcWire::detach(Region region) {
   regions_[region - 1] = Attached();
 }
 
-bool RcWire::settled(Ticket ticket) {
+bool RcWire::completed(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
   const Link& link = *links_[ticket >> kTicketBits];
   const std::uint64_t number = number_of(ticket);
-  if (link.settled(number)) return true;
+  if (link.completed(number)) return true;
   (void)poll();
-  return link.settled(number);
+  return link.completed(number);
 }
 
-Status RcWire::broken(int member) {
+Status RcWire::broken(int rank) {
   const std::lock_guard lock(mutex_);
-  return members_[static_cast<std::size_t>(member)].broken;
+  return peers_[static_cast<std::size_t>(rank)].broken;
 }
 
-Status RcWire::post() {
+Status RcWire::flush() {
   const std::lock_guard lock(mutex_);
   send_all();
   return {};
 }
 
-bool RcWire::idle(std::span<const int> members) {
+bool RcWire::idle(std::span<const int> ranks) {
   const std::lock_guard lock(mutex_);
-  return std::none_of(members.begin(), members.end(), [this](int m) {
-    const std::vector<Link*>& links = members_[static_cast<std::size_t>(m)].links;
+  return std::none_of(ranks.begin(), ranks.end(), [this](int m) {
+    const std::vector<Link*>& links = peers_[static_cast<std::size_t>(m)].links;
     return std::any_of(links.begin(), links.end(), [](const Link* link) { return link->backlogged(); });
   });
 }
@@ -324,7 +324,7 @@ bool RcWire::progress() {
   return poll();
 }
 
-void RcWire::doze(std::chrono::nanoseconds most) {
+void RcWire::sleep(std::chrono::nanoseconds most) {
   std::vector<pollfd> watched;
   std::chrono::nanoseconds nap{};
   {
@@ -372,7 +372,7 @@ void RcWire::break_rail(std::size_t rail) {
   any_break_ = true;
 }
 
-/// Staging memory that one link gives back may be what another one waits for.
+/// BounceBuffers memory that one link gives back may be what another one waits for.
 bool RcWire::advance() {
   bool any = false;
   is_waiting_ = false;
@@ -386,17 +386,17 @@ bool RcWire::advance() {
   return any;
 }
 
-/// A member whose link has broken on one rail is not to be reached by the others either: order and completeness of what
+/// A rank whose link has broken on one rail is not to be reached by the others either: order and completeness of what
 /// it gets are gone.
 void RcWire::spread_breaks() {
   any_break_ = false;
-  for (Member& member : members_) {
-    if (!member.broken.ok()) continue;
-    for (const Link* link : member.links) {
-      if (!link->broken().ok()) member.broken = link->broken();
+  for (Peer& peer : peers_) {
+    if (!peer.broken.ok()) continue;
+    for (const Link* link : peer.links) {
+      if (!link->broken().ok()) peer.broken = link->broken();
     }
-    if (member.broken.ok()) continue;
-    for (Link* link : member.links) link->break_off(member.broken.code(), "another rail to the same peer is broken");
+    if (peer.broken.ok()) continue;
+    for (Link* link : peer.links) link->break_off(peer.broken.code(), "another rail to the same peer is broken");
     is_waiting_ = true;
   }
 }
@@ -413,10 +413,10 @@ void RcWire::probe_silent_links() {
   const std::int64_t now = now_ns();
   if (now - probed_ns_ < kProbeEvery) return;
   probed_ns_ = now;
-  for (const Member& member : members_) {
-    if (!member.broken.ok()) continue;
+  for (const Peer& peer : peers_) {
+    if (!peer.broken.ok()) continue;
     // What is to be sent serves as well; what is under way and asked for no completion is told by the probe.
-    for (Link* link : member.links) {
+    for (Link* link : peer.links) {
       (void)link->probe();
       any_break_ |= !link->broken().ok();
     }

@@ -1,4 +1,4 @@
-// The implementation of VerbsWire: the links of all members, and the memory that they write from.
+// The implementation of VerbsWire: the links of all ranks, and the memory that they write from.
 //
 // Threads: any; one mutex serialises all calls, and nobody sleeps with it.
 #pragma once
@@ -34,22 +34,23 @@ class RcWire final : public Wire {
   Result<std::string> expose_device(std::byte* base, std::size_t bytes, const Dmabuf& memory) override {
     return expose(base, bytes, &memory);
   }
-  void conceal(std::byte* base) override;
-  Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
+  void unexpose(std::byte* base) override;
+  Result<Region> attach(int rank, std::string_view key, std::size_t bytes) override;
   void detach(Region region) override;
 
-  Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+  Status put(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
              Ticket& ticket) override;
-  Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                Push push) override;
-  Status note(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Push push) override;
-  bool settled(Ticket ticket) override;
-  void let_go(Ticket ticket) override;
-  Status post() override;
-  bool idle(std::span<const int> members) override;
+  Status signal(int rank, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                Flush flush) override;
+  Status put_inline(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+                    Flush flush) override;
+  bool completed(Ticket ticket) override;
+  void release_source(Ticket ticket) override;
+  Status flush() override;
+  bool idle(std::span<const int> ranks) override;
   bool progress() override;
-  void doze(std::chrono::nanoseconds most) override;
-  Status broken(int member) override;
+  void sleep(std::chrono::nanoseconds most) override;
+  Status broken(int rank) override;
 
  private:
   using ByRail = std::vector<ibv_mr*>;  // null: not with that one
@@ -61,31 +62,31 @@ class RcWire final : public Wire {
   };
   using RegisteredMemory = std::map<std::uintptr_t, Registered>;  // by where it begins
   struct Attached {
-    int member = -1;  // -1: free
+    int rank = -1;  // -1: free
     std::uint64_t base = 0;
     std::uint64_t bytes = 0;
-    std::vector<std::uint32_t> keys;  // by the member's rail
+    std::vector<std::uint32_t> keys;  // by the rank's rail
   };
-  struct Member {
-    std::vector<Link*> links;        // of linked members: lane k goes by the k-th, around
-    topology::RailShare own, peers;  // their rails at either end; from meet() on
+  struct Peer {
+    std::vector<Link*> links;         // of linked ranks: lane k goes by the k-th, around
+    topology::RailShare own, theirs;  // their rails at either end; from meet() on
     Status broken;
   };
 
   RcWire(const Library& verbs, const WireJob& job) : verbs_(verbs), job_(job), shares_(job.hosts), pool_(kChunks) {}
   Status start(const std::string& devices);
-  Status make_staging();
+  Status make_bounce_buffers();
   Status make_links();
   Status write_address();
-  Status connect(int member, const std::string& address);
+  Status connect(int rank, const std::string& address);
 
   /// `device`: null for memory of the host.
   Result<std::string> expose(std::byte* base, std::size_t bytes, const Dmabuf* device);
 
   // All of these with the mutex held.
-  Result<Link*> link_to(int member, int lane);
+  Result<Link*> link_to(int rank, int lane);
   /// Where `at` in the region is, on the rail of that lane.
-  Result<Remote> place_of(int member, int lane, Region region, std::size_t at, std::size_t bytes) const;
+  Result<RemoteBuffer> place_of(int rank, int lane, Region region, std::size_t at, std::size_t bytes) const;
   /// Null: not all of it is in one of these.
   static const Registered* find(const RegisteredMemory& all, const std::byte* from, std::size_t bytes);
   /// The block that it lies in, registered now with that rail where it has not been; null: it has to be copied.
@@ -100,7 +101,7 @@ class RcWire final : public Wire {
   void break_rail(std::size_t rail);
   void send_all();
   void probe_silent_links();
-  Status told(int member, const Link& link);
+  Status told(int rank, const Link& link);
   void spread_breaks();
   void finish();
 
@@ -118,12 +119,12 @@ class RcWire final : public Wire {
   std::vector<std::size_t> used_rails_;       // those that have a link
 
   std::mutex mutex_;  // guards what follows
-  std::byte* staging_ = nullptr;
-  ByRail staging_memory_;
+  std::byte* bounce_ = nullptr;
+  ByRail bounce_memory_;
   ChunkPool pool_;
-  std::vector<std::unique_ptr<Link>> links_;               // by member, then lane
+  std::vector<std::unique_ptr<Link>> links_;               // by rank, then lane
   std::unordered_map<std::uint64_t, Link*> link_by_pair_;  // rail << 32 | number of the queue pair
-  std::vector<Member> members_;
+  std::vector<Peer> peers_;
   RegisteredMemory exposed_;
   int exposed_on_device_ = 0;   // how many of them are
   RegisteredMemory kept_;       // the caller's own: blocks that have been put from

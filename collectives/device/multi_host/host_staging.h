@@ -60,7 +60,7 @@ class HostStaging {
   /// at the first time, so before kernels run that wait for other ranks. Errors: what the driver says.
   virtual Result<std::byte*> on_device() = 0;
 
-  /// The slots in device memory, and how a card reaches them. The descriptor is this object's.
+  /// The slots in device memory, and how a NIC reaches them. The descriptor is this object's.
   struct Direct {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
@@ -73,7 +73,7 @@ class HostStaging {
   /// Where the slots of direct fragment `fragment` begin in them, from 0 on; the same on all ranks.
   std::size_t gdr_input(std::uint64_t fragment) const { return slot_at(fragment, 0); }
   std::size_t gdr_output(std::uint64_t fragment) const { return slot_at(fragment, 1); }
-  /// What cards have written there, as far as this process knows of it, is seen by what comes in streams from now on.
+  /// What NICs have written there, as far as this process knows of it, is seen by what comes in streams from now on.
   virtual Status settle_gdr() = 0;
 
   /// That fragments can be put into this stream. Errors: unsupported (it is captured: counters change with every call).

@@ -82,7 +82,7 @@ class HostExecutor {
   void set_trace(StepTrace* trace) { walker_.set_trace(trace); }
 
  private:
-  /// run(), but for what it leaves landing after a failure.
+  /// run(), but for the redirects that it leaves after a failure.
   Status run_steps(const Prepared& prepared, const Buffers& buffers);
 
   const int ranks_;

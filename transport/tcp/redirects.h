@@ -8,7 +8,7 @@
 namespace tutti::tcp {
 
 /// Few at a time: those that a rank waits for. Not thread-safe.
-class Landings {
+class Redirects {
  public:
   void add(const std::byte* slot, std::size_t bytes, std::byte* to) { all_.push_back({slot, bytes, to}); }
   /// A put of `bytes` to `slot` begins: where it goes instead; null: nowhere else.
@@ -34,16 +34,16 @@ class Landings {
   }
 
  private:
-  struct Landing {
+  struct Redirect {
     const std::byte* slot;
     std::size_t bytes;
     std::byte* to;
     bool has_begun = false;
   };
-  std::vector<Landing>::iterator find(const std::byte* slot) {
-    return std::find_if(all_.begin(), all_.end(), [slot](const Landing& one) { return one.slot == slot; });
+  std::vector<Redirect>::iterator find(const std::byte* slot) {
+    return std::find_if(all_.begin(), all_.end(), [slot](const Redirect& one) { return one.slot == slot; });
   }
-  std::vector<Landing> all_;
+  std::vector<Redirect> all_;
 };
 
 }  // namespace tutti::tcp
