@@ -103,7 +103,7 @@ Result<std::unique_ptr<CudaIpc>> CudaIpc::connect(Config config) {
 }
 
 Status CudaIpc::agree(const Status& mine) {
-  IpcPeerInfo& info = own().info;
+  IpcPeerInfo& info = logs_.own().info;
   if (!mine.ok()) {
     put_text(info.why, fmt::format("{}: {}", config_.name(config_.rank), mine.message()));
     info.code = static_cast<std::int32_t>(mine.code());
@@ -130,18 +130,14 @@ Status CudaIpc::prepare() {
     TUTTI_TRY(check(cuda_->MemsetD8Async(memory->address(), 0, memory->bytes(), stream_), "cuMemsetD8Async"));
   }
   TUTTI_TRY(check(cuda_->StreamSynchronize(stream_), "cuStreamSynchronize", fmt::format("GPU {}", config_.device)));
-  TUTTI_ASSIGN(socket_, sockets::FdSocket::listen());
-  token_ = sockets::random_token();
-
-  IpcPeerInfo& info = own().info;
+  IpcPeerInfo& info = logs_.own().info;
+  TUTTI_TRY(descriptors_.listen(info));
   info.pid = getpid();
   info.process = process_number();
   std::memcpy(info.gpu, gpu.bytes, sizeof(info.gpu));
   info.device = config_.device;
   info.window = window_->address();
   info.how = window_->how();
-  put_text(info.socket, socket_->name());
-  std::memcpy(info.token, token_.data(), sizeof(info.token));
   seen_.resize(ranks());
   opened_.resize(ranks());
   peers_.resize(ranks());
@@ -150,7 +146,7 @@ Status CudaIpc::prepare() {
 }
 
 Status CudaIpc::meet() {
-  const IpcPeerInfo& mine = own().info;
+  const IpcPeerInfo& mine = logs_.own().info;
   auto watched = std::make_shared<Watched>(ranks());
   for (std::size_t r = 0; r < ranks(); ++r) {
     const IpcPeerInfo& info = config_.logs[r]->info;
@@ -160,7 +156,7 @@ Status CudaIpc::meet() {
     all_on_gpu_ &= peers_[r].same_gpu;
     if (peers_[r].same_process) continue;
     (*watched)[r] = sockets::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(info.pid), 0)));
-    if (!(*watched)[r] && errno == ESRCH) own().detached.fetch_or(std::uint64_t{1} << r);  // has ended already
+    if (!(*watched)[r] && errno == ESRCH) logs_.own().detached.fetch_or(std::uint64_t{1} << r);  // has ended already
   }
   watched_ = std::move(watched);
   // Descriptors are sent before any are waited for.
@@ -190,7 +186,7 @@ Status CudaIpc::map_window(int rank) {
   }
   sockets::Fd descriptor;
   if (info.how.kind == ExportKind::descriptor) {
-    TUTTI_ASSIGN(descriptor, take_descriptor(rank, 0));
+    TUTTI_ASSIGN(descriptor, descriptors_.take(rank, 0, config_.alive, config_.name, config_.deadline));
   }
   Result<std::unique_ptr<PeerMemory>> mapped = PeerMemory::open(config_.device, info.how, std::move(descriptor));
   if (!mapped.ok()) {
@@ -238,7 +234,7 @@ CudaIpc::~CudaIpc() {
     Retirement& all = retirement();
     const std::lock_guard lock(all.mutex);
     all.windows.push_back({.window = std::move(window_),
-                           .logs = &own(),
+                           .logs = &logs_.own(),
                            .generation = device::driver_generation(),
                            .forks = forks(),
                            .watched = watched_,
@@ -248,41 +244,9 @@ CudaIpc::~CudaIpc() {
 }
 
 void CudaIpc::send_descriptor(int to, std::uint64_t message, int descriptor) {
-  const IpcPeerInfo& info = config_.logs[static_cast<std::size_t>(to)]->info;
-  sockets::Token token;
-  std::memcpy(token.data(), info.token, token.size());
-  const int sender = static_cast<int>(message * ranks()) + config_.rank;
-  const Status sent = sockets::send_fds(info.socket, token, sender, {descriptor});
-  // Whoever cannot take it any more has gone, and is missed elsewhere.
+  const Status sent = descriptors_.send(config_.logs[static_cast<std::size_t>(to)]->info, message, descriptor);
+  // A peer that cannot take it any more has gone, and is missed elsewhere.
   if (!sent.ok()) log::debug("{}: {}", config_.name(to), sent.message());
-}
-
-Result<sockets::Fd> CudaIpc::take_descriptor(int from, std::uint64_t message) {
-  constexpr auto kLookEvery = std::chrono::milliseconds(20);
-  const int sender = static_cast<int>(message * ranks()) + from;
-  const auto until = std::chrono::steady_clock::now() + config_.deadline;
-  for (;;) {
-    if (const auto found = fd_messages_.find(sender); found != fd_messages_.end()) {
-      sockets::Fd fd = std::move(found->second);
-      fd_messages_.erase(found);
-      return fd;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    Result<sockets::FdSocket::Received> received = socket_->accept_fds(std::min(until, now + kLookEvery), token_);
-    if (received.ok()) {
-      sockets::FdSocket::Received message = received.take();
-      if (message.fds.size() == 1) fd_messages_[message.sender] = std::move(message.fds[0]);
-      continue;
-    }
-    if (received.status().code() != Code::timeout) return received.status();
-    if (!config_.alive(from)) {
-      return Status(Code::peer_died, config_.name(from) + " died while device memory was shared");
-    }
-    if (now >= until) {
-      return Status(Code::timeout, fmt::format("{} has not shared its device memory within {} ms", config_.name(from),
-                                               config_.deadline.count()));
-    }
-  }
 }
 
 }  // namespace tutti::transport

@@ -34,9 +34,10 @@
 
 #include "device/driver.h"
 #include "transport/cuda_ipc/arena.h"
+#include "transport/cuda_ipc/descriptors.h"
 #include "transport/cuda_ipc/region_log.h"
 #include "transport/device_window.h"
-#include "transport/sockets/fd_socket.h"
+#include "transport/sockets/fd.h"
 #include "transport/transport.h"
 
 namespace tutti::transport {
@@ -120,7 +121,6 @@ class CudaIpc {
   }
   explicit CudaIpc(Config config) : config_(std::move(config)) {}
   std::size_t ranks() const { return config_.logs.size(); }
-  RegionLog& own() const { return *config_.logs[static_cast<std::size_t>(config_.rank)]; }
 
   Status prepare();  // own window and info
   Status meet();     // peers' windows
@@ -131,9 +131,6 @@ class CudaIpc {
   // Regions. A number: of an own one; nothing: there is no room just now, or it cannot be exported.
   std::optional<std::size_t> announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
                                       int descriptor);
-  bool has_room() const;  // for a event
-  void append(const RegionEvent& event);
-  bool is_carried_out(std::uint64_t event) const;
   bool is_known(Region& region, std::size_t number);
   void withdraw(std::size_t number);
   /// Takes back what its owner has freed: as long as peers have it mapped, the memory is not really free.
@@ -144,9 +141,9 @@ class CudaIpc {
   Status set_region(int owner, std::uint32_t region, std::uint64_t address);
 
   void send_descriptor(int to, std::uint64_t message, int descriptor);
-  Result<sockets::Fd> take_descriptor(int from, std::uint64_t message);
 
-  Config config_;
+  const Config config_;
+  const RegionLogs logs_{config_.logs, config_.rank};
   const device::Driver* cuda_ = nullptr;
   CUstream stream_ = nullptr;
   std::unique_ptr<OwnMemory> window_;
@@ -157,9 +154,7 @@ class CudaIpc {
   bool all_in_process_ = true;
   bool all_on_gpu_ = true;
 
-  std::optional<sockets::FdSocket> socket_;
-  sockets::Token token_{};
-  std::map<int, sockets::Fd> fd_messages_;  // that came before they were asked for, by sender's number
+  DescriptorExchange descriptors_{config_.rank, config_.logs.size()};
 
   DeviceArena* arena_ = nullptr;
   std::vector<std::optional<std::size_t>> segments_;  // of the arena: their regions

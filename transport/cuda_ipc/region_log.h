@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "transport/cuda_ipc/exportable.h"
 #include "transport/device_window.h"
@@ -48,6 +49,36 @@ struct RegionLog {
   std::atomic<std::uint64_t> carried_out[kMostDeviceRanks] = {};             // of each peer's events
   std::atomic<std::uint64_t> refused[kMostDeviceRanks][kRegions / 64] = {};  // peers' regions that cannot be had here
   RegionEvent ring[kRegionLogRing];
+};
+
+/// The logs of all ranks, as one of them uses them.
+class RegionLogs {
+ public:
+  /// `all`: by rank; outlives it. `rank`: this one's.
+  RegionLogs(const std::vector<RegionLog*>& all, int rank) : all_(all), rank_(static_cast<std::size_t>(rank)) {}
+
+  RegionLog& own() const { return *all_[rank_]; }
+  /// Returns how many events this rank has announced.
+  std::uint64_t events() const { return own().announced.load(std::memory_order_relaxed); }
+  /// Returns true if all peers have carried out this rank's event.
+  bool is_carried_out(std::uint64_t event) const {
+    for (std::size_t r = 0; r < all_.size(); ++r) {
+      if (r != rank_ && all_[r]->carried_out[rank_].load(std::memory_order_acquire) < event) return false;
+    }
+    return true;
+  }
+  /// Returns true if one more event may be announced: a place in the ring is free when all have read what lies there.
+  bool has_room() const { return events() < kRegionLogRing || is_carried_out(events() - kRegionLogRing + 1); }
+  /// REQUIRES: has_room().
+  void append(const RegionEvent& event) const {
+    const std::uint64_t number = events();
+    own().ring[number % kRegionLogRing] = event;
+    own().announced.store(number + 1, std::memory_order_release);
+  }
+
+ private:
+  const std::vector<RegionLog*>& all_;
+  const std::size_t rank_;
 };
 
 }  // namespace tutti::transport
