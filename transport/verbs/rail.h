@@ -81,4 +81,10 @@ class Rail {
   ibv_cq* completions_ = nullptr;
 };
 
+/// The rails of a wire; constant once it is open.
+struct Rails {
+  std::vector<std::unique_ptr<Rail>> all;
+  std::vector<std::size_t> used;  // those that have a link
+};
+
 }  // namespace tutti::transport::verbs
