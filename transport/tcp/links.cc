@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,7 +31,6 @@ namespace tutti::tcp {
 namespace {
 
 constexpr std::string_view kMagic = "tutti tcp 1\n";  // before an address
-constexpr std::size_t kCopied = 4096;                 // larger puts are taken from where they lie
 // What TCP gives, roughly (between two namespaces); to be measured by who wants to know.
 constexpr double kAlphaUs = 9.0;
 constexpr double kMostGbPerS = 2.5;
@@ -142,12 +140,6 @@ bool has_bbr(int fd) {
 
 // Opening, meeting.
 
-Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
-  std::unique_ptr<Links> links(new Links(job));
-  TUTTI_TRY(links->listen());
-  return std::unique_ptr<Wire>(std::move(links));
-}
-
 Status Links::listen() {
   TUTTI_TRY(transport::check_has_address(job_));
   const std::string interface = sockets::interface_of(job_.own_ip);
@@ -172,15 +164,14 @@ Status Links::listen() {
 }
 
 Status Links::meet(const std::vector<std::string>& addresses) {
-  const std::lock_guard lock(mutex_);
   peers_.resize(addresses.size());
   for (int m = 0; m < job_.size(); ++m) {
     if (!job_.linked(m)) continue;
     const std::string_view address = addresses[static_cast<std::size_t>(m)];
     Peer& peer = peers_[static_cast<std::size_t>(m)];
     if (!parse_address(address, peer.endpoint, peer.nonce)) {
-      return unsupported(
-          fmt::format("{} cannot be reached by TCP: it has given no address of this version", name_of(m)));
+      return unsupported(fmt::format("{} cannot be reached by TCP: it has given no address of this version",
+                                     job_.names[static_cast<std::size_t>(m)]));
     }
   }
   watch(listener_->fd(), kListener, EPOLLIN);
@@ -188,7 +179,6 @@ Status Links::meet(const std::vector<std::string>& addresses) {
 }
 
 Links::~Links() {
-  const std::lock_guard lock(mutex_);
   // A socket that is closed while something in it has not been read tells its peer of a break, which may overtake what
   // was sent last.
   for (Link* link : open_) {
@@ -199,11 +189,11 @@ Links::~Links() {
 
 // Connections.
 
-/// Begins to, where nobody has yet. What is put meanwhile waits.
 Status Links::connect(Link& link) {
   if (link.broken) return link.why;
   if (link.state != State::none) return {};
-  Result<Connecting> begun = Connecting::begin(endpoint_of(link.rank), kConnectMs, kConnectMs);
+  Result<Connecting> begun =
+      Connecting::begin(peers_[static_cast<std::size_t>(link.rank)].endpoint, kConnectMs, kConnectMs);
   if (!begun.ok()) {
     fail(link, begun.status().message());
     return link.why;
@@ -351,8 +341,8 @@ void Links::fail_all_refused() {
 
 void Links::fail(Link& link, const std::string& why, Code code) {
   if (link.broken) return;
-  link.why =
-      Status(code, fmt::format("the link to {} by TCP over {} has broken: {}", name_of(link.rank), info_.devices, why));
+  link.why = Status(code, fmt::format("the link to {} by TCP over {} has broken: {}",
+                                      job_.names[static_cast<std::size_t>(link.rank)], info_.devices, why));
   log::debug("{}", link.why.message());
   link.broken = true;
   if (link.state == State::open) std::erase(open_, &link);
@@ -365,70 +355,15 @@ void Links::fail(Link& link, const std::string& why, Code code) {
   complete();
 }
 
-Status Links::broken(int rank) {
-  Link& link = link_of(rank);
-  return link.broken.load(std::memory_order_acquire) ? link.why : Status();
-}
-
 std::string Links::obstacle(int rank) {
-  const std::lock_guard lock(mutex_);
   const Link& link = link_of(rank);
   if (link.state != State::connecting) return "";
-  return fmt::format("no connection to {} by TCP over {} within {:.1f} s", endpoint_of(rank).text(), info_.devices,
+  return fmt::format("no connection to {} by TCP over {} within {:.1f} s",
+                     peers_[static_cast<std::size_t>(rank)].endpoint.text(), info_.devices,
                      static_cast<double>(now_ns() - link.since_ns) * 1e-9);
 }
 
-// Memory.
-
-Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  return transport::print_key(exposed_.add(base, bytes), bytes);
-}
-
-void Links::unexpose(std::byte* base) {
-  const std::lock_guard lock(mutex_);
-  (void)exposed_.remove(base);
-}
-
-Result<Region> Links::attach(int rank, std::string_view key, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  return attached_.add("TCP", name_of(rank), rank, key, bytes);
-}
-
-void Links::detach(Region region) {
-  const std::lock_guard lock(mutex_);
-  attached_.remove(region);
-}
-
 // Sending.
-
-Status Links::put(int rank, int /*lane*/, Region to, std::size_t at, const void* from, std::size_t bytes,
-                  Ticket& ticket) {
-  ticket = 0;
-  const std::lock_guard lock(mutex_);
-  Link& link = link_of(rank);
-  TUTTI_TRY(connect(link));
-  const transport::Attached& there = attached_.of(rank, to, at + bytes);
-  if (bytes == 0) return {};
-  if (bytes <= kCopied) {
-    link.outbox.put(there.number, at, from, bytes);
-    return {};
-  }
-  Source& source = sources_.open(rank, 1);
-  ticket = source.ticket();
-  link.outbox.large_put(there.number, at, from, bytes, source);
-  return {};
-}
-
-Status Links::signal(int rank, int /*lane*/, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                     Flush flush) {
-  const std::lock_guard lock(mutex_);
-  Link& link = link_of(rank);
-  TUTTI_TRY(connect(link));
-  link.outbox.signal(attached_.of(rank, to, at + 2 * sizeof count).number, at, count, tag);
-  if (flush == Flush::now) this->flush(link);
-  return link.broken ? link.why : Status();
-}
 
 void Links::flush(Link& link) {
   link.to_send = !link.outbox.empty();
@@ -445,50 +380,17 @@ bool Links::send(Link& link) {
   return true;
 }
 
-void Links::redirect(const void* slot, std::size_t bytes, void* to) {
-  const std::lock_guard lock(mutex_);
-  redirects_.add(static_cast<const std::byte*>(slot), bytes, static_cast<std::byte*>(to));
-}
-
-bool Links::end_redirect(const void* slot) {
-  const std::lock_guard lock(mutex_);
-  return redirects_.remove(static_cast<const std::byte*>(slot));
-}
-
 void Links::complete() {
   for (Source* source : completed_) sources_.complete(*source);
   completed_.clear();
 }
 
-bool Links::completed(Ticket ticket) {
-  if (ticket == 0) return true;
-  const std::lock_guard lock(mutex_);
-  const Source* source = sources_.find(ticket);
-  if (source == nullptr) return true;
-  flush(link_of(source->rank));  // who waits for it need not call flush() first
-  return sources_.find(ticket) == nullptr;
-}
-
-void Links::release_source(Ticket ticket) {
-  const std::lock_guard lock(mutex_);
-  const Source* source = sources_.find(ticket);
-  if (source == nullptr) return;
-  Link& link = link_of(source->rank);
-  if (!link.outbox.copy(*source, completed_)) {
+void Links::release(const Source& source) {
+  Link& link = link_of(source.rank);
+  if (!link.outbox.copy(source, completed_)) {
     fail(link, "a call has failed here, and there is no memory for what it had not sent yet");
   }
   complete();
-}
-
-Status Links::flush() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& link : links_) flush(*link);
-  return {};
-}
-
-bool Links::idle(std::span<const int> ranks) {
-  const std::lock_guard lock(mutex_);
-  return std::all_of(ranks.begin(), ranks.end(), [this](int rank) { return !link_of(rank).to_send; });
 }
 
 // Moving.
@@ -552,8 +454,6 @@ bool Links::look() {
   return moved;
 }
 
-/// `awaited`, where there is one, is read first, and the others now and then. `thorough`: all are, and epoll is asked,
-/// which else has its turn now and then where links are few.
 bool Links::move(Link* awaited, bool thorough) {
   bool moved = false;
   // From behind, since one that breaks leaves the list.
@@ -575,25 +475,11 @@ bool Links::move(Link* awaited, bool thorough) {
   return moved;
 }
 
-bool Links::progress() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && move(nullptr, false);  // else another thread is at it
-}
-
-bool Links::progress_for(int rank) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && move(&link_of(rank), false);
-}
-
-void Links::sleep(std::chrono::nanoseconds most) {
-  if (most <= std::chrono::nanoseconds(0)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (wakeup_.missed() || move(nullptr, true)) return;
-    wakeup_.prepare_to_sleep();
-    ask_epoll();
-  }
-  wakeup_.sleep(events_.get(), most);
+bool Links::prepare_to_sleep() {
+  if (wakeup_.missed() || move(nullptr, true)) return false;
+  wakeup_.prepare_to_sleep();
+  ask_epoll();
+  return true;
 }
 
 }  // namespace tutti::tcp

@@ -1,4 +1,6 @@
-// The wire itself: links to the peers over one UCX worker (ucx.h says how it works).
+// The endpoints to the peers over one UCX worker, and what is sent and received by them (ucx.h says how it works).
+//
+// Threads: the caller has the wire's mutex, but for Link::broken.
 #pragma once
 
 #ifdef TUTTI_HAS_UCX
@@ -9,8 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,40 +25,12 @@
 
 namespace tutti::ucx {
 
-using transport::Flush;
-using transport::Region;
 using transport::Source;
 using transport::Ticket;
-using transport::WireInfo;
 using transport::WireJob;
 
-class Links final : public transport::Wire {
+class Links {
  public:
-  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
-  ~Links() override;
-
-  const WireInfo& info() const override { return info_; }
-  const std::string& address() const override { return context_->address(); }
-  Status meet(const std::vector<std::string>& addresses) override;
-  Result<std::string> expose(std::byte* base, std::size_t bytes) override;
-  void unexpose(std::byte* base) override;
-  Result<Region> attach(int rank, std::string_view key, std::size_t bytes) override;
-  void detach(Region region) override;
-  Status put(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-             Ticket& ticket) override;
-  Status signal(int rank, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                Flush flush) override;
-  bool completed(Ticket ticket) override;
-  void release_source(Ticket ticket) override;
-  void give_up() override;
-  Status flush() override;
-  bool idle(std::span<const int> ranks) override;
-  bool progress() override;
-  void sleep(std::chrono::nanoseconds most) override;
-  Status broken(int rank) override;
-  std::string obstacle(int rank) override;
-
- private:
   struct Link;
 
   /// A message, being filled or under way, and the piece of a large put that goes with it.
@@ -98,23 +70,43 @@ class Links final : public transport::Wire {
     Status why;
   };
 
-  Links(const WireJob& job, std::unique_ptr<Context> context);
+  /// All of them outlive it, but that `context` may end first: ending it calls back for what is still under way. What
+  /// comes is written to `exposed`, and what has left completes `sources`.
+  Links(const WireJob& job, Context& context, transport::ExposedMemory& exposed, transport::Sources& sources);
+  Status start();
+  Status meet(const std::vector<std::string>& addresses);
 
-  const Ucp& ucp() const { return context_->ucp(); }
   Link& link_of(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  std::string obstacle(int rank);
+
+  /// Makes the endpoint, if there is none.
   Status connect(Link& link);
+  /// Returns the message that is held back in the lane, with room for `bytes`.
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
-  void send(Link& link, int lane);
-  void complete(Sending& sending);
   void large_put(Link& link, int lane, const transport::Attached& to, std::size_t at, const std::byte* from,
                  std::size_t bytes, Ticket& ticket);
+  /// Sends what is held back in the lane.
+  void send(Link& link, int lane);
+  /// Breaks the link of a put's rank, and waits until UCX no longer reads its source.
+  void release(Ticket ticket);
+  /// Returns true if anything moved.
+  bool move();
+  /// Closes the endpoints, at the end. Returns false if the worker must not end: UCX would abort the process.
+  bool close_all(bool has_failed);
+
+  /// Returns false if there is something to move: then there is no sleep().
+  bool prepare_to_sleep();
+  /// Threads: without the mutex.
+  void sleep(std::chrono::nanoseconds most) { wakeup_.sleep(context_.event(), most); }
+
+ private:
+  const Ucp& ucp() const { return context_.ucp(); }
+  void complete(Sending& sending);
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
   void close(ucp_ep_h endpoint, std::uint32_t flags);
   void close_broken();
-  bool close_all();
-  bool move();
 
   // What UCX calls, from within a call of ours.
   static ucs_status_t on_message(void* links, const void* header, std::size_t header_bytes, void* data,
@@ -128,27 +120,20 @@ class Links final : public transport::Wire {
   void received(Receiving& receiving, ucs_status_t status);
   void drain(ReorderQueue& queue);
 
-  const WireJob job_;
-  WireInfo info_;
+  const WireJob& job_;
+  Context& context_;
+  transport::ExposedMemory& exposed_;
+  transport::Sources& sources_;
   transport::Wakeup wakeup_;
-
-  std::mutex mutex_;  // all below
   std::vector<std::string> addresses_;
-  std::vector<std::unique_ptr<Link>> links_;
-  transport::ExposedMemory exposed_;  // a registration is a ucp_mem_h
-  transport::AttachedMemory attached_;
+  std::vector<std::unique_ptr<Link>> links_;  // constant after creation
   std::deque<Sending> sendings_;
   std::vector<Sending*> free_sendings_;
-  transport::Sources sources_;
   std::deque<Receiving> receivings_;
   std::vector<Receiving*> free_receivings_;
   std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed
   std::vector<void*> closings_;  // requests of closing them
   bool has_news_ = false;        // something for tidy()
-  bool has_failed_ = false;      // give_up()
-
-  // Ends first: ending it calls back for what is still under way.
-  std::unique_ptr<Context> context_;
 };
 
 }  // namespace tutti::ucx

@@ -112,7 +112,7 @@ Status Links::unpack(MessageReader& reading, void* data, std::size_t bytes, bool
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   how.cb.recv_am = &Links::on_received;
   how.user_data = &receiving;
-  void* request = ucp().am_recv_data_nbx(context_->worker(), data, large, bytes, &how);
+  void* request = ucp().am_recv_data_nbx(context_.worker(), data, large, bytes, &how);
   if (!UCS_PTR_IS_PTR(request)) received(receiving, UCS_PTR_STATUS(request));
   return {};
 }

@@ -22,7 +22,7 @@
 //
 // Going away. A process that computes for a minute moves nothing meanwhile. Nearly always a message is the kernel's (or
 // the device's) when signal() returns; where it is not, because the connection is new or the socket full, idle() tells.
-// It does not tell of one thing: a full socket that took the last message in part (links.cc, idle(), has why).
+// It does not tell of one thing: a full socket that took the last message in part (am_wire.cc, idle(), has why).
 //
 // Failure. UCX tells when a link breaks (UCP_ERR_HANDLING_MODE_PEER); a peer that is silent is asked for signs of life
 // (kKeepalive). That needs an endpoint: made at the first put or signal to a peer, or when it is first heard of. Nobody
