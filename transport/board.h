@@ -11,8 +11,8 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr int kCallRing = 256;  // calls that a Board remembers
 inline constexpr int kMostRanks = 1024;
 
-/// Where a user's buffer is, as a peer can reach it: a plain address in its owner's address space, or (top bit set) an
-/// offset in its owner's registered arena.
+/// The place of a user's buffer, as a peer can reach it: a plain address in its owner's address space, or (top bit set)
+/// an offset in its owner's registered arena.
 using Handle = std::uint64_t;
 inline constexpr Handle kRegistered = Handle{1} << 63;
 constexpr bool is_registered(Handle handle) { return (handle & kRegistered) != 0; }
@@ -38,7 +38,7 @@ struct alignas(kCacheLine) CallRecord {
   std::atomic<std::uint64_t> checksum{0};  // of what goes to a remote rank: executor/net_record.h
   // Second line.
   alignas(kCacheLine) std::atomic<std::uint64_t> entered{0};  // base/clock.h ticks
-  std::atomic<std::uint64_t> ended{0};                        // likewise; 0 while it runs
+  std::atomic<std::uint64_t> ended{0};                        // ticks; 0 while it runs
   std::atomic<CallState> state{CallState::entered};
   std::atomic<std::uint32_t> algorithm{0};  // row of the algorithm table; kNoAlgorithm for none
   std::atomic<std::uint64_t> bytes{0};
@@ -65,7 +65,7 @@ enum CallFlags : std::uint8_t {
           // (collectives/device/multi_host/host_staging.h), or the ranks open their GPUs' memory to each other for it
 };
 
-/// What a rank that has waited for long publishes, so that the others can find out which rank delays which.
+/// Published by a rank that has waited for long, so that the others can find out which rank delays which.
 struct alignas(kCacheLine) Pulse {
   std::atomic<std::uint64_t> beats{0};     // grows while the rank polls in a wait; stands still when it is stopped
   std::atomic<std::uint32_t> has_left{0};  // the rank has destroyed its communicator

@@ -31,7 +31,7 @@ struct alignas(kCacheLine) ExpressCell {
   std::byte* payload() { return reinterpret_cast<std::byte*>(this) + kHeader; }
 };
 
-/// Where the memory of one rank lies in this rank's address space.
+/// The memory of one rank, as it lies in this rank's address space.
 ///
 /// The window of a remote rank is a shadow: only what this rank itself may write is used, and NetLinks sends it. The
 /// board is a mirror in this rank's memory, where the remote rank puts the records of those calls in which the two are

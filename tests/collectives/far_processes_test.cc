@@ -225,7 +225,7 @@ TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
   ::munmap(memory, 4096);
 }
 
-/// What is sent to far ranks is written into memory of the sender's own, which counts.
+/// What is sent to remote ranks is written into memory of the sender's own, which counts.
 TEST_P(Far, TheMemoryOfSendsIsReported) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer's own memory would be counted too";

@@ -1,4 +1,5 @@
-// What a far rank is told in one note, of which it may find any part: torn in every way, it must not pass for whole.
+// What a remote rank is sent in one inline put, of which it may find any part: torn in every way, it must not pass for
+// whole.
 #include "collectives/executor/net_record.h"
 
 #include <gtest/gtest.h>

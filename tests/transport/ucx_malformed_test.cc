@@ -158,7 +158,7 @@ TEST(UcxMalformed, StrangersAreIgnored) {
       peer.progress();
       (void)wire->progress();
     }
-    if (count_at(32) != 0) return "a unauthenticated peer has been heard";
+    if (count_at(32) != 0) return "an unauthenticated peer has been heard";
     return count_at(16) == 41 ? "" : "the rank has not been heard: " + wire->broken(1).message();
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});

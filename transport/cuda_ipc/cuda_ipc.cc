@@ -227,7 +227,7 @@ CudaIpc::~CudaIpc() {
     const device::UncapturedCalls uncaptured(*cuda_);
     (void)cuda_->StreamDestroy(stream_);
   }
-  if (!watched_) return;  // nobody has mapped the window
+  if (!watched_) return;  // no peer has mapped the window
   const std::uint64_t bit = std::uint64_t{1} << config_.rank;
   for (RegionLog* logs : config_.logs) logs->detached.fetch_or(bit, std::memory_order_acq_rel);
   if (window_) {

@@ -44,8 +44,8 @@ namespace tutti::transport {
 
 class CudaIpc {
  public:
-  /// Gives everybody's value, by rank. A collective call, also a barrier: what a rank wrote before it is seen by all
-  /// after it.
+  /// Returns the values of all ranks, by rank. A collective call, also a barrier: what a rank wrote before it is seen
+  /// by all after it.
   using Exchange = std::function<Result<std::vector<std::uint64_t>>(std::uint64_t mine)>;
 
   struct Config {
@@ -53,7 +53,7 @@ class CudaIpc {
     int device = 0;  // ordinal of this rank's GPU
     DeviceWindowSizes sizes;
     std::vector<RegionLog*> logs;      // by rank: zeroed host memory that all ranks see, aligned as RegionLog
-    std::shared_ptr<const void> keep;  // keeps this rank's own, until nobody needs its window any more
+    std::shared_ptr<const void> keep;  // keeps this rank's own, until no peer needs its window any more
     std::function<bool(int rank)> alive;
     std::function<std::string(int rank)> name;  // "rank 2 (host alpha, pid 4711)"
     Exchange exchange;
@@ -62,7 +62,7 @@ class CudaIpc {
   /// A collective call of all ranks; three exchanges, or fewer when one of them fails. When a rank cannot go on, all of
   /// them give the same sentence. Errors: unsupported, memory_limit, system, peer_died, timeout.
   static Result<std::unique_ptr<CudaIpc>> connect(Config config);
-  /// What it takes of this rank's GPU memory, in bytes: its window, and what it knows of the others'.
+  /// Returns how much of this rank's GPU memory it takes, in bytes: its window, and what it knows of the others'.
   static std::size_t memory(const DeviceWindowSizes& sizes) { return sizes.bytes() + table_bytes(sizes); }
   /// REQUIRES: no kernel uses any of it. Returns at once; what peers still use stays until they have left.
   ~CudaIpc();
@@ -150,7 +150,7 @@ class CudaIpc {
   std::unique_ptr<OwnMemory> table_;  // DevicePeer[ranks], then ranks x kRegions addresses
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<PeerMemory>> windows_;
-  std::shared_ptr<const Watched> watched_;  // null: nobody has been told of the window
+  std::shared_ptr<const Watched> watched_;  // null: no peer knows of the window
   bool all_in_process_ = true;
   bool all_on_gpu_ = true;
 

@@ -1,9 +1,9 @@
-// What the ranks of a communicator tell each other about their device memory: a block of host memory per rank that all
-// of them map. Zeroed before anybody looks. Each rank writes its own block only, but for `detached`.
+// What the ranks of a communicator publish about their device memory: a block of host memory per rank that all of them
+// map, zeroed before. Each rank writes its own block only, but for `detached`.
 //
-// A rank's events say which allocations it opens to its peers (regions) and which it takes back; peers carry them out
-// in their order, each at its next call, and say how far they are. So nobody waits for anybody: as long as somebody has
-// not come to know a region, its owner does not name it.
+// A rank's events say which allocations it opens to its peers (regions) and which it takes back. Peers carry them out
+// in their order, each at its next call, and publish how far they are. So no rank waits for another: as long as a peer
+// does not know a region, its owner does not name it.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct RegionEvent {
   Export how;
 };
 
-/// What a rank says of itself, once.
+/// A rank's description of itself, written once.
 struct IpcPeerInfo {
   std::int64_t pid = 0;
   std::uint64_t process = 0;  // a random number: pids are used again

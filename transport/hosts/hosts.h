@@ -18,8 +18,8 @@
 
 namespace tutti::transport {
 
-/// Where leave notices from the bootstrap server arrive: those of other ranks that have not come by the wire, and this
-/// rank's own, which shows that it has been passed on. Threads: any.
+/// Takes leave notices that come from the bootstrap server: those of other ranks that have not come by the wire, and
+/// this rank's own, which shows that it has been passed on. Threads: any.
 class LeaveMarks {
  public:
   /// `own`: as in HostsTransport::Setup.
@@ -41,7 +41,7 @@ class HostsTransport final : public Transport {
   /// asked again and again, after the transport's end too.
   using Gone = std::function<bool()>;
 
-  /// What is known of the ranks. All vectors are by rank.
+  /// The ranks, as they are known. All vectors are by rank.
   struct Setup {
     int rank = 0;
     WindowSizes sizes;

@@ -41,9 +41,9 @@ struct ShmPeerInfo {
 
 std::uint64_t probe_word = 0;
 
-/// How long to wait for descriptors. Whoever has all of its own waits for the others at the next exchange, until a
-/// deadline that may be no later by a hair, and would blame those too who only wait for the one to blame: so they say
-/// it before.
+/// Returns how long to wait for descriptors. A rank that has all of its own waits for the others at the next exchange.
+/// Its deadline there may be hardly later, and its error would also name ranks that only wait for the late one. So
+/// those report it before.
 std::chrono::milliseconds for_descriptors(std::chrono::milliseconds deadline) {
   return deadline - std::min<std::chrono::milliseconds>(deadline / 8, std::chrono::seconds(1));
 }
@@ -55,7 +55,7 @@ std::uint64_t random_word() {
   return word;
 }
 
-/// Where the namespaces cannot be told, which takes /proc, a process counts as a host of its own.
+/// If the namespaces are unknown (no /proc), a process counts as a host of its own.
 std::string machine_identity() {
   struct stat network {};
   struct stat processes {};
@@ -83,7 +83,7 @@ Status died(const Bootstrap& bootstrap, int rank) {
                                " died while the communicator was made"};
 }
 
-/// What a rank has told of the end of the making; ok: nothing.
+/// Returns the failure by which a rank has ended the making; ok: none has.
 Status told(const Bootstrap& bootstrap) {
   const std::optional<bootstrap::Failure> failure = bootstrap.early_failure();
   return failure && failure->comm_id == bootstrap::kMakingComm ? Status(failure->code, failure->message) : Status();
@@ -104,13 +104,14 @@ Status end_of(const Bootstrap& bootstrap, int rank) {
   return bootstrap.has_left(rank) ? left(bootstrap, rank) : died(bootstrap, rank);
 }
 
-/// Whether a rank of the job is gone, which ends the making: who gave up and why, who died, or else who has left.
+/// Returns an error if a rank of the job is gone, which ends the making: the rank that gave up, and why; or the one
+/// that died; or else the one that has left.
 Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& processes) {
   TUTTI_TRY(told(bootstrap));
   Status gone;
   for (int r = 0; r < bootstrap.size(); ++r) {
     if (!bootstrap.has_left(r) && !has_ended(processes[static_cast<std::size_t>(r)])) continue;
-    // Who left in order did so because it saw somebody die, or for a reason of its own.
+    // A rank that left in order did so because it saw another die, or for a reason of its own.
     gone = end_of(bootstrap, r);
     if (gone.code() != Code::aborted) return gone;
   }
@@ -233,13 +234,13 @@ Result<ShmPeers> exchange_shm_peers(Bootstrap& bootstrap, Arena& arena, std::chr
     const ShmPeerInfo& info = infos[static_cast<std::size_t>(r)];
     Token theirs;
     std::memcpy(theirs.data(), info.token, theirs.size());
-    // Who listens there may itself wait for this rank to take what it sends.
+    // The listener there may itself wait for this rank to take what it sends.
     const Status sent = sockets::send_fds(info.socket, theirs, rank, {arena.descriptor()}, [&] {
       const Status gone = who_is_gone(bootstrap, processes);
       return gone.ok() ? socket.take_in(token) : gone;
     });
     if (sent.ok()) continue;
-    // Whoever does not listen any more is gone; the bootstrap server may hear of it a moment later.
+    // A peer that does not listen any more is gone; the bootstrap server may see it a moment later.
     for (int look = 0; look < 100; ++look) {
       TUTTI_TRY(who_is_gone(bootstrap, processes));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -21,7 +21,7 @@ struct Hello {
   Nonce of_receiver{};
 };
 
-/// The rank that says it to `own`; -1: a unauthenticated peer does. `nonce_of(rank)`: null where that is not linked.
+/// The rank that says it to `own`; -1: an unauthenticated peer does. `nonce_of(rank)`: null where that is not linked.
 template <class NonceOf>
 int sender_of(const Hello& hello, int own, const Nonce& own_nonce, int ranks, NonceOf&& nonce_of) {
   if (hello.magic != Hello::kMagic || hello.from >= static_cast<std::uint32_t>(ranks) ||

@@ -17,9 +17,9 @@ using transport::ExposedMemory;
 /// Not thread-safe.
 class Inbox {
  public:
-  /// Reads what has come, and writes it where it belongs, or to where it is redirected. True: something had. Errors,
-  /// after which there is nothing more to be had: peer_died (the connection has ended), system (what came makes no
-  /// sense).
+  /// Reads what has come, and writes it where it belongs, or to where it is redirected. Returns true if anything had.
+  /// Errors, after which there is nothing more to be had: peer_died (the connection has ended), system (what came makes
+  /// no sense).
   Result<bool> receive(int fd, const ExposedMemory& memory, Redirects& redirects);
 
  private:

@@ -45,7 +45,7 @@ constexpr int kNearBuffer = 128 << 10;
 // four hosts at 1 Gbit/s took 7.2 to 9.0 ms for an alltoall of 1 MiB, by Reno 6.6 (the link's limit). What BBR is good
 // for, long ways that lose, does not begin below a millisecond.
 constexpr std::uint32_t kSameSiteUs = 1000;
-constexpr std::string_view kInPlaceOfBbr = "reno";  // which every kernel lets everybody choose
+constexpr std::string_view kInPlaceOfBbr = "reno";  // which every kernel lets every user choose
 constexpr std::size_t kFew = 4;                     // links that are read without asking
 constexpr unsigned kOthersEvery = 8;                // moves, for links beside the one that is waited for
 constexpr unsigned kLookEvery = 64;                 // moves, for new connections beside few links
@@ -84,8 +84,8 @@ bool parse_address(std::string_view text, sockets::Endpoint& endpoint, Nonce& no
          parse_hex(text.substr(last + 1), nonce);
 }
 
-/// What a connection by the interface carries, roughly. A virtual one tells a speed that means nothing (a pair of veth
-/// says 10 Gbit/s): it is as fast as the cores are.
+/// Returns what a connection by the interface carries, roughly. A virtual one reports a speed that means nothing (a
+/// pair of veth says 10 Gbit/s): it is as fast as the cores are.
 double gb_per_s_of(const std::string& interface) {
   const std::string folder = "/sys/class/net/" + interface;
   double megabits = 0;
@@ -93,7 +93,7 @@ double gb_per_s_of(const std::string& interface) {
   return megabits > 0 ? std::min(megabits / 8000, kMostGbPerS) : kMostGbPerS;
 }
 
-/// At the first free port of TUTTI_TCP_PORTS, "FIRST-LAST"; empty: of all.
+/// Listens at the first free port of TUTTI_TCP_PORTS, "FIRST-LAST"; empty: of all.
 Result<std::unique_ptr<sockets::Listener>> listen_at(const std::string& address, const std::string& ports) {
   if (ports.empty()) return sockets::Listener::open({address, 0});  // there is always one
   std::uint16_t first = 0, last = 0;
@@ -206,7 +206,7 @@ Status Links::connect(Link& link) {
   return link.broken ? link.why : Status();
 }
 
-/// True: something has come of it.
+/// Returns true if anything has come of it.
 bool Links::continue_connecting(Link& link) {
   Result<Fd> fd = link.connecting->finish();
   if (!fd.ok()) {
@@ -264,7 +264,7 @@ void Links::establish(Link& link) {
   std::string congestion = options::text(Option::tcp_congestion);
   const bool at_same_site = known && found.tcpi_min_rtt < kSameSiteUs;
   if (congestion.empty() && at_same_site && has_bbr(link.fd.get())) congestion = kInPlaceOfBbr;
-  (void)choose_congestion(link.fd.get(), congestion);  // the kernel has taken it for the listener, or lets everybody
+  (void)choose_congestion(link.fd.get(), congestion);  // the kernel has taken it for the listener, or lets all
   if (known && found.tcpi_min_rtt < kNearUs) {
     (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_SNDBUF, &kNearBuffer, sizeof kNearBuffer);
   }
@@ -370,7 +370,7 @@ void Links::flush(Link& link) {
   if (link.to_send && link.state == State::open) (void)send(link);
 }
 
-/// True: the kernel has taken something, or the link has broken.
+/// Returns true if the kernel has taken something, or the link has broken.
 bool Links::send(Link& link) {
   const std::ptrdiff_t taken = link.outbox.send(link.fd.get(), completed_);
   if (taken < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -429,7 +429,7 @@ bool Links::receive(Link& link) {
   return !come.ok() || come.value();
 }
 
-/// Asks the kernel which connections have something.
+/// Moves the connections that have something, as the kernel reports.
 bool Links::look() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);

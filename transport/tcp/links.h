@@ -103,9 +103,9 @@ class Links {
   bool read_hello(int fd);
   void admit(UnidentifiedConnection& connection);
   void fail(Link& link, const std::string& why, Code code = Code::peer_died);
-  /// As code system where the system refuses such calls here: that is no death of the peer.
+  /// Fails it with code system if the system refuses such calls here: that is no death of the peer.
   void fail_by(Link& link, int error_number);
-  /// Where the system refuses a call that all links need (is_refused_here), the next move() fails them.
+  /// Records that the system refuses a call which all links need (is_refused_here); the next move() fails them.
   void note_refusal(const char* call, int error_number);
   void fail_all_refused();
   void complete();

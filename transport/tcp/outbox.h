@@ -27,8 +27,8 @@ class Outbox {
   /// Offers the socket what there is (of a long queue a part). Returns the bytes that it took, or -1 and errno, which
   /// is EAGAIN when it took nothing because it is full.
   std::ptrdiff_t send(int fd, std::vector<Source*>& completed);
-  /// Copies what has not been sent of that put, and appends `source` to what it has completed. False: there is no
-  /// memory.
+  /// Copies what has not been sent of that put, and appends `source` to what it has completed. Returns false if
+  /// there is no memory.
   bool copy(const Source& source, std::vector<Source*>& completed);
   /// Forgets everything.
   void clear(std::vector<Source*>& completed);

@@ -11,9 +11,9 @@
 // Where they belong may be elsewhere than where they were put: a receiver that would only copy a put from its slot says
 // so beforehand (redirects.h), and the kernel copies the bytes to the destination.
 //
-// Connections are made when they are first needed, by whoever needs them first, who says who it is and proves to be of
-// this job by what the other's address has told the ranks alone (a nonce). If both do so at once, the one of the
-// lower number stays. Nobody waits for a connection to be made: what is put before the other has answered waits in this
+// Connections are made when they are first needed. The rank that connects says which it is, and proves to be of this
+// job by a nonce in the other's address, which the ranks alone know. If both connect at once, the connection of the
+// lower rank stays. No call waits for a connection to be made: what is put before the other has answered waits in this
 // process, and other links go on. The kernel tries for some two minutes; the deadline of a call comes first where it is
 // shorter, and then obstacle() has the address. An own connection that is still being made gives way to the other's.
 //

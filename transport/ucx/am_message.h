@@ -49,7 +49,7 @@ class AmMessage {
 
   void clear() { text_.assign(sizeof(Head), '\0'); }
   bool empty() const { return text_.size() == sizeof(Head); }
-  /// For one more entry that brings so many bytes along.
+  /// Returns true if there is room for one more entry, with so many bytes.
   bool has_room_for(std::size_t bytes) const { return text_.size() + sizeof(Entry) + rounded(bytes) <= most_; }
 
   // REQUIRES: there is room.
@@ -74,7 +74,7 @@ class MessageReader {
   static Result<MessageReader> open(std::string_view text);
 
   const Head& head() const { return head_; }
-  /// The next entry and its bytes; false: there is none, or (status) it is cut off.
+  /// Gives the next entry and its bytes. Returns false if there is none, or if it is cut off (status()).
   bool next(Entry& entry, const char*& bytes);
   const Status& status() const { return status_; }
 
@@ -95,10 +95,10 @@ class ReorderQueue {
     std::uint64_t tag = 0;
   };
 
-  /// Can a message have this number? Each comes once.
+  /// Returns true if a message can have this number. Each comes once.
   bool expects(std::uint64_t number) const { return number >= next_ && waiting_.count(number) == 0; }
-  /// Is the message the next one, so that its signals need not wait for another? Then, if it has no large put:
-  /// passed().
+  /// Returns true if the message is the next one, so that its signals need not wait for another. Then passed() follows,
+  /// if it has no large put.
   bool is_next(std::uint64_t number) const { return waiting_.empty() && number == next_; }
   void passed() { ++next_; }
 

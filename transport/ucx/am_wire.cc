@@ -143,7 +143,7 @@ Status AmWire::flush() {
 }
 
 // What a full socket did not take of the last message lies in UCX's own buffer, which only a flush would tell; but a
-// flush takes 2 ms (measured between namespaces), and whoever sends more finds out.
+// flush takes 2 ms (measured between namespaces), and the next send finds out.
 bool AmWire::idle(std::span<const int> ranks) {
   const std::lock_guard lock(mutex_);
   return std::all_of(ranks.begin(), ranks.end(), [this](int rank) {

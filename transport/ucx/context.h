@@ -23,8 +23,8 @@ inline constexpr std::size_t kMostMessage = 4096;
 inline constexpr std::string_view kMagic = "tutti ucx 2\n";
 inline constexpr std::size_t kAddressAt = kMagic.size() + sizeof(std::uint64_t);
 
-/// What the messages between two ranks bear, so that a unauthenticated peer who finds UCX's port cannot pass for
-/// either.
+/// Returns what the messages between two ranks carry, so that an unauthenticated peer that finds UCX's port cannot pass
+/// for either.
 std::uint64_t pass_between(std::string_view one_address, std::string_view other_address);
 
 class Context {
@@ -39,11 +39,11 @@ class Context {
   ucp_context_h context() const { return context_; }
   const std::string& address() const { return address_; }
   const std::string& devices() const { return devices_; }
-  /// Whether UCX may go by RDMA, or has TCP (or shared memory) alone.
+  /// Returns true if UCX may go by RDMA; else it has TCP (or shared memory) alone.
   bool rdma() const { return rdma_; }
   int event() const { return event_; }  // readable when there is something to move
   std::size_t message_bytes() const { return message_bytes_; }
-  /// Of a large put that goes with one message.
+  /// Returns how much of a large put goes with one message.
   std::size_t piece_bytes() const { return piece_bytes_; }
   bool by_pieces() const { return piece_bytes_ != SIZE_MAX; }
 

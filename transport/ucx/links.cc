@@ -207,7 +207,7 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
   link.reached = true;
 }
 
-/// What UCX has taken it reads until the peer has it, or until the endpoint is closed by force.
+/// UCX reads what it has taken until the peer has it, or until the endpoint is closed by force.
 void Links::release(Ticket ticket) {
   const Source* source = sources_.find(ticket);
   if (source == nullptr) return;
@@ -252,7 +252,7 @@ void Links::fail(Link& link, Status why) {
   has_news_ = true;
 }
 
-/// What callbacks have left to be done: endpoints to peers that were heard of first, and those of broken links.
+/// Does what callbacks have left to be done: endpoints to peers that were heard of first, and those of broken links.
 void Links::tidy() {
   has_news_ = false;
   for (const auto& link : links_) {

@@ -4,12 +4,12 @@
 //
 // How. All goes by UCP's active messages, not by ucp_put: over TCP that is emulated, with an answer from the peer for
 // each put (98 us and 144 MB/s at 1 MiB between two namespaces, where active messages had 12.5 us and 587 MB/s). What
-// is held back for one rank and lane is one message (message.h): small puts with their bytes, signals, and at most one
-// piece of a large put, whose bytes UCX takes from where they are; the receiver names the destination in the exposed
-// memory. Over RDMA a large put is one piece, by rendezvous, and not copied at all. Over TCP it goes in pieces that fit
-// into a segment, which are copied once, from UCX's segment to their destination. Rendezvous is hardly faster there,
-// and its answers wait behind the data that goes the other way: where both sides put 1 MiB at once over 1 Gbit/s it
-// took 24 ms, pieces take 8.8, and the link alone 8.4. UCX_RNDV_THRESH, if set, brings UCX's own choice back.
+// is held back for one rank and lane is one message (am_message.h): small puts with their bytes, signals, and at most
+// one piece of a large put, whose bytes UCX takes from where they are; the receiver names the destination in the
+// exposed memory. Over RDMA a large put is one piece, by rendezvous, and not copied at all. Over TCP it goes in pieces
+// that fit into a segment, which are copied once, from UCX's segment to their destination. Rendezvous is hardly faster
+// there, and its answers wait behind the data that goes the other way: where both sides put 1 MiB at once over 1 Gbit/s
+// it took 24 ms, pieces take 8.8, and the link alone 8.4. UCX_RNDV_THRESH, if set, brings UCX's own choice back.
 //
 // Registrations. Exposed memory is registered (ucp_mem_map) until unexpose(). Other memory that a large put is sent
 // from UCX registers by itself where it goes by RDMA, and keeps that in a cache of its own until the pages are
@@ -25,8 +25,8 @@
 // It does not tell of one thing: a full socket that took the last message in part (am_wire.cc, idle(), has why).
 //
 // Failure. UCX tells when a link breaks (UCP_ERR_HANDLING_MODE_PEER); a peer that is silent is asked for signs of life
-// (kKeepalive). That needs an endpoint: made at the first put or signal to a peer, or when it is first heard of. Nobody
-// waits for the connection (TCP_CONN_NB); where there is none yet (a firewall that drops), obstacle() tells that
+// (kKeepalive). That needs an endpoint: made at the first put or signal to a peer, or when it is first heard of. No
+// call waits for the connection (TCP_CONN_NB); where there is none yet (a firewall that drops), obstacle() tells that
 // nothing has left. What UCX has taken it reads until the peer has it: release_source() closes the endpoint by force.
 // Shared memory, if UCX_TLS names it, tells of no death, and nothing ends what is under way there.
 //

@@ -14,8 +14,8 @@
 
 namespace tutti::transport::verbs {
 
-/// What may be under way in a send queue. Work requests are numbered from 1 and complete in order; only some ask for a
-/// completion (they are "signalled"), which then stands for all before it. At least one in each quarter of the queue
+/// Counts what is under way in a send queue. Work requests are numbered from 1 and complete in order; only some ask for
+/// a completion (they are "signalled"), which then stands for all before it. At least one in each quarter of the queue
 /// is, so a full queue always has a completion to come.
 class SendWindow {
  public:
@@ -91,7 +91,7 @@ class BounceQueue {
     std::uint32_t chunk;
     std::size_t at;
   };
-  /// Where `bytes` can be copied to, for a request that will have this number; none: the pool is empty.
+  /// Returns where `bytes` can be copied to, for a request that will have this number; none if the pool is empty.
   /// REQUIRES: bytes <= chunk_bytes, numbers grow.
   std::optional<Place> take(std::size_t bytes, std::uint64_t number) {
     TUTTI_CHECK_LE(bytes, chunk_bytes_);

@@ -65,11 +65,11 @@ class Memory {
     std::vector<std::uint32_t> keys;  // by the rank's rail
   };
 
-  /// Null: not all of it is in one of these.
+  /// Returns null if not all of it is in one of these.
   static const Registered* find(const RegisteredMemory& all, const std::byte* from, std::size_t bytes);
-  /// The block that it lies in; null: it has to be copied.
+  /// Returns the registration of the block that it lies in; null if it has to be copied.
   ibv_mr* keep(const std::byte* from, std::size_t bytes, std::size_t rail);
-  /// With all rails that are used, or none.
+  /// Registers it with all rails that are used, or with none.
   Result<ByRail> register_for_peers(std::byte* base, std::size_t bytes, const Dmabuf* device);
   void deregister(const ByRail& memory);
 

@@ -44,12 +44,12 @@ class Rail {
   std::string text() const { return describe(port_, gid_); }
   const Library& verbs() const { return verbs_; }
   std::uint32_t depth() const { return depth_; }
-  /// What peers must know of it.
+  /// Returns what peers must know of it.
   RailEnd end() const;
   ibv_pd* domain() const { return domain_; }
   ibv_cq* completions() const { return completions_; }
 
-  /// What this process may lock in all; SIZE_MAX: any.
+  /// Returns how much this process may lock in all; SIZE_MAX: no limit.
   static std::size_t lockable_bytes();
   /// Errors: memory_limit (with what to do), system.
   Result<ibv_mr*> register_memory(std::byte* base, std::size_t bytes, bool for_peers);
@@ -57,7 +57,7 @@ class Rail {
   Result<ibv_mr*> register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory);
   void deregister(ibv_mr* memory);
 
-  /// Takes what has completed. How much that was; below 0: the device does not tell any more.
+  /// Takes what has completed. Returns how much that was; below 0 if the device has failed.
   int poll(const std::function<void(const ibv_wc&)>& take);
   /// The next completion makes event_fd() readable.
   void arm();

@@ -9,14 +9,14 @@
 // early, and answers one that comes twice without writing again. (Two writes, the tag's first, were a packet and an
 // acknowledgement more for each signal.) The device's writes to memory keep their order too, as long as memory is
 // not registered for relaxed ordering (here it never is). The specification promises that only for what a completion at
-// the receiver announces, that is for a write with immediate data, but cards do it, and every library that polls memory
+// the receiver announces, that is for a write with immediate data, but NICs do it, and every library that polls memory
 // builds on it. The immediate's price is why it is not taken: each one uses up a receive request, so a receiver that
 // computes for a while, and gives no new ones, would stop its senders (receiver-not-ready, retries, a broken link);
 // here a receiver need not do anything. Soft-RoCE copies a write byte by byte in rising order, so a count may be seen
-// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow. A note
-// is one write too; that its bytes may land in any order is why it must show by itself whether it is whole.
+// half written; such a value is at most the new one as long as counts grow: the counts of a cell may only grow. An
+// inline put is one write too; that its bytes may land in any order is why it must show by itself whether it is whole.
 //
-// What nobody is told. An RDMA write wakes nobody at the receiver. sleep() sleeps until something of its own completes,
+// No wake-up. An RDMA write wakes no process at the receiver. sleep() sleeps until something of its own completes,
 // or for a nap: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows (half
 // a millisecond: kNetSleep of the executor). That is what a message may cost after a quiet time, and what quiet costs:
 // two thousand wake-ups a second, about 2 % of a core.
@@ -37,7 +37,7 @@
 // is not completed; progress() moves it on, and idle() tells whether there is any. So nothing here waits for a slow
 // link: who waits is the caller, with his deadline.
 //
-// Failure. A packet that nobody answers is sent again for about two seconds; then the link breaks with the device's
+// Failure. A packet without an answer is sent again for about two seconds; then the link breaks with the device's
 // words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
 // a write of nothing, twice a second. A link breaks on all rails at once. What the device has been given it reads
 // until it is done, or until the queue pair is taken from it: so does release_source().
@@ -63,14 +63,14 @@ class VerbsWire {
   /// The devices of TUTTI_VERBS_DEVICES, or those that devices.h chooses. Errors: unsupported (no library, no device),
   /// invalid_argument (devices that there are not), memory_limit, system.
   static Result<std::unique_ptr<Wire>> open(const WireJob& job);
-  /// The same with other devices than the process's option names.
+  /// Opens it with other devices than the process's option names.
   static Result<std::unique_ptr<Wire>> open(const WireJob& job, const std::string& devices);
 
   /// Registers a device's memory with the first port that a wire at `own_ip` would use, and forgets it again. Errors:
   /// unsupported (no library, no port, or what Wire::expose_device() says), system.
   static Status try_device_memory(const std::string& own_ip, std::byte* base, std::size_t bytes, const Dmabuf& memory);
 
-  /// What there is: "rxe0:1 (RoCE, active, 10.9.0.1)". Errors: unsupported, where there is no port or no library.
+  /// Lists what there is: "rxe0:1 (RoCE, active, 10.9.0.1)". Errors: unsupported, where there is no port or no library.
   static Result<std::string> devices();
 };
 

@@ -61,7 +61,7 @@ class Wakeup {
   }
 
  private:
-  /// What a thread saw of the last wire that it moved.
+  /// The state that a thread saw of the last wire that it moved.
   struct Seen {
     const Wakeup* wakeup;
     std::uint64_t moves;

@@ -83,7 +83,7 @@ struct Dmabuf {
 /// A put whose source is still being read; 0: it has been read.
 using Ticket = std::uint64_t;
 
-/// Whether a signal is sent now, with what was held back before it, or may be held back too.
+/// Says whether a signal is sent now, with what was held back before it, or may be held back too.
 enum class Flush : std::uint8_t { now, later };
 
 struct WireInfo {
