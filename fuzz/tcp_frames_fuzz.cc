@@ -1,5 +1,5 @@
-// What comes by a TCP connection: a peer is admitted only if it knows the keys that the members have exchanged; and
-// whatever frames a member sends, in whatever pieces, nothing is written outside of what is exposed.
+// What comes by a TCP connection: a peer is admitted only if it knows the keys that the ranks have exchanged; and
+// whatever frames a rank sends, in whatever pieces, nothing is written outside of what is exposed.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,11 +17,11 @@ namespace {
 
 using namespace tutti::tcp;
 
-constexpr int kMembers = 3, kOwn = 1;  // member 2 is on this host, and not linked
+constexpr int kRanks = 3, kOwn = 1;  // rank 2 is on this host, and not linked
 
-Nonce nonce_of(int member) {
+Nonce nonce_of(int rank) {
   Nonce nonce{};
-  nonce.fill(static_cast<unsigned char>(member + 1));
+  nonce.fill(static_cast<unsigned char>(rank + 1));
   return nonce;
 }
 
@@ -31,7 +31,7 @@ void greet(std::span<const std::uint8_t> bytes) {
   std::memcpy(&hello, bytes.data(), sizeof hello);
   const Nonce linked = nonce_of(0);
   const int sender =
-      sender_of(hello, kOwn, nonce_of(kOwn), kMembers, [&](int member) { return member == 0 ? &linked : nullptr; });
+      sender_of(hello, kOwn, nonce_of(kOwn), kRanks, [&](int rank) { return rank == 0 ? &linked : nullptr; });
   const bool knows = hello.of_sender == linked && hello.of_receiver == nonce_of(kOwn);
   if (sender != -1 && (sender != 0 || !knows)) std::abort();
 }
@@ -47,7 +47,7 @@ void receive(std::span<const std::uint8_t> bytes) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) std::abort();
   Inbox inbox;
-  Landings landings;
+  Redirects redirects;
   const std::size_t piece = bytes.empty() ? 1 : 1 + bytes[0];
   bool makes_sense = true;
   while (makes_sense && !bytes.empty()) {
@@ -55,7 +55,7 @@ void receive(std::span<const std::uint8_t> bytes) {
     if (::write(ends[0], now.data(), now.size()) != static_cast<ssize_t>(now.size())) std::abort();
     bytes = bytes.subspan(now.size());
     for (bool come = true; makes_sense && come;) {
-      const auto moved = inbox.receive(ends[1], exposed, landings);
+      const auto moved = inbox.receive(ends[1], exposed, redirects);
       makes_sense = moved.ok();
       come = makes_sense && moved.value();
     }

@@ -1,6 +1,6 @@
 // What a wire gives between two processes: half a round trip of a put and its signal, and the bandwidth of many.
 //
-//   wire_bench [--wire tcp] [--sizes 8,4096,65536,...] [--plain] [--doze] [-J FILE]
+//   wire_bench [--wire tcp] [--sizes 8,4096,65536,...] [--plain] [--sleep] [-J FILE]
 //   wire_bench --rank 0 --address 10.0.0.1:5000        on one host, and with --rank 1 on the other
 //
 // Without --rank both processes are started here and joined by loopback. Latency: each put (8 B: a put of 8 B) is
@@ -39,7 +39,7 @@
 namespace tutti::perf {
 namespace {
 
-using transport::Push;
+using transport::Flush;
 using transport::Region;
 using transport::SignalCell;
 using transport::Ticket;
@@ -49,7 +49,7 @@ using transport::WireJob;
 constexpr std::size_t kData = 4096;  // before it: cells
 constexpr int kUnderWay = 4;         // puts, for bandwidth
 constexpr std::int64_t kPatienceNs = 30'000'000'000;
-constexpr std::chrono::milliseconds kDozeMost{10};
+constexpr std::chrono::milliseconds kSleepMost{10};
 
 struct Options {
   std::string wire = "tcp";
@@ -59,7 +59,7 @@ struct Options {
   std::string address;
   std::string ip;
   bool plain = false;  // sources in memory that is not exposed
-  bool doze = false;   // while waiting, instead of spinning
+  bool sleep = false;  // while waiting, instead of spinning
   std::string json;
 };
 
@@ -111,7 +111,7 @@ class Bench {
   Status meet(bootstrap::Config config) {
     TUTTI_ASSIGN(setup_, bootstrap::Bootstrap::connect(std::move(config)));
     WireJob job;
-    job.own = own_;
+    job.rank = own_;
     job.hosts = {0, 1};
     job.names = {"rank 0", "rank 1"};
     job.own_ip = !options_.ip.empty() ? options_.ip
@@ -153,8 +153,8 @@ class Bench {
     const std::int64_t end = now_ns() + kPatienceNs;
     for (int looks = 0; !come(); ++looks) {
       if (wire_->progress()) continue;
-      if (options_.doze) {
-        wire_->doze(kDozeMost);
+      if (options_.sleep) {
+        wire_->sleep(kSleepMost);
       } else if (looks % 256 != 255) {
         continue;
       }
@@ -167,13 +167,13 @@ class Bench {
     const auto& cell = *reinterpret_cast<const SignalCell*>(memory_);
     return until([&] { return cell.count.load(std::memory_order_acquire) >= count; });
   }
-  Status until_settled(Ticket ticket) {
-    return until([&] { return wire_->settled(ticket); });
+  Status until_completed(Ticket ticket) {
+    return until([&] { return wire_->completed(ticket); });
   }
 
   Status say(int slot, std::size_t bytes, Ticket& ticket) {
     TUTTI_TRY(wire_->put(1 - own_, 0, peer_, destination(slot, stride_), source(slot), bytes, ticket));
-    return wire_->signal(1 - own_, 0, peer_, 0, ++said_, 0, Push::now);
+    return wire_->signal(1 - own_, 0, peer_, 0, ++said_, 0, Flush::now);
   }
 
   int rounds_of(int usual) const { return std::max(kUnderWay, static_cast<int>(usual * options_.effort)); }
@@ -188,7 +188,7 @@ class Bench {
       TUTTI_TRY(until_count(++heard_));
       if (own_ == 1) TUTTI_TRY(say(0, bytes, ticket));
       if (i >= 0) times.push_back(static_cast<double>(now_ns() - begin) / 2e3);
-      TUTTI_TRY(until_settled(ticket));
+      TUTTI_TRY(until_completed(ticket));
     }
     row.best_us = *std::min_element(times.begin(), times.end());
     std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
@@ -206,7 +206,7 @@ class Bench {
       Ticket& ticket = tickets[static_cast<std::size_t>(slot)];
       if (own_ == 0) {
         if (i >= kUnderWay) TUTTI_TRY(until_count(first + static_cast<unsigned>(i - kUnderWay + 1)));
-        TUTTI_TRY(until_settled(ticket));
+        TUTTI_TRY(until_completed(ticket));
         TUTTI_TRY(say(slot, bytes, ticket));
       } else {
         TUTTI_TRY(until_count(first + static_cast<unsigned>(i + 1)));
@@ -215,7 +215,7 @@ class Bench {
     }
     heard_ = first + static_cast<unsigned>(rounds);
     TUTTI_TRY(until_count(heard_));
-    for (const Ticket ticket : tickets) TUTTI_TRY(until_settled(ticket));
+    for (const Ticket ticket : tickets) TUTTI_TRY(until_completed(ticket));
     row.gb_per_s = static_cast<double>(bytes) * rounds / static_cast<double>(now_ns() - begin);
     return setup_->barrier();
   }
@@ -292,7 +292,7 @@ int main(int argc, char** argv) {
   app.add_option("--address", options.address, "HOST:PORT where rank 0 listens, with --rank");
   app.add_option("--ip", options.ip, "the address of this host that chooses the interface");
   app.add_flag("--plain", options.plain, "put from memory that is not exposed");
-  app.add_flag("--doze", options.doze, "sleep while waiting");
+  app.add_flag("--sleep", options.sleep, "sleep while waiting");
   app.add_option("-J,--json", options.json, "write the table of rank 0 to this file");
   try {
     app.parse(argc, argv);

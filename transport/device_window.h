@@ -1,5 +1,5 @@
-// The window of one rank in the memory of its GPU: what executor/cuda's kernels and whoever allocates and maps it agree
-// on. One per rank and communicator; zeroed before any peer may write to it.
+// The window of one rank in the memory of its GPU: what executor/cuda's kernels and the code that allocates and maps it
+// agree on. One per rank and communicator; zeroed before any peer may write to it.
 //
 //   state      the owner's own: number and history of its last call, what it has failed of
 //   calls      by sender: the announcements of its last calls. A peer pushes them here, so that a wait for one polls
@@ -62,7 +62,7 @@ struct alignas(kDeviceLine) DeviceState {
 };
 
 /// An express line: two words of 8 bytes, each with 4 bytes of data below and the call's flag above. A word is written
-/// and read whole, so whoever sees the flag has the data, and no fence is paid.
+/// and read whole, so a reader that sees the flag has the data, and no fence is paid.
 inline constexpr std::size_t kFlaggedLine = 16;
 inline constexpr std::size_t kDataOfFlaggedLine = 8;
 
@@ -98,7 +98,7 @@ struct P2pHeader {
   std::uint64_t type = 0;
 };
 
-/// Where parts of a window begin, in bytes.
+/// Offsets of the parts of a window, in bytes.
 struct DeviceWindowSizes {
   int ranks = 1;
   int lanes = 1;

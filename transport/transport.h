@@ -9,7 +9,7 @@
 //   mailboxes one per sender: a small queue of slots for send/recv
 //
 // On load/store links (threads, shared memory, CUDA peers) all of it is reached by pointer, and the executor does so
-// itself. Ranks on other hosts are *far*: their windows here are drafts, and FarLinks carries over what is put and
+// itself. A rank on another host is *remote*: its window here is a shadow, and NetLinks carries over what is put and
 // signalled.
 //
 // Threads: one thread at a time may use a Transport (the communicator sees to that).
@@ -29,32 +29,32 @@ struct Capabilities {
   bool cross_memory = false;  // read() and write() reach plain memory of a peer
 };
 
-class FarLinks;  // far_links.h
+class NetLinks;  // wire/net_links.h
 
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual const Capabilities& capabilities() const = 0;
   virtual const WindowSizes& sizes() const = 0;
-  /// What it takes of this rank's memory.
+  /// Returns how much of this rank's memory it takes.
   virtual std::size_t memory() const { return sizes().bytes(); }
-  /// The window of `rank` (own rank included). Valid as long as the transport.
+  /// Returns the window of `rank`, which may be this one. Valid as long as the transport.
   virtual const Window& window(int rank) const = 0;
 
-  /// Makes all scratch and published slots present in this process, that is, takes its page faults. A hint; called
-  /// before large messages go through them for the first time.
+  /// Takes the page faults of all scratch and published slots. A hint, called before large messages go through them for
+  /// the first time.
   virtual void warm() {}
 
-  /// The links to ranks on other hosts; null where there are none.
-  virtual FarLinks* far_links() { return nullptr; }
+  /// Returns the links to remote ranks; null where there are none.
+  virtual NetLinks* net_links() { return nullptr; }
 
-  /// How peers may reach [address, address + bytes).
+  /// Returns how peers may reach [address, address + bytes).
   virtual Handle handle_of(const void* address, std::size_t bytes) const = 0;
-  /// The pointer behind a peer's handle, or null when it can only be reached by read() and write(). REQUIRES, as these
-  /// do: the rank is not far.
+  /// Returns the pointer behind a peer's handle, or null when only read() and write() reach it.
+  /// REQUIRES, as for these: the rank is not remote.
   virtual std::byte* reach(int rank, Handle handle) const = 0;
 
-  /// False once the process of `rank` has ended. Cheap enough for every millisecond of a wait.
+  /// Returns false once the process of `rank` has ended. Cheap enough for every millisecond of a wait.
   virtual bool alive(int rank) const = 0;
 
   /// Cross-memory access to a peer's plain memory. REQUIRES: capabilities().cross_memory. Errors: system, peer_died.

@@ -9,20 +9,20 @@
 
 namespace tutti::transport {
 
-/// One direction of one link: counter and tag share a cache line, so that a waiter that sees the count has the tag too.
+/// One direction of one link. Counter and tag share a cache line, so that a waiter that sees the count has the tag too.
 /// tag mixes the call's fingerprint and number: a waiter whose own tag differs looks at the sender's record.
 struct alignas(kCacheLine) SignalCell {
   std::atomic<std::uint64_t> count{0};
   std::atomic<std::uint64_t> tag{0};
 };
 
-/// A signal that brings its data along: for plans in which a rank tells each peer a few bytes, once in a call. The
+/// A signal that brings its data along, for plans in which a rank sends each peer a few bytes, once in a call. The
 /// first line has the signal and up to 48 bytes, where a signal and then a slot would move two lines, one after the
 /// other. Several per sender, for as many calls: so a rank that only gives (a broadcast's root) can run ahead of the
 /// others, and ranks that share a core change places once in that many calls.
 ///
-/// Where the sender is far, what lies there is another thing (executor/net_record.h): the first line of its record
-/// of the call, and the data behind it, so that one message does for both.
+/// From a remote sender the cell holds something else (executor/net_record.h): the first line of its record of the
+/// call, and the data behind it, so that one message carries both.
 struct alignas(kCacheLine) ExpressCell {
   static constexpr std::size_t kHeader = 16;
   std::atomic<std::uint64_t> tag{0};  // written last; that of the call it belongs to
@@ -31,11 +31,11 @@ struct alignas(kCacheLine) ExpressCell {
   std::byte* payload() { return reinterpret_cast<std::byte*>(this) + kHeader; }
 };
 
-/// Where the memory of one rank lies in this rank's address space.
+/// The memory of one rank, as it lies in this rank's address space.
 ///
-/// Of a far rank it is a draft, of which only what this rank itself may write is ever used: what it writes there is on
-/// its way once FarLinks has been told of it. Its board is a mirror in this rank's memory, where the far rank puts the
-/// records of those calls in which the two are neighbours.
+/// The window of a remote rank is a shadow: only what this rank itself may write is used, and NetLinks sends it. The
+/// board is a mirror in this rank's memory, where the remote rank puts the records of those calls in which the two are
+/// neighbours.
 struct Window {
   Board* board = nullptr;
   SignalCell* signals = nullptr;   // index with signal_index()
@@ -51,27 +51,27 @@ struct WindowSizes {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;
   std::size_t mailbox = 0;
-  std::size_t express_lines = 0;  // of an express cell, beside a far rank's record; 0: the usual
-  bool far = false;               // some ranks are on other hosts
+  std::size_t express_lines = 0;  // of an express cell, beside a remote rank's record; 0: the usual
+  bool has_remote = false;        // some ranks are on other hosts
 
   // Express cells: of how many calls, and how large. Usually one takes 512 bytes of a message, or what fits into a line
   // where many ranks would make that too much.
   std::uint64_t express_calls() const { return ranks <= 8 ? 64 : ranks <= 64 ? 32 : 8; }
   std::size_t express_stride() const {
-    return ((express_lines != 0 ? express_lines : ranks <= 16 ? 9 : 1) + (far ? 1 : 0)) * kCacheLine;
+    return ((express_lines != 0 ? express_lines : ranks <= 16 ? 9 : 1) + (has_remote ? 1 : 0)) * kCacheLine;
   }
-  std::size_t express_bytes() const { return express_stride() - (far ? kCacheLine : ExpressCell::kHeader); }
+  std::size_t express_bytes() const { return express_stride() - (has_remote ? kCacheLine : ExpressCell::kHeader); }
   std::size_t express_offset(int sender, std::uint64_t call) const {
     return (static_cast<std::size_t>(sender) * express_calls() + call % express_calls()) * express_stride();
   }
-  /// Of a window's cells.
+  /// `cells`: those of a window.
   ExpressCell& express_cell(std::byte* cells, int sender, std::uint64_t call) const {
     return *reinterpret_cast<ExpressCell*>(cells + express_offset(sender, call));
   }
 
   std::size_t signal_cells() const { return static_cast<std::size_t>(ranks) * lanes * 2; }
   int signal_index(int sender, int lane, int channel) const { return (sender * lanes + lane) * 2 + channel; }
-  /// Bytes of one rank's window, and where each part begins in it.
+  // Where each part of a window begins, and its bytes.
   std::size_t signals_at() const { return sizeof(Board); }
   std::size_t express_at() const { return signals_at() + signal_cells() * sizeof(SignalCell); }
   std::size_t scratch_at() const { return express_at() + express_offset(ranks, 0); }
@@ -80,7 +80,7 @@ struct WindowSizes {
   std::size_t bytes() const { return mailboxes_at() + static_cast<std::size_t>(ranks) * mailbox; }
 };
 
-/// The window whose memory begins at `base`.
+/// Returns the window whose memory begins at `base`.
 inline Window window_at(std::byte* base, const WindowSizes& sizes) {
   Window window;
   window.board = reinterpret_cast<Board*>(base);

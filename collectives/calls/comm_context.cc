@@ -38,7 +38,7 @@ CommContext::CommContext(std::shared_ptr<JobContext> job_context, std::vector<in
       name(name_of(rank)),
       streaming_above(tutti::streaming_above(job->local_members())),
       transport(std::move(ways)),
-      links(transport->far_links()),
+      links(transport->net_links()),
       board(*transport->window(rank).board),
       health(transport::shared_board(*transport)),
       waiter(
@@ -46,7 +46,7 @@ CommContext::CommContext(std::shared_ptr<JobContext> job_context, std::vector<in
       forks_(forks()) {
   health.set_tell([this](Code code, const std::string& message) { return job->tell(comm_id, code, message); },
                   [this](Code code, const std::string& message) {
-                    if (links != nullptr) links->tell(code, message);
+                    if (links != nullptr) links->announce_failure(code, message);
                   });
   const auto on_failure = [this](int world_rank, Code code, const std::string& message) {
     const int dead = rank_of(world_rank);
@@ -63,7 +63,7 @@ CommContext::CommContext(std::shared_ptr<JobContext> job_context, std::vector<in
 CommContext::~CommContext() {
   recorder.reset();
   job->unsubscribe(comm_id);
-  board.pulse.departed.store(1, std::memory_order_release);
+  board.pulse.has_left.store(1, std::memory_order_release);
 }
 
 std::string CommContext::name_of(int r) const { return rank_name(*job, world_ranks, options, r); }

@@ -64,7 +64,7 @@ struct CommContext {
   const std::string name;             // of this rank
   const std::size_t streaming_above;  // bytes of a buffer that stores should not keep in the caches
   const std::unique_ptr<transport::Transport> transport;
-  transport::FarLinks* const links;  // null: all ranks are on this host
+  transport::NetLinks* const links;  // null: all ranks are on this host
   transport::Board& board;           // this rank's
   executor::Health health;
   executor::Waiter waiter;

@@ -40,7 +40,7 @@ Result<std::shared_ptr<PendingWork>> P2pQueue::start(std::span<const Transfer> t
   std::shared_ptr<PendingWork> work = group->work;
   // Groups do not join those before another operation.
   if (started_as_ == queue.started() && started_ != nullptr && started_->offer(group)) {
-    executor::wake_any(context_.board.doze);
+    executor::wake_any(context_.board.sleep);
     return work;
   }
   if (queue.idle() && bytes_of(transfers) <= kAtOnceBytes) {

@@ -34,7 +34,7 @@ Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, i
   const bool multi_host = most_remote > 0;
   transport::WindowSizes sizes;
   sizes.ranks = ranks;
-  sizes.far = multi_host;
+  sizes.has_remote = multi_host;
   sizes.lanes = kLanes;
   // All mailboxes of a window together should leave the second-level cache before they are used again, as scratch does.
   sizes.mailbox = std::clamp(std::bit_floor(kMailboxes / static_cast<std::size_t>(ranks)), kLeastMailbox, kMostMailbox);
@@ -49,7 +49,7 @@ Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, i
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = multi_host ? transport::kCacheLine : sizes.scratch_half;  // no remote rank reads it
     taken = (multi_host ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::HostExecutor::kBounceBytes;
-    taken += static_cast<std::size_t>(most_remote) * transport::draft_bytes(sizes);
+    taken += static_cast<std::size_t>(most_remote) * transport::shadow_bytes(sizes);
     if (options.memory_limit == 0 || taken <= options.memory_limit) return sizes;
     if (scratch / 2 < kLeastScratch) break;
   }

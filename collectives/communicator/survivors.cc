@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-using transport::Regroup;
+using transport::SurvivorAgreement;
 
 namespace {
 
@@ -28,13 +28,13 @@ bool contains(const Set& set, int rank) { return (set[static_cast<std::size_t>(r
 
 // The stage goes back first: a rank that finds the new set must not take the old stage, and the old value, for new
 // ones.
-void write(Regroup& own, const Set& set, std::uint64_t begin) {
+void write(SurvivorAgreement& own, const Set& set, std::uint64_t begin) {
   own.stage.store(begin, std::memory_order_relaxed);
   for (std::size_t i = 0; i < set.size(); ++i) own.alive[i].store(set[i], std::memory_order_release);
   own.stage.store(begin + static_cast<std::uint64_t>(Survivors::Stage::agreed), std::memory_order_release);
 }
 
-bool same_set(const Regroup& a, const Regroup& b) {
+bool same_set(const SurvivorAgreement& a, const SurvivorAgreement& b) {
   for (int i = 0; i < transport::kMostRanks / 64; ++i) {
     if (a.alive[i].load(std::memory_order_acquire) != b.alive[i].load(std::memory_order_relaxed)) return false;
   }
@@ -51,7 +51,7 @@ class BoardSurvivors final : public Survivors {
   using Survivors::Survivors;
 
   Result<std::vector<int>> agree(int /*attempt*/) override {
-    Regroup& own = board_of(context_.rank);
+    SurvivorAgreement& own = board_of(context_.rank);
     const std::uint64_t agreed = stage_of(Stage::agreed);
     Set written;
     for (Backoff backoff(kPause);; backoff.sleep()) {
@@ -65,7 +65,7 @@ class BoardSurvivors final : public Survivors {
       for (int r = 0; r < context_.size(); ++r) {
         if (!contains(alive, r)) continue;
         survivors.push_back(r);
-        const Regroup& theirs = board_of(r);
+        const SurvivorAgreement& theirs = board_of(r);
         if (!same_set(theirs, own) || theirs.stage.load(std::memory_order_acquire) < agreed) missing = r;
       }
       if (missing < 0) return survivors;
@@ -79,7 +79,7 @@ class BoardSurvivors final : public Survivors {
 
   // A board has room for the first word only. What else a rank gives lies between hosts, and there is one host.
   Result<Words> exchange(const std::vector<int>& survivors, int /*attempt*/, Stage stage, const Words& mine) override {
-    Regroup& own = board_of(context_.rank);
+    SurvivorAgreement& own = board_of(context_.rank);
     if (stage == Stage::exchanged) own.value.store(mine.front(), std::memory_order_relaxed);
     own.stage.store(stage_of(stage), std::memory_order_release);
     Words all;
@@ -93,7 +93,7 @@ class BoardSurvivors final : public Survivors {
 
  private:
   std::uint64_t stage_of(Stage stage) const { return kStages * shrinks_ + static_cast<std::uint64_t>(stage); }
-  Regroup& board_of(int rank) const { return context_.transport->window(rank).board->regroup; }
+  SurvivorAgreement& board_of(int rank) const { return context_.transport->window(rank).board->survivors; }
 
   Set alive_now() const {
     Set alive((static_cast<std::size_t>(context_.size()) + 63) / 64);
@@ -105,7 +105,7 @@ class BoardSurvivors final : public Survivors {
   }
 
   Status await(int rank, std::uint64_t stage) const {
-    const Regroup& theirs = board_of(rank);
+    const SurvivorAgreement& theirs = board_of(rank);
     for (Backoff backoff(kPause); theirs.stage.load(std::memory_order_acquire) < stage; backoff.sleep()) {
       // What a dead rank has reached changes no more, so that all who look now see the same. And a rank that has seen
       // that has begun again, and waits for those that have not.
@@ -157,8 +157,8 @@ class ServerSurvivors final : public Survivors {
     };
     const auto limit = std::chrono::nanoseconds(std::max<std::int64_t>(deadline_ns_ - now_ns(), 0));
     const auto name_of = [this](int r) { return context_.name_of(r); };
-    Result<std::vector<Words>> all = context_.job->regroup(id, context_.world_ranks, name_of, gone, mine,
-                                                           std::chrono::ceil<std::chrono::milliseconds>(limit));
+    Result<std::vector<Words>> all = context_.job->exchange_with_survivors(
+        id, context_.world_ranks, name_of, gone, mine, std::chrono::ceil<std::chrono::milliseconds>(limit));
     if (all.ok()) return all;
     return Status(all.status().code(), fmt::format("{} called shrink, but {}", context_.name, all.status().message()));
   }

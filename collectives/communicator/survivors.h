@@ -6,7 +6,8 @@
 // rank in that set has written the same set. A rank that dies meanwhile changes the set, and they begin again.
 //
 // On several hosts no rank sees all boards. There the bootstrap server hears of every death and gives all who have come
-// the same answer (Bootstrap::regroup). A rank that dies meanwhile is missing at the next stage, and they begin again.
+// the same answer (Bootstrap::exchange_with_survivors). A rank that dies meanwhile is missing at the next stage, and
+// they begin again.
 #pragma once
 
 #include <atomic>
@@ -38,7 +39,7 @@ class Survivors {
 
  protected:
   bool has_left(int rank) const {
-    return context_.transport->window(rank).board->pulse.departed.load(std::memory_order_acquire) != 0;
+    return context_.transport->window(rank).board->pulse.has_left.load(std::memory_order_acquire) != 0;
   }
 
   CommContext& context_;

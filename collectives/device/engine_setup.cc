@@ -95,7 +95,7 @@ Status EngineSetup::run() {
   blocks_ = std::min(blocks_, KernelEngine::kMostBlocks);
   budget_.keep(blocks_);
   TUTTI_TRY(plan_memory(all));
-  number_ = all[0].notes ^ all[0].process;
+  number_ = all[0].region_log ^ all[0].process;
   TUTTI_ASSIGN(links_, CudaIpc::connect(links_config(all)));
   return {};
 }
@@ -113,10 +113,10 @@ Status EngineSetup::probe_device() {
   const bool side_by_side = shared == "kernels" || (shared == "auto" && device::under_mps(config_.device));
   greeting_.side_by_side = side_by_side ? 1 : 0;
   TUTTI_ASSIGN(transport::Arena* const arena, transport::Arena::process());
-  TUTTI_ASSIGN(std::byte* const memory, arena->allocate(sizeof(transport::Notes)));
-  notes_ = std::shared_ptr<std::byte>(memory, [](std::byte* p) { transport::Arena::deallocate(p); });
-  new (memory) transport::Notes();
-  greeting_.notes = config_.host->handle_of(memory, sizeof(transport::Notes));
+  TUTTI_ASSIGN(std::byte* const memory, arena->allocate(sizeof(transport::RegionLog)));
+  region_log_ = std::shared_ptr<std::byte>(memory, [](std::byte* p) { transport::Arena::deallocate(p); });
+  new (memory) transport::RegionLog();
+  greeting_.region_log = config_.host->handle_of(memory, sizeof(transport::RegionLog));
   if (config_.size > transport::kMostDeviceRanks) {
     return unsupported(fmt::format("a communicator of {} ranks on device memory; expected at most {}", config_.size,
                                    transport::kMostDeviceRanks));
@@ -233,11 +233,11 @@ CudaIpc::Config EngineSetup::links_config(const std::vector<Greeting>& all) {
   links.device = config_.device;
   links.sizes = sizes_;
   for (int r = 0; r < config_.size; ++r) {
-    links.notes.push_back(reinterpret_cast<transport::Notes*>(
-        r == config_.rank ? notes_.get()
-                          : config_.host->reach(config_.host_rank(r), all[static_cast<std::size_t>(r)].notes)));
+    links.logs.push_back(reinterpret_cast<transport::RegionLog*>(
+        r == config_.rank ? region_log_.get()
+                          : config_.host->reach(config_.host_rank(r), all[static_cast<std::size_t>(r)].region_log)));
   }
-  links.keep = notes_;
+  links.keep = region_log_;
   living_ = std::make_shared<Liveness>(config_, all);
   links.alive = [living = living_](int rank) { return living->alive(rank); };
   links.name = config_.name;

@@ -19,7 +19,7 @@ struct DevicePeerInfo {
   std::uint64_t well = 0;
   std::uint64_t process = 0;
   std::uint64_t gpu[2] = {};
-  std::uint64_t notes = 0;
+  std::uint64_t region_log = 0;
   std::uint64_t pid = 0;
   std::uint64_t side_by_side = 0;  // kernels of other processes run beside its own on its GPU
   std::uint64_t room = 0;          // bytes of its GPU's memory that the communicator may take
@@ -66,7 +66,7 @@ class EngineSetup {
   KernelEngine::Config config_;
   std::shared_ptr<const executor::cuda::Kernels> kernels_;  // once for all that asks about them, and the executor
   Greeting greeting_;
-  std::shared_ptr<std::byte> notes_;
+  std::shared_ptr<std::byte> region_log_;
   executor::cuda::Form form_ = executor::cuda::Form::waiting;
   bool shares_gpu_ = false;
   bool all_open_ = true;

@@ -142,8 +142,8 @@ FlightRecorder::~FlightRecorder() {
 }
 
 const transport::Board* FlightRecorder::board_of(int rank) const {
-  const transport::FarLinks* remote = transport_.far_links();
-  return remote != nullptr && remote->far(rank) ? nullptr : transport_.window(rank).board;
+  const transport::NetLinks* remote = transport_.net_links();
+  return remote != nullptr && remote->is_remote(rank) ? nullptr : transport_.window(rank).board;
 }
 
 std::string FlightRecorder::last_calls(std::size_t most) const {

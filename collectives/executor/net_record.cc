@@ -12,10 +12,10 @@ using transport::CallRecord;
 namespace {
 
 static_assert(offsetof(CallRecord, sequence) == 0 && offsetof(CallRecord, fingerprint) == 8);  // a note's head
-static_assert(offsetof(CallRecord, seal) + sizeof(std::uint64_t) == kNetRecordBytes);
+static_assert(offsetof(CallRecord, checksum) + sizeof(std::uint64_t) == kNetRecordBytes);
 
 // One multiplication for each word, in order: what is in another place, or old, changes all that follows.
-class Seal {
+class Checksum {
  public:
   void add(std::uint64_t word) { state_ = (std::rotl(state_, 23) ^ word) * 0x9FB21C651E98DF25ULL; }
   std::uint64_t value() const { return state_ ^ (state_ >> 29); }
@@ -26,7 +26,7 @@ class Seal {
 
 /// The first line of a record, read once: what lies there may change meanwhile.
 struct Line {
-  std::uint64_t sequence = 0, fingerprint = 0, along = 0, count = 0, factor = 0, what = 0, seal = 0;
+  std::uint64_t sequence = 0, fingerprint = 0, along = 0, count = 0, factor = 0, what = 0, checksum = 0;
 
   explicit Line(const CallRecord& from) {
     constexpr auto acquire = std::memory_order_acquire;
@@ -36,22 +36,22 @@ struct Line {
     count = from.count.load(acquire);
     factor = std::bit_cast<std::uint64_t>(from.factor.load(acquire));
     what = from.what.load(acquire);
-    seal = from.seal.load(acquire);
+    checksum = from.checksum.load(acquire);
   }
 };
 
 /// REQUIRES: line.along <= kMostAlong.
-std::uint64_t seal_of(const Line& line, const std::byte* data) {
-  Seal seal;
+std::uint64_t checksum_of(const Line& line, const std::byte* data) {
+  Checksum checksum;
   for (const std::uint64_t word : {line.sequence, line.fingerprint, line.along, line.count, line.factor, line.what}) {
-    seal.add(word);
+    checksum.add(word);
   }
   for (std::size_t done = 0; done < line.along; done += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
     std::memcpy(&word, data + done, std::min(sizeof word, line.along - done));
-    seal.add(word);
+    checksum.add(word);
   }
-  return seal.value();
+  return checksum.value();
 }
 
 const std::byte* behind(const CallRecord& record) {
@@ -59,7 +59,7 @@ const std::byte* behind(const CallRecord& record) {
 }
 
 bool is_whole(const Line& line, const std::byte* data) {
-  return line.along <= kMostAlong && line.seal == seal_of(line, data);
+  return line.along <= kMostAlong && line.checksum == checksum_of(line, data);
 }
 
 /// Writes the line in the order of a Board's records (executor/record.cc), for ranks that read it meanwhile.
@@ -72,7 +72,7 @@ void write(const Line& line, CallRecord& to) {
   to.count.store(line.count, release);
   to.factor.store(std::bit_cast<double>(line.factor), release);
   to.what.store(line.what, release);
-  to.seal.store(line.seal, release);
+  to.checksum.store(line.checksum, release);
   to.sequence.store(line.sequence, release);
 }
 
@@ -81,7 +81,7 @@ void write(const Line& line, CallRecord& to) {
 void write_net_record(const CallRecord& record, std::size_t along, CallRecord& to) {
   Line line(record);
   line.along = along;
-  line.seal = seal_of(line, behind(to));
+  line.checksum = checksum_of(line, behind(to));
   write(line, to);
 }
 
@@ -92,7 +92,7 @@ void copy_to_mirror(transport::ExpressCell& cell, std::uint64_t call, CallRecord
   Line come(net_record(cell));
   if (come.sequence != call || !is_whole(come, net_payload(cell))) return;
   come.along = 0;
-  come.seal = seal_of(come, nullptr);
+  come.checksum = checksum_of(come, nullptr);
   write(come, mirror);
 }
 

@@ -149,7 +149,7 @@ bool is_only_use(const Prepared& p, const PreparedStep& copy) {
   });
 }
 
-void mark_landings(Prepared& p) {
+void mark_redirects(Prepared& p) {
   if (p.express || p.opens || p.shape.op == ReduceOp::premul_sum) return;
   for (std::size_t lane = 0; lane < p.lanes.size(); ++lane) {
     int sender = -1;
@@ -163,8 +163,8 @@ void mark_landings(Prepared& p) {
         continue;
       if (sender < 0 || !is_only_use(p, s)) continue;
       s.sender = sender;
-      s.lands_from = untouched_from(p, lane, i, false);
-      s.lands_from_in_place = untouched_from(p, lane, i, true);
+      s.redirects_from = untouched_from(p, lane, i, false);
+      s.redirects_from_in_place = untouched_from(p, lane, i, true);
     }
   }
 }
@@ -307,7 +307,7 @@ Result<std::shared_ptr<Prepared>> prepare(const std::shared_ptr<const Plan>& pla
       steps.push_back(s);
     }
   }
-  mark_landings(p);
+  mark_redirects(p);
   return prepared;
 }
 

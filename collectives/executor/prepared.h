@@ -57,9 +57,10 @@ struct PreparedStep {
   std::size_t elements = 0;  // of all pieces
   bool one_pass = true;      // in a single round the pieces lie one behind the other on all sides (slots do not), and
                              // where they lie is known (of an all_to_allv it is not)
-  // What such a step copies may come to its destination earlier, and not to its slot at all: from step `lands_from` of
-  // the lane on nothing else touches that destination. `lands_from_in_place`: where the output is the input's memory.
-  std::uint32_t lands_from = kNever, lands_from_in_place = kNever;
+  // What such a step copies may come to its destination earlier, and not to its slot at all: from step `redirects_from`
+  // of the lane on nothing else touches that destination. `redirects_from_in_place`: where the output is the input's
+  // memory.
+  std::uint32_t redirects_from = kNever, redirects_from_in_place = kNever;
   std::int32_t sender = -1;  // whose message that is
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};
   std::uint32_t sources = 0, source_count = 0;            // in Prepared::ranges

@@ -82,10 +82,11 @@ class JobContext {
   /// `gone`: by place, which members come no more though their processes live; asked again and again. `name_of`: takes
   /// a place. Errors, as the end of a sentence: timeout (a member has not come), unsupported (the bootstrap server is
   /// gone).
-  virtual Result<std::vector<Words>> regroup(std::uint64_t /*name*/, std::span<const int> /*members*/,
-                                             const NameOf& /*name_of*/,
-                                             const std::function<std::vector<bool>()>& /*gone*/, const Words& /*mine*/,
-                                             std::chrono::milliseconds /*limit*/) {
+  virtual Result<std::vector<Words>> exchange_with_survivors(std::uint64_t /*name*/, std::span<const int> /*members*/,
+                                                             const NameOf& /*name_of*/,
+                                                             const std::function<std::vector<bool>()>& /*gone*/,
+                                                             const Words& /*mine*/,
+                                                             std::chrono::milliseconds /*limit*/) {
     return unsupported("all ranks are on one host");
   }
 

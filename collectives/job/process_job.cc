@@ -51,26 +51,25 @@ std::string key_in(const std::uint64_t* words) {
 Result<std::shared_ptr<ProcessJob>> ProcessJob::create(std::unique_ptr<bootstrap::Bootstrap> bootstrap,
                                                        std::chrono::milliseconds deadline) {
   Result<Arena*> arena = Arena::process();
-  Result<transport::Acquaintance> met =
-      arena.ok() ? transport::meet_processes(*bootstrap, *arena.value(), deadline) : arena.status();
+  Result<transport::ShmPeers> met =
+      arena.ok() ? transport::exchange_shm_peers(*bootstrap, *arena.value(), deadline) : arena.status();
   if (!met.ok()) {
     // Without a goodbye the others would take this rank's failure for its death.
     bootstrap->give_up(met.status());
     return met.status();
   }
   std::shared_ptr<ProcessJob> job(new ProcessJob(std::move(bootstrap), *arena.value(), met.take()));
-  const std::vector<int>& hosts = job->acquaintance_.hosts;
+  const std::vector<int>& hosts = job->shm_peers_.hosts;
   const int last = *std::max_element(hosts.begin(), hosts.end());
-  log::debug("{} ranks on {} hosts; cross-memory access: {}", hosts.size(), last + 1, job->acquaintance_.cross_memory);
+  log::debug("{} ranks on {} hosts; cross-memory access: {}", hosts.size(), last + 1, job->shm_peers_.cross_memory);
   if (last > 0) TUTTI_TRY(job->link());
   return job;
 }
 
-ProcessJob::ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Arena& arena,
-                       transport::Acquaintance acquaintance)
+ProcessJob::ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, Arena& arena, transport::ShmPeers peers)
     : bootstrap_(std::move(bootstrap)),
       arena_(arena),
-      acquaintance_(std::move(acquaintance)),
+      shm_peers_(std::move(peers)),
       deaths_(std::make_shared<Deaths>(static_cast<std::size_t>(bootstrap_->size()))) {
   bootstrap_->watch([this](const bootstrap::Failure& failure) { heard(failure); },
                     [this](const bootstrap::ProgressReport& report) { asked_or_answered(report); },
@@ -81,8 +80,8 @@ ProcessJob::~ProcessJob() { (void)bootstrap_->leave(); }
 
 Status ProcessJob::link() {
   transport::WireJob job;
-  job.own = bootstrap_->rank();
-  job.hosts = acquaintance_.hosts;
+  job.rank = bootstrap_->rank();
+  job.hosts = shm_peers_.hosts;
   for (int member = 0; member < bootstrap_->size(); ++member) {
     const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
     job.names.push_back(bootstrap::name_and_address_of(member, identity));
@@ -112,7 +111,7 @@ Status ProcessJob::link() {
   }
   if (status.ok()) status = opened.value()->meet(of_wire);
   TUTTI_ASSIGN([[maybe_unused]] const std::vector<std::string> all, bootstrap::agree_all(*bootstrap_, status));
-  TUTTI_ASSIGN(topology_, exchange_topology(*bootstrap_, acquaintance_.hosts, opened.value()->info()));
+  TUTTI_ASSIGN(topology_, exchange_topology(*bootstrap_, shm_peers_.hosts, opened.value()->info()));
   TUTTI_ASSIGN(table_, exchange_table(*bootstrap_, opened.value()->info(), topology_));
   // What a file says of the network stands.
   if (table_ && options::text(Option::topology).empty()) planner::apply(*table_, topology_);
@@ -142,7 +141,7 @@ std::string ProcessJob::describe(int member) const {
 }
 
 bool ProcessJob::near(int member) const {
-  const std::vector<int>& hosts = acquaintance_.hosts;
+  const std::vector<int>& hosts = shm_peers_.hosts;
   return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
 }
 
@@ -175,7 +174,7 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
       failure = {Code::memory_limit, fmt::format("{} could not make its {} bytes of communication buffers",
                                                  name_of(static_cast<int>(r)), bytes)};
     }
-    processes.push_back(acquaintance_.processes[static_cast<std::size_t>(members[r])]);
+    processes.push_back(shm_peers_.processes[static_cast<std::size_t>(members[r])]);
   }
   if (!failure.ok()) {
     if (far) {
@@ -183,14 +182,14 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
       std::vector<std::int32_t> others;
       std::copy_if(members.begin(), members.end(), std::back_inserter(others), [this](int m) { return !near(m); });
       (void)bootstrap_->send_leave_notice(comm_id, false, std::move(others));
-      wire_->conceal(arena_.base() + own);
+      wire_->unexpose(arena_.base() + own);
       marks->end();
     }
     Arena::deallocate(arena_.base() + own);  // no peer has touched it
     return failure;
   }
   auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
-                                                          acquaintance_.cross_memory);
+                                                          shm_peers_.cross_memory);
   if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
   return far_transport(comm_id, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
                        all.value());
@@ -203,9 +202,9 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::far_transport(
   setup.rank = rank;
   setup.sizes = sizes;
   setup.keep = [shm = shared.get()](transport::HostsTransport::Gone gone) { shm->keep_until(std::move(gone)); };
-  setup.near = std::move(shared);
+  setup.local = std::move(shared);
   setup.wire = wire_;
-  setup.members.assign(members.begin(), members.end());
+  setup.world_ranks.assign(members.begin(), members.end());
   setup.own = own;
   for (std::size_t r = 0; r < members.size(); ++r) setup.keys.push_back(key_in(&all[r * kFarWords]));
   setup.alive = [deaths = deaths_](int member) {
@@ -255,9 +254,10 @@ void ProcessJob::ask(std::uint64_t comm_id) {
   if (wire_ != nullptr) (void)bootstrap_->query_progress(comm_id);
 }
 
-Result<std::vector<Words>> ProcessJob::regroup(std::uint64_t name, std::span<const int> members, const NameOf& name_of,
-                                               const std::function<std::vector<bool>()>& gone, const Words& mine,
-                                               std::chrono::milliseconds limit) {
+Result<std::vector<Words>> ProcessJob::exchange_with_survivors(std::uint64_t name, std::span<const int> members,
+                                                               const NameOf& name_of,
+                                                               const std::function<std::vector<bool>()>& gone,
+                                                               const Words& mine, std::chrono::milliseconds limit) {
   const auto among = [&] {
     std::vector<bool> of_job(static_cast<std::size_t>(bootstrap_->size()));
     const std::vector<bool> are_gone = gone();

@@ -17,7 +17,7 @@
 
 #include "collectives/job/job_context.h"
 #include "transport/bootstrap/bootstrap.h"
-#include "transport/shm/acquaintance.h"
+#include "transport/shm/shm_peers.h"
 #include "transport/wire/wire.h"
 
 namespace tutti {
@@ -26,7 +26,7 @@ namespace transport {
 class LeaveMarks;
 }
 
-/// Shared by the communicators of one rank. Thread-safe, except connect() and regroup().
+/// Shared by the communicators of one rank. Thread-safe, except connect() and exchange_with_survivors().
 class ProcessJob final : public JobContext {
  public:
   /// A collective call of all ranks of the job.
@@ -50,10 +50,11 @@ class ProcessJob final : public JobContext {
   void unsubscribe(std::uint64_t comm_id) override;
   bool tell(std::uint64_t comm_id, Code code, const std::string& message) override;
   void ask(std::uint64_t comm_id) override;
-  Result<std::vector<Words>> regroup(std::uint64_t name, std::span<const int> members, const NameOf& name_of,
-                                     const std::function<std::vector<bool>()>& gone, const Words& mine,
-                                     std::chrono::milliseconds limit) override;
-  std::vector<int> host_of_member() const override { return acquaintance_.hosts; }
+  Result<std::vector<Words>> exchange_with_survivors(std::uint64_t name, std::span<const int> members,
+                                                     const NameOf& name_of,
+                                                     const std::function<std::vector<bool>()>& gone, const Words& mine,
+                                                     std::chrono::milliseconds limit) override;
+  std::vector<int> host_of_member() const override { return shm_peers_.hosts; }
   int local_members() const override;
   int local_cpus() const override;
   int local_processes() const override { return local_members(); }
@@ -64,8 +65,7 @@ class ProcessJob final : public JobContext {
  private:
   using Deaths = std::vector<std::atomic<bool>>;  // by member
 
-  ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena,
-             transport::Acquaintance acquaintance);
+  ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena, transport::ShmPeers peers);
   bool near(int member) const;
   /// Opens the wire and meets the other hosts by it. A collective call of all ranks of the job.
   Status link();
@@ -95,7 +95,7 @@ class ProcessJob final : public JobContext {
 
   const std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   transport::Arena& arena_;
-  const transport::Acquaintance acquaintance_;
+  const transport::ShmPeers shm_peers_;
   const std::shared_ptr<Deaths> deaths_;
   std::shared_ptr<transport::Wire> wire_;  // null: all ranks are on this host. Constant after creation
   topology::Topology topology_;            // if there is a wire. Constant after creation

@@ -134,7 +134,7 @@ TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
   NOT_EMULATED("the limit of address space is not the emulated program's");
   const auto body = [](Communicator& comm) -> std::string {
     sum_up(comm);
-    if (comm.rank() == 1) limit_address_space(8 << 20);  // less than the draft of one peer's window
+    if (comm.rank() == 1) limit_address_space(8 << 20);  // less than the shadow of one peer's window
     Communicator child;
     const std::string mine = error_in([&] { child = comm.split(0, 0); });
     if (comm.rank() == 1) limit_address_space(-1);
@@ -232,7 +232,7 @@ TEST_P(Far, TheMemoryOfSendsIsReported) {
 #endif
   const char* network = ::getenv("TUTTI_NETWORK");
   if (network != nullptr && network == std::string("verbs")) {
-    GTEST_SKIP() << "the staging memory of verbs, which all communicators share, would be counted too";
+    GTEST_SKIP() << "the bounce buffers of verbs, which all communicators share, would be counted too";
   }
   const auto body = [](Communicator& world) -> std::string {
     std::vector<std::byte> mine(4 << 20), theirs(4 << 20);
@@ -315,7 +315,7 @@ int connections() {
 }
 
 /// With what its parameter names, TUTTI_NETWORK.
-class FarLinksOver : public ::testing::TestWithParam<const char*> {
+class NetLinksOver : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     NEEDS_NETWORK();
@@ -327,7 +327,7 @@ class FarLinksOver : public ::testing::TestWithParam<const char*> {
 /// Also where they wait for so long that they tell others that they still poll, and when communicators end. (Two ranks
 /// that connect to each other at the same moment have two connections for a while.) Those that a network made for all
 /// peers at once would be there before the first call, so all are counted; the bootstrap server's are none of TCP here.
-TEST_P(FarLinksOver, AreMadeBetweenNeighboursOnly) {
+TEST_P(NetLinksOver, AreMadeBetweenNeighboursOnly) {
   const auto body = [](Communicator& comm) -> std::string {
     const auto around = [](Communicator& ring) {
       const auto since = std::chrono::steady_clock::now();
@@ -356,10 +356,10 @@ TEST_P(FarLinksOver, AreMadeBetweenNeighboursOnly) {
   expect_no_errors(outcomes);
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.said, "");
 }
-INSTANTIATE_TEST_SUITE_P(Networks, FarLinksOver, ::testing::Values("tcp", "ucx"),
+INSTANTIATE_TEST_SUITE_P(Networks, NetLinksOver, ::testing::Values("tcp", "ucx"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(FarLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
+TEST(NetLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
     float value = 0;
@@ -373,7 +373,7 @@ TEST(FarLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
 
 /// The leave notices of those that have written nothing to each other come, too: else a window stays for each of these
 /// communicators. (A few stay for a while where a rank is more than a second late to say it.)
-TEST(FarLinks, CommunicatorsEndWithoutThem) {
+TEST(NetLinks, CommunicatorsEndWithoutThem) {
   NEEDS_NETWORK();
   for (const bool without_meeting : {false, true}) {
     SCOPED_TRACE(without_meeting ? "rank 0 has left" : "with a bootstrap server");

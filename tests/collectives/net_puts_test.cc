@@ -31,35 +31,35 @@ class FullWire final : public Wire {
   const std::string& address() const override { return info_.name; }
   Status meet(const std::vector<std::string>&) override { return {}; }
   Result<std::string> expose(std::byte*, std::size_t) override { return std::string(); }
-  void conceal(std::byte*) override {}
+  void unexpose(std::byte*) override {}
   Result<Region> attach(int, std::string_view, std::size_t) override { return Region{1}; }
   void detach(Region) override {}
-  Status put(int member, int, Region, std::size_t, const void*, std::size_t, Ticket& ticket) override {
+  Status put(int rank, int, Region, std::size_t, const void*, std::size_t, Ticket& ticket) override {
     ticket = next_ticket;
-    return broken(member);
+    return broken(rank);
   }
-  Status signal(int, int, Region, std::size_t, std::uint64_t, std::uint64_t, Push) override { return {}; }
-  bool settled(Ticket ticket) override { return ticket == 0; }
-  void let_go(Ticket ticket) override { let_go_of.push_back(ticket); }
-  Status post() override { return {}; }
+  Status signal(int, int, Region, std::size_t, std::uint64_t, std::uint64_t, Flush) override { return {}; }
+  bool completed(Ticket ticket) override { return ticket == 0; }
+  void release_source(Ticket ticket) override { released.push_back(ticket); }
+  Status flush() override { return {}; }
   bool idle(std::span<const int>) override { return false; }
   bool progress() override {
     if (beat) beat();
     return false;
   }
-  void doze(std::chrono::nanoseconds) override {
-    ++dozes;
+  void sleep(std::chrono::nanoseconds) override {
+    ++sleeps;
     progress();
   }
-  Status broken(int member) override { return member == 1 ? of_one : Status(); }
-  std::string obstacle(int member) override { return member == 1 ? on_the_way : ""; }
+  Status broken(int rank) override { return rank == 1 ? of_one : Status(); }
+  std::string obstacle(int rank) override { return rank == 1 ? on_the_way : ""; }
 
   std::function<void()> beat;
-  Status of_one;           // of the link to member 1
+  Status of_one;           // of the link to rank 1
   std::string on_the_way;  // to it
   Ticket next_ticket = 0;
-  std::vector<Ticket> let_go_of;
-  int dozes = 0;
+  std::vector<Ticket> released;
+  int sleeps = 0;
 
  private:
   const WireInfo info_{"full", "eth7", 4096, 1, 1};
@@ -74,12 +74,12 @@ class NetPutsTest : public ::testing::Test {
     HostsTransport::Setup setup;
     setup.sizes = sizes;
     // A window that counts for this rank only.
-    setup.near = std::make_unique<InprocTransport>(
+    setup.local = std::make_unique<InprocTransport>(
         0, sizes,
         std::vector<SharedWindow>{
             make_shared_window(sizes), neighbour ? make_shared_window(sizes) : SharedWindow(), {}});
     setup.wire = wire_;
-    setup.members = {0, 1, 2};
+    setup.world_ranks = {0, 1, 2};
     setup.own = own_.get();
     setup.keys.resize(3);
     setup.alive = [this](int) { return alive_; };
@@ -100,7 +100,8 @@ class NetPutsTest : public ::testing::Test {
   }
   ~NetPutsTest() override { alive_ = false; }
 
-  void write_to(int rank) { (void)transport_->signal(rank, 0, &transport_->mirror_at(rank).pulse, 0, 0, Push::now); }
+  transport::NetLinks& links() { return *transport_->net_links(); }
+  void write_to(int rank) { (void)links().signal(rank, 0, &links().mirror_at(rank).pulse, 0, 0, Flush::now); }
   void beat(int rank) { transport_->window(rank).board->pulse.beats.fetch_add(1); }
 
   bool alive_ = true;
@@ -118,12 +119,12 @@ class NetPutsAndANeighbourTest : public NetPutsTest {
 };
 
 /// Its signal would not end that: two ranks on each of two hosts were half as fast where they slept so by turns.
-TEST_F(NetPutsAndANeighbourTest, WhoWaitsForANeighbourDoesNotDozeOnTheNetworkAtOnce) {
+TEST_F(NetPutsAndANeighbourTest, WhoWaitsForANeighbourDoesNotSleepOnTheNetworkAtOnce) {
   for (const int peer : {1, 2}) {
     int looks = 0;
     // One at once, 20 quick ones, one before a pause: so there is one pause.
     EXPECT_TRUE(waiter_->until([&] { return ++looks > 22; }, peer).ok());
-    EXPECT_EQ(wire_->dozes, peer == 1 ? 0 : 1) << "rank " << peer;
+    EXPECT_EQ(wire_->sleeps, peer == 1 ? 0 : 1) << "rank " << peer;
   }
 }
 
@@ -132,7 +133,7 @@ TEST_F(NetPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
     beat(1);
     beat(2);
   };
-  const Status status = NetPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(links(), *waiter_).finish();
   EXPECT_EQ(status.code(), Code::timeout);
   EXPECT_EQ(status.message(),
             "the network (full, eth7) has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out");
@@ -141,7 +142,7 @@ TEST_F(NetPutsTest, ADeadlineNamesTheNetworkAndNotTheOwnRank) {
 TEST_F(NetPutsTest, ADeadlineNamesWhoStandsStill) {
   for (const int rank : {1, 2}) write_to(rank);
   wire_->beat = [this] { beat(1); };
-  const Status status = NetPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(links(), *waiter_).finish();
   EXPECT_EQ(status.message(), "rank 2 has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out");
 }
 
@@ -149,7 +150,7 @@ TEST_F(NetPutsTest, ADeadlineNamesWhoStandsStill) {
 TEST_F(NetPutsTest, ADeadlineSaysWhatIsOnTheWay) {
   write_to(1);
   wire_->on_the_way = "no connection to 10.0.0.9:41234";
-  const Status status = NetPuts(*transport_, *waiter_).finish();
+  const Status status = NetPuts(links(), *waiter_).finish();
   EXPECT_EQ(status.message(),
             "rank 1 has not taken what was sent to it; rank 0 waited 0.1 s in a send, and timed out; rank 1: no "
             "connection to "
@@ -159,16 +160,16 @@ TEST_F(NetPutsTest, ADeadlineSaysWhatIsOnTheWay) {
 /// Their buffers may be freed when the call returns.
 TEST_F(NetPutsTest, WhatIsStillReadAfterAFailureIsTakenFromTheWire) {
   server_alive_ = false;
-  NetPuts puts(*transport_, *waiter_);
+  NetPuts puts(links(), *waiter_);
   const std::byte source[8] = {};
   wire_->next_ticket = 4;
   ASSERT_TRUE(puts.put(2, 0, Region{1}, 0, source, sizeof source).ok());
   // A part of it was taken before the link broke.
   wire_->next_ticket = 5;
-  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");
   EXPECT_FALSE(puts.put(1, 0, Region{1}, 0, source, sizeof source).ok());
   puts.drop();
-  EXPECT_EQ(wire_->let_go_of, (std::vector<Ticket>{4, 5}));
+  EXPECT_EQ(wire_->released, (std::vector<Ticket>{4, 5}));
 }
 
 /// A signal may come before the record of its call, by another rail; who dies in between is not out of step.
@@ -181,38 +182,38 @@ TEST_F(NetPutsTest, WhoDiesBeforeItsRecordHasComeHasDied) {
 
 TEST_F(NetPutsTest, WhoseLinkBreaksBeforeItsRecordHasComeIsNotOutOfStep) {
   server_alive_ = false;
-  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
-  EXPECT_EQ(waiter_->check_peer(1, 5).message(), "rank 1 died, or is cut off: the link to member 1 has broken");
+  wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");
+  EXPECT_EQ(waiter_->check_peer(1, 5).message(), "rank 1 died, or is cut off: the link to rank 1 has broken");
 }
 
 /// The bootstrap server would have told of a death.
 TEST_F(NetPutsTest, ABrokenLinkIsNoDeath) {
-  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");
   EXPECT_EQ(waiter_->lost(1, wire_->of_one).code(), Code::system);
 }
 
 /// A failure of this side is no death, whichever rank could report one.
 TEST_F(NetPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
   server_alive_ = false;
-  wire_->of_one = Status(Code::memory_limit, "the link to member 1 has broken: Out of memory");
+  wire_->of_one = Status(Code::memory_limit, "the link to rank 1 has broken: Out of memory");
   const Status status = waiter_->lost(1, wire_->of_one);
   EXPECT_EQ(status.code(), Code::memory_limit);
-  EXPECT_THAT(status.message(), ::testing::EndsWith("rank 1: the link to member 1 has broken: Out of memory"));
+  EXPECT_THAT(status.message(), ::testing::EndsWith("rank 1: the link to rank 1 has broken: Out of memory"));
 }
 
 TEST_F(NetPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
   server_alive_ = false;
   waiter_->set_timeout(30s);  // else that would come first
-  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
-  const Status status = NetPuts(*transport_, *waiter_).finish();
+  wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");
+  const Status status = NetPuts(links(), *waiter_).finish();
   EXPECT_EQ(status.code(), Code::peer_died);
-  EXPECT_EQ(status.message(), "rank 1 died, or is cut off: the link to member 1 has broken");
+  EXPECT_EQ(status.message(), "rank 1 died, or is cut off: the link to rank 1 has broken");
 }
 
 /// A rank that shares the dead rank's host knows better.
 TEST_F(NetPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
   server_alive_ = false;
-  wire_->of_one = Status(Code::peer_died, "the link to member 1 has broken");
+  wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");
   wire_->beat = [this] {
     transport::Board& mirror = *transport_->window(2).board;
     std::string("rank 1 died in barrier(), its call 7").copy(mirror.failure_text, sizeof mirror.failure_text - 1);

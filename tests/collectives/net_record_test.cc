@@ -1,4 +1,5 @@
-// What a far rank is told in one note, of which it may find any part: torn in every way, it must not pass for whole.
+// What a remote rank is sent in one inline put, of which it may find any part: torn in every way, it must not pass for
+// whole.
 #include "collectives/executor/net_record.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ using transport::ExpressCell;
 
 /// An express cell, as bytes.
 struct alignas(transport::kCacheLine) Cell {
-  std::array<std::byte, transport::Wire::kMostNoteBytes> bytes{};
+  std::array<std::byte, transport::Wire::kMostInlineBytes> bytes{};
   ExpressCell& cell() { return *reinterpret_cast<ExpressCell*>(bytes.data()); }
   const CallRecord& record() { return net_record(cell()); }
 };

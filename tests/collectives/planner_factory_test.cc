@@ -14,7 +14,7 @@
 namespace tutti::planner_of_test {
 namespace {
 
-const transport::WindowSizes kSizes{.ranks = 4, .lanes = 2, .scratch_half = 4 << 20, .far = true};
+const transport::WindowSizes kSizes{.ranks = 4, .lanes = 2, .scratch_half = 4 << 20, .has_remote = true};
 
 /// Two hosts that are one machine of two cores, with two ranks each.
 topology::Topology two_on_one_machine() {

@@ -29,7 +29,7 @@ namespace tutti::testing {
 
 using transport::CudaIpc;
 using transport::DevicePeer;
-using transport::Notes;
+using transport::RegionLog;
 
 inline constexpr int kJobRanks = 8;
 
@@ -40,7 +40,7 @@ struct SharedJob {
   std::uint64_t values[2][kJobRanks] = {};
   std::uint64_t words[64] = {};  // for tests
   char said[kJobRanks][1024] = {};
-  Notes notes[kJobRanks];
+  RegionLog logs[kJobRanks];
 };
 
 class Rank {
@@ -86,7 +86,7 @@ class Rank {
     config.rank = rank_;
     config.device = device;
     config.sizes = {.ranks = ranks_, .lanes = 2, .scratch_half = 4096, .published_half = 4096, .express_bytes = 256};
-    for (int r = 0; r < ranks_; ++r) config.notes.push_back(&job_->notes[r]);
+    for (int r = 0; r < ranks_; ++r) config.logs.push_back(&job_->logs[r]);
     config.alive = [watched = watched_](int rank) {
       pollfd item{watched[static_cast<std::size_t>(rank)], POLLIN, 0};
       return item.fd < 0 || poll(&item, 1, 0) == 0;

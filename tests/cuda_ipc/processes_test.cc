@@ -268,7 +268,7 @@ TEST(CudaIpcProcesses, PeersThatMakeNoCallsHoldUpNobody) {
     CudaIpc& links = *connected.value();
     std::vector<CUdeviceptr> all;
     if (rank.rank() == 0) {
-      // More than the ring of notes holds: what finds no room is plain, and announced later.
+      // More than the ring of the log holds: what finds no room is plain, and announced later.
       for (std::size_t i = 0; i < 100; ++i) {
         all.push_back(rank.allocate(64, static_cast<int>(i)));
         TUTTI_SAY_UNLESS(links.handle_of(host(all.back()), 64).value().plain);
@@ -285,7 +285,7 @@ TEST(CudaIpcProcesses, PeersThatMakeNoCallsHoldUpNobody) {
     if (rank.rank() == 0) {
       int known = 0;
       for (const CUdeviceptr memory : all) known += links.handle_of(host(memory), 64).value().plain ? 0 : 1;
-      TUTTI_SAY_UNLESS(known == static_cast<int>(transport::kNoteRing) - 1);
+      TUTTI_SAY_UNLESS(known == static_cast<int>(transport::kRegionLogRing) - 1);
     }
     rank.barrier();
     TUTTI_SAY_ERROR(links.poll());

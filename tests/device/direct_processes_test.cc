@@ -1,5 +1,5 @@
 // GPUDirect between hosts, on processes that count as hosts: the slots lie in a fake driver's device memory, which the
-// host cannot touch once it has been handed out (it faults), and a card of the tests carries what is in them. So a
+// host cannot touch once it has been handed out (it faults), and a NIC of the tests carries what is in them. So a
 // result that is right has come there without the host. With TUTTI_TEST_CARD=verbs the verbs wire carries it (./dev
 // rdma-vm).
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@
 #include "tests/collectives/processes.h"
 #include "tests/device/device_buffers.h"
 #include "tests/device/host_reference.h"
-#include "tests/support/card_wire.h"
 #include "tests/support/fake_cuda/walkers.h"
+#include "tests/support/nic_wire.h"
 #include "tests/support/verbs_card.h"
 
 namespace tutti::testing::direct_processes_test {
@@ -72,7 +72,7 @@ class Direct : public ::testing::TestWithParam<Hosts> {
   void SetUp() override {
     if (by_verbs()) return;
     if (!LocalWire::allowed()) GTEST_SKIP() << "tutti-test: not run: this machine forbids process_vm_writev";
-    set_wire_for_tests(CardWire::open);
+    set_wire_for_tests(NicWire::open);
   }
   void TearDown() override { set_wire_for_tests(nullptr); }
 };

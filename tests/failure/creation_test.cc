@@ -15,13 +15,13 @@
 
 namespace {
 /// This process stops once it has sent a descriptor to another.
-bool stops_at_parcel = false;
+bool stops_at_descriptors = false;
 }  // namespace
 
 /// In place of the C library's.
 extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   const ssize_t sent = syscall(SYS_sendmsg, fd, message, flags);
-  if (stops_at_parcel && message->msg_controllen > 0) std::raise(SIGSTOP);
+  if (stops_at_descriptors && message->msg_controllen > 0) std::raise(SIGSTOP);
   return sent;
 }
 
@@ -141,10 +141,10 @@ TEST(Creation, AStopMeanwhile) {
 }
 
 // Stopped when one of the two others has its memory: that one, and the one that waits for it, are not to blame.
-TEST(Creation, AStopBetweenTwoParcels) {
+TEST(Creation, AStopBetweenTwoDescriptors) {
   const int victim = 2;
   Processes ranks(3, [](const Place& place) {
-    stops_at_parcel = place.rank() == victim;
+    stops_at_descriptors = place.rank() == victim;
     place.fails([&] { (void)place.join(with_timeout(1s)); });
   });
   ASSERT_TRUE(ranks.finish(30s, {victim}));

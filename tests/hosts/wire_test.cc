@@ -1,4 +1,4 @@
-// The suite of wires between hosts: each member is a process on its own one, and nothing goes but by eth0.
+// The suite of wires between hosts: each member is a process on its rank one, and nothing goes but by eth0.
 #include <cstddef>
 #include <fstream>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/hosts/hosts.h"
-#include "tests/transport/wire_suite_landing.h"
+#include "tests/transport/wire_suite_redirect.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 
@@ -17,7 +17,7 @@ namespace {
 using transport::TcpWire;
 using transport::UcxWire;
 
-/// The hosts of all tests here, made before the first one: its children are to enter them, not to make their own.
+/// The hosts of all tests here, made before the first one: its children are to enter them, not to make their rank.
 class SharedHosts : public ::testing::Environment {
  public:
   void SetUp() override { hosts_ = std::make_unique<Hosts>(3); }
@@ -39,7 +39,7 @@ WireMaker between_hosts(std::string name, Result<std::unique_ptr<Wire>> (*open)(
   maker.name = std::move(name);
   maker.open = [open](const WireJob& job) {
     WireJob on_host = job;
-    on_host.own_ip = Hosts::address(job.hosts[static_cast<std::size_t>(job.own)]);
+    on_host.own_ip = Hosts::address(job.hosts[static_cast<std::size_t>(job.rank)]);
     return open(on_host);
   };
   maker.missing = [missing] { return shared().get().why_not().empty() ? missing() : shared().get().why_not(); };
@@ -62,21 +62,21 @@ TEST_P(WireBetweenHosts, SendsByTheInterfaceThatItNames) {
   const WireMaker& maker = GetParam();
   const std::string missing = in_child(maker.missing).said;
   if (!missing.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing;
-  run_job(maker, Members::processes, {0, 1}, [](Party& party) {
+  run_job(maker, Members::processes, {0, 1}, [](WireMember& member) {
     constexpr std::size_t kBytes = std::size_t{4} << 20;
-    const int peer = 1 - party.own();
+    const int peer = 1 - member.rank();
     const auto sent = [] {
       std::size_t bytes = 0;
       std::ifstream("/sys/class/net/eth0/statistics/tx_bytes") >> bytes;
       return bytes;
     };
-    EXPECT_EQ(party.wire().info().devices, "eth0");
+    EXPECT_EQ(member.wire().info().devices, "eth0");
     const std::size_t before = sent();
     const std::vector<std::byte> from(kBytes);
-    const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), kBytes);
-    party.signal(peer, 0, 1);
-    if (!party.until_signal(peer, 0, 1) || !party.until_settled(ticket)) return;
-    party.barrier();  // the peer has all
+    const Ticket ticket = member.put(peer, 0, WireMember::kData, from.data(), kBytes);
+    member.signal(peer, 0, 1);
+    if (!member.until_signal(peer, 0, 1) || !member.until_completed(ticket)) return;
+    member.barrier();  // the peer has all
     EXPECT_GE(sent() - before, kBytes);
   });
 }

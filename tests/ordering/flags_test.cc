@@ -122,8 +122,8 @@ struct Withdrawn : rl::test_suite<Withdrawn, 2> {
   }
 };
 
-/// MailboxEnd::pass(), Transfers::send_at_once() and receive(), with one slot. CudaIpc::put_note() and carry_out() do
-/// the same with notes.
+/// MailboxEnd::pass(), Transfers::send_at_once() and receive(), with one slot. RegionLogs::append() and carry_out() do
+/// the same with events.
 struct Mailbox : rl::test_suite<Mailbox, 2> {
   static constexpr int kOrders = 4;
   Plain header, payload;
@@ -193,29 +193,30 @@ struct Failure : rl::test_suite<Failure, 3> {
   }
 };
 
-/// Leavers, of a Board or of the GPUs' notes: a window ends when every rank has said that it will not touch it again.
+/// DetachedRanks, of a Board or of the GPUs' notes: a window ends when every rank has said that it will not touch it
+/// again.
 struct Left : rl::test_suite<Left, 3> {
   static constexpr int kOrders = 2;
   Plain window;
-  Word leavers;
+  Word detached;
 
   void before() {
     window($) = 1;
-    leavers($) = 0;
+    detached($) = 0;
   }
   void thread(unsigned rank) {
     if (rank == 0) {
-      if (leavers.load(acquire(1), $) == 6) window($) = 0;
+      if (detached.load(acquire(1), $) == 6) window($) = 0;
       return;
     }
     RL_ASSERT(window($) == 1);
-    leavers.fetch_or(1 << rank, release(2), $);
+    detached.fetch_or(1 << rank, release(2), $);
   }
 };
 
 /// write(), agree_on_boards() and meet_on_boards() of collectives/communicator/shrink.cc: who finds a new set of
 /// survivors does not take an earlier set's stage for that of this one.
-struct Regrouped : rl::test_suite<Regrouped, 2> {
+struct SurvivorsAgreed : rl::test_suite<SurvivorsAgreed, 2> {
   static constexpr int kOrders = 4;
   static constexpr int kBegun = 0, kAgreed = 1, kExchanged = 2;
   Word alive, stage, value;
@@ -248,7 +249,7 @@ TEST(Ordering, AMailboxShowsAMessageAndIsEmptied) { expect_tight<Mailbox>(); }
 TEST(Ordering, AMessageByPlaceIsTakenOnce) { expect_tight<TakenBack>(); }
 TEST(Ordering, TheFirstFailureIsReadWhole) { expect_tight<Failure>(); }
 TEST(Ordering, AWindowEndsAfterItsLastUse) { expect_tight<Left>(); }
-TEST(Ordering, AStageIsThatOfItsSurvivors) { expect_tight<Regrouped>(); }
+TEST(Ordering, AStageIsThatOfItsSurvivors) { expect_tight<SurvivorsAgreed>(); }
 
 }  // namespace
 }  // namespace tutti::ordering::flags_test

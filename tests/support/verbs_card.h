@@ -1,4 +1,4 @@
-// A network's card that registers memory of a device, where verbs has none that can: the pages of the descriptor,
+// A network's NIC that registers memory of a device, where verbs has none that can: the pages of the descriptor,
 // mapped, under the addresses that they have on the device. So all but that one call is real, on Soft-RoCE too.
 #pragma once
 

@@ -309,7 +309,7 @@ TEST(Bootstrap, WhoAsksIsAnsweredByAll) {
 }
 
 /// Also when who says it leaves at once. Who stays hears its own.
-TEST(Bootstrap, AFarewellReachesThoseItIsFor) {
+TEST(Bootstrap, ALeaveNoticeReachesThoseItIsFor) {
   for (const int leaver : {0, 2}) {
     const auto l = static_cast<std::size_t>(leaver);
     auto ranks = meet(4);

@@ -294,9 +294,9 @@ TEST(TransportConformanceOfProcesses, ADeadRankIsNotAliveAndItsWindowStays) {
     MUST(is_filled_with(b.transport.window(1).scratch, 64, 2));
     MUST(b.transport.alive(2 - b.rank));
     // The bootstrap server has lost a rank too, so the two that are left meet in a window.
-    std::atomic<std::uint64_t>& mine = b.transport.window(0).board->regroup.alive[b.rank == 0 ? 0 : 1];
+    std::atomic<std::uint64_t>& mine = b.transport.window(0).board->survivors.alive[b.rank == 0 ? 0 : 1];
     mine.store(1, std::memory_order_release);
-    await(b.transport.window(0).board->regroup.alive[b.rank == 0 ? 1 : 0], 1);
+    await(b.transport.window(0).board->survivors.alive[b.rank == 0 ? 1 : 0], 1);
   });
   EXPECT_EQ(errors[0], "");
   EXPECT_EQ(errors[2], "");

@@ -58,7 +58,7 @@ TEST(FdSocket, ProcessesHandOverMemory) {
   EXPECT_EQ(seen, std::vector<bool>(3, true));
 }
 
-TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
+TEST(FdSocket, UnauthenticatedPeersAreDroppedWithTheirDescriptors) {
   ::testing::internal::CaptureStderr();
   const int before = open_descriptors();
   {
@@ -83,18 +83,18 @@ TEST(FdSocket, StrangersAreDroppedWithTheirDescriptorsAndDelayNobody) {
 }
 
 // All have sent before the first one is taken, and some connections say nothing.
-TEST(FdSocket, HundredsOfParcelsWaitForTheirReceiver) {
-  constexpr int kParcels = 400;
+TEST(FdSocket, HundredsOfMessagesWaitForTheirReceiver) {
+  constexpr int kMessages = 400;
   const int before = open_descriptors();
   FdSocket socket = FdSocket::listen().take();
   const Token token = random_token();
   const Fd memory = memory_with("x");
   std::vector<Fd> silent;
-  for (int i = 0; i < kParcels; ++i) {
+  for (int i = 0; i < kMessages; ++i) {
     if (i % 4 == 0) silent.push_back(connect_to({socket.name(), 0}, 1000).take());
     ASSERT_TRUE(send_fds(socket.name(), token, i, {memory.get()}).ok());
   }
-  for (int i = 0; i < kParcels; ++i) {
+  for (int i = 0; i < kMessages; ++i) {
     auto received = socket.accept_fds(in(10s), token);
     ASSERT_TRUE(received.ok()) << "after " << i << ": " << received.status().message();
     EXPECT_EQ(received.value().sender, i);

@@ -44,7 +44,7 @@ class LocalWire : public transport::Wire {
   Result<std::string> expose(std::byte* base, std::size_t bytes) override {
     return fmt::format("{} {}", reinterpret_cast<std::uintptr_t>(base), bytes);
   }
-  void conceal(std::byte*) override {}
+  void unexpose(std::byte*) override {}
   Result<transport::Region> attach(int, std::string_view key, std::size_t bytes) override {
     const std::size_t space = std::min(key.find(' '), key.size());
     if (std::string(key.substr(space)) != fmt::format(" {}", bytes)) {
@@ -56,28 +56,28 @@ class LocalWire : public transport::Wire {
   }
   void detach(transport::Region) override {}
 
-  Status put(int member, int, transport::Region to, std::size_t at, const void* from, std::size_t bytes,
+  Status put(int rank, int, transport::Region to, std::size_t at, const void* from, std::size_t bytes,
              transport::Ticket& ticket) override {
     const std::lock_guard lock(mutex_);
     ticket = 0;
-    return write_to(member, from, bytes, regions_[to] + at);
+    return write_to(rank, from, bytes, regions_[to] + at);
   }
-  Status signal(int member, int, transport::Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                transport::Push) override {
+  Status signal(int rank, int, transport::Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                transport::Flush) override {
     const std::lock_guard lock(mutex_);
-    TUTTI_TRY(write_to(member, &tag, sizeof tag, regions_[to] + at + sizeof count));
-    return write_to(member, &count, sizeof count, regions_[to] + at);
+    TUTTI_TRY(write_to(rank, &tag, sizeof tag, regions_[to] + at + sizeof count));
+    return write_to(rank, &count, sizeof count, regions_[to] + at);
   }
-  bool settled(transport::Ticket) override { return true; }
-  void let_go(transport::Ticket) override {}
-  Status post() override { return {}; }
+  bool completed(transport::Ticket) override { return true; }
+  void release_source(transport::Ticket) override {}
+  Status flush() override { return {}; }
   bool progress() override { return false; }
-  void doze(std::chrono::nanoseconds most) override {
+  void sleep(std::chrono::nanoseconds most) override {
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(most, std::chrono::milliseconds(1)));
   }
-  Status broken(int member) override {
+  Status broken(int rank) override {
     const std::lock_guard lock(mutex_);
-    return broken_[static_cast<std::size_t>(member)];
+    return broken_[static_cast<std::size_t>(rank)];
   }
 
  protected:
@@ -89,11 +89,11 @@ class LocalWire : public transport::Wire {
     const iovec target{to, bytes};
     return ::process_vm_writev(pid, &source, 1, &target, 1, 0) == static_cast<ssize_t>(bytes) ? 0 : errno;
   }
-  Status write_to(int member, const void* from, std::size_t bytes, std::byte* to) {
-    Status& broken = broken_[static_cast<std::size_t>(member)];
+  Status write_to(int rank, const void* from, std::size_t bytes, std::byte* to) {
+    Status& broken = broken_[static_cast<std::size_t>(rank)];
     if (broken.ok()) {
-      if (const int error = write(pids_[static_cast<std::size_t>(member)], from, bytes, to); error != 0) {
-        const std::string& name = job_.names[static_cast<std::size_t>(member)];
+      if (const int error = write(pids_[static_cast<std::size_t>(rank)], from, bytes, to); error != 0) {
+        const std::string& name = job_.names[static_cast<std::size_t>(rank)];
         broken = error == ESRCH ? Status(Code::peer_died, name + " died") : system_error("writing to " + name, error);
       }
     }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/transport/full_listener.h"
-#include "tests/transport/tcp_scene.h"
+#include "tests/transport/tcp_fixture.h"
 
 namespace tutti::testing::tcp_connect_test {
 namespace {
@@ -20,16 +20,16 @@ namespace {
 using ::testing::HasSubstr;
 
 /// The frame of a signal, and no more. The other end has been welcomed, or has welcomed.
-std::uint64_t next_signal(Scene& scene, const Fd& fd) {
+std::uint64_t next_signal(TcpFixture& tcp, const Fd& fd) {
   Frame frame;
-  EXPECT_TRUE(scene.read(fd, &frame, sizeof frame));
+  EXPECT_TRUE(tcp.read(fd, &frame, sizeof frame));
   EXPECT_EQ(frame.kind, Kind::signal);
   return frame.bytes_or_count;
 }
 
 TEST(TcpConnect, WhoDoesNotAnswerStallsNoOtherLink) {
   const FullListener silent;
-  std::unique_ptr<Wire> wires[2];  // of members 0 and 2
+  std::unique_ptr<Wire> wires[2];  // of ranks 0 and 2
   for (int i = 0; i < 2; ++i) wires[i] = TcpWire::open(job_of(2 * i, 3)).take();
   const std::vector<std::string> addresses{wires[0]->address(), address_text(silent.endpoint(), {}),
                                            wires[1]->address()};
@@ -42,10 +42,10 @@ TEST(TcpConnect, WhoDoesNotAnswerStallsNoOtherLink) {
   const std::vector<std::byte> large(65536);
   Ticket ticket = 0;
   EXPECT_TRUE(wires[0]->put(1, 0, nowhere, 0, large.data(), large.size(), ticket).ok());
-  EXPECT_TRUE(wires[0]->signal(1, 0, nowhere, 0, 1, 0, Push::now).ok());
+  EXPECT_TRUE(wires[0]->signal(1, 0, nowhere, 0, 1, 0, Flush::now).ok());
   const auto& cell = *reinterpret_cast<SignalCell*>(memory);
   for (std::uint64_t count = 1; count <= 1000; ++count) {
-    ASSERT_TRUE(wires[0]->signal(2, 0, there, 0, count, 0, Push::now).ok());
+    ASSERT_TRUE(wires[0]->signal(2, 0, there, 0, count, 0, Flush::now).ok());
     const auto end = std::chrono::steady_clock::now() + kTestTimeout;
     while (cell.count.load(std::memory_order_acquire) < count) {
       for (const auto& wire : wires) (void)wire->progress();
@@ -54,7 +54,7 @@ TEST(TcpConnect, WhoDoesNotAnswerStallsNoOtherLink) {
   }
   EXPECT_TRUE(wires[0]->idle(std::array{2}));
   EXPECT_FALSE(wires[0]->idle(std::array{1}));
-  EXPECT_FALSE(wires[0]->settled(ticket));
+  EXPECT_FALSE(wires[0]->completed(ticket));
   EXPECT_TRUE(wires[0]->broken(1).ok()) << "the kernel has not given up";
   EXPECT_EQ(wires[0]->obstacle(2), "");
   EXPECT_THAT(wires[0]->obstacle(1),
@@ -63,36 +63,36 @@ TEST(TcpConnect, WhoDoesNotAnswerStallsNoOtherLink) {
 
 TEST(TcpConnect, WhatIsPutMeanwhileArrives) {
   FullListener full;
-  Scene scene(0, full.endpoint());
-  ASSERT_TRUE(scene.signal(1).ok());
-  ASSERT_TRUE(scene.signal(2).ok());
-  EXPECT_NE(scene.wire().obstacle(1), "");
+  TcpFixture tcp(0, full.endpoint());
+  ASSERT_TRUE(tcp.signal(1).ok());
+  ASSERT_TRUE(tcp.signal(2).ok());
+  EXPECT_NE(tcp.wire().obstacle(1), "");
   full.make_room();  // the kernel asks again after a second
   Fd fd;
-  scene.until("the wire's connection", [&] {
-    scene.wire().doze(10ms);
+  tcp.until("the wire's connection", [&] {
+    tcp.wire().sleep(10ms);
     fd = full.accept();
     return static_cast<bool>(fd);
   });
   Hello hello;
-  ASSERT_TRUE(scene.read(fd, &hello, sizeof hello));
+  ASSERT_TRUE(tcp.read(fd, &hello, sizeof hello));
   EXPECT_EQ(hello.magic, Hello::kMagic);
   const char welcome = static_cast<char>(Answer::welcome);
-  scene.send(fd, &welcome, 1);
-  EXPECT_EQ(next_signal(scene, fd), 1u);
-  EXPECT_EQ(next_signal(scene, fd), 2u);
-  EXPECT_EQ(scene.wire().obstacle(1), "");
+  tcp.send(fd, &welcome, 1);
+  EXPECT_EQ(next_signal(tcp, fd), 1u);
+  EXPECT_EQ(next_signal(tcp, fd), 2u);
+  EXPECT_EQ(tcp.wire().obstacle(1), "");
 }
 
-/// Nobody waits for whom a doze would not end: it is woken by the connection.
-TEST(TcpConnect, AConnectionEndsADoze) {
+/// Nobody waits for whom a sleep would not end: it is woken by the connection.
+TEST(TcpConnect, AConnectionEndsASleep) {
   FullListener full;
-  Scene scene(0, full.endpoint());
-  ASSERT_TRUE(scene.signal(1).ok());
+  TcpFixture tcp(0, full.endpoint());
+  ASSERT_TRUE(tcp.signal(1).ok());
   full.make_room();
-  scene.until("the wire's connection", [&] {
-    if (scene.wire().obstacle(1).empty()) return true;
-    scene.wire().doze(kTestTimeout);  // to miss it would take all the time there is
+  tcp.until("the wire's connection", [&] {
+    if (tcp.wire().obstacle(1).empty()) return true;
+    tcp.wire().sleep(kTestTimeout);  // to miss it would take all the time there is
     return false;
   });
 }
@@ -101,26 +101,26 @@ TEST(TcpConnect, AConnectionEndsADoze) {
 /// does so between connections that are there.
 TEST(TcpConnect, TheOthersConnectionIsTakenInPlaceOfOneThatIsStillBeingMade) {
   for (const int own : {0, 1}) {
-    SCOPED_TRACE("the wire is member " + std::to_string(own));
+    SCOPED_TRACE("the wire is rank " + std::to_string(own));
     const FullListener silent;
-    Scene scene(own, silent.endpoint());
-    ASSERT_TRUE(scene.signal(7).ok());
-    const Fd fd = scene.join();
-    EXPECT_EQ(next_signal(scene, fd), 7u);
-    EXPECT_EQ(scene.wire().obstacle(1 - own), "");
-    EXPECT_TRUE(scene.wire().broken(1 - own).ok());
+    TcpFixture tcp(own, silent.endpoint());
+    ASSERT_TRUE(tcp.signal(7).ok());
+    const Fd fd = tcp.join();
+    EXPECT_EQ(next_signal(tcp, fd), 7u);
+    EXPECT_EQ(tcp.wire().obstacle(1 - own), "");
+    EXPECT_TRUE(tcp.wire().broken(1 - own).ok());
   }
 }
 
 TEST(TcpConnect, ARefusalBreaksTheLinkAndNamesTheAddress) {
   const sockets::Endpoint left = sockets::Listener::open({"127.0.0.1", 0}).take()->endpoint();
-  Scene scene(0, left);
-  (void)scene.signal(1);
-  scene.until("the link to break", [&] { return !scene.wire().broken(1).ok(); });
-  EXPECT_EQ(scene.wire().broken(1).message(), "the link to member 1 by TCP over lo has broken: nobody answers at " +
-                                                  left.text() + ": Connection refused");
-  EXPECT_FALSE(scene.signal(2).ok());
-  EXPECT_TRUE(scene.wire().idle(std::array{1}));
+  TcpFixture tcp(0, left);
+  (void)tcp.signal(1);
+  tcp.until("the link to break", [&] { return !tcp.wire().broken(1).ok(); });
+  EXPECT_EQ(tcp.wire().broken(1).message(),
+            "the link to rank 1 by TCP over lo has broken: nobody answers at " + left.text() + ": Connection refused");
+  EXPECT_FALSE(tcp.signal(2).ok());
+  EXPECT_TRUE(tcp.wire().idle(std::array{1}));
 }
 
 }  // namespace

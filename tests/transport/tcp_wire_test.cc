@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport/wire_suite_landing.h"
+#include "tests/transport/wire_suite_redirect.h"
 #include "transport/sockets/socket.h"
 #include "transport/tcp/tcp.h"
 
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Tcp, WireSuite, every_way(kTcp), name_of_wire_test);
 WireJob alone_at(const std::string& ip) {
   WireJob job;
   job.hosts = {0};
-  job.names = {"member 0"};
+  job.names = {"rank 0"};
   job.own_ip = ip;
   return job;
 }
@@ -88,16 +88,16 @@ std::vector<std::string> congestion_controls() {
   return names;
 }
 
-/// Of two members who have talked to each other, with TUTTI_TCP_CONGESTION=`asked_for`.
+/// Of two ranks who have talked to each other, with TUTTI_TCP_CONGESTION=`asked_for`.
 void expect_congestion_control(const std::string& asked_for, const std::string& name) {
   WireMaker maker = kTcp;
   maker.environment = {{"TUTTI_TCP_CONGESTION", asked_for}};
-  run_job(maker, Members::processes, {0, 1}, [&](Party& party) {
-    party.signal(1 - party.own(), 0, 1);
-    if (!party.until_signal(1 - party.own(), 0, 1)) return;
+  run_job(maker, Members::processes, {0, 1}, [&](WireMember& member) {
+    member.signal(1 - member.rank(), 0, 1);
+    if (!member.until_signal(1 - member.rank(), 0, 1)) return;
     // If both sides have connected, the other connection may still be there.
     EXPECT_THAT(congestion_controls(), ::testing::Contains(name)) << "asked for '" << asked_for << "'";
-    party.barrier();
+    member.barrier();
   });
 }
 

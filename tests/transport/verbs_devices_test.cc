@@ -195,15 +195,15 @@ TEST(VerbsAddress, RefusesWhatIsNone) {
     EXPECT_FALSE(address_of(text.substr(0, cut), 2, 1, "rank 1").ok());
   }
   EXPECT_FALSE(address_of(text + "x", 2, 1, "rank 1").ok());
-  EXPECT_THAT(address_of(text, 3, 1, "rank 1").status().message(), HasSubstr("is for 2 members, 1 lanes"));
+  EXPECT_THAT(address_of(text, 3, 1, "rank 1").status().message(), HasSubstr("is for 2 ranks, 1 lanes"));
   EXPECT_FALSE(address_of(text, 1, 2, "rank 1").ok());
   EXPECT_TRUE(address_of(text, 2, 1, "rank 1").ok());
   // Of a rail's last two bytes each has few values.
   const std::size_t end = text.size() - 2 * sizeof(std::uint32_t);
   for (std::size_t at = end - 2; at < end; ++at) {
-    std::string spoilt = text;
-    spoilt[at] = 7;
-    EXPECT_THAT(address_of(spoilt, 2, 1, "rank 1").status().message(),
+    std::string malformed = text;
+    malformed[at] = 7;
+    EXPECT_THAT(address_of(malformed, 2, 1, "rank 1").status().message(),
                 HasSubstr("rank 1 has a rail of an unknown kind"));
   }
 }

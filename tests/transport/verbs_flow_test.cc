@@ -67,8 +67,8 @@ TEST(VerbsFlow, QueuesFitIntoTheCompletionQueue) {
   }
 }
 
-/// Nothing in staging memory is written over before its request has been read, and all of it comes back.
-TEST(VerbsFlow, StagingIsNotReusedTooEarly) {
+/// Nothing in bounce buffers is written over before its request has been read, and all of it comes back.
+TEST(VerbsFlow, BounceBuffersAreNotReusedTooEarly) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -76,11 +76,11 @@ TEST(VerbsFlow, StagingIsNotReusedTooEarly) {
   constexpr std::size_t kChunks = 6;
   ChunkPool pool(kChunks);
   struct Played {
-    StagingQueue queue;
+    BounceQueue queue;
     std::uint64_t next = 1;
     std::uint64_t done = 0;
   };
-  Played links[2] = {{StagingQueue(pool, kChunk)}, {StagingQueue(pool, kChunk)}};
+  Played links[2] = {{BounceQueue(pool, kChunk)}, {BounceQueue(pool, kChunk)}};
   struct Use {
     std::size_t link;
     std::uint64_t number;

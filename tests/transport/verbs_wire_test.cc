@@ -1,5 +1,5 @@
 // The suite of wires over verbs: on all devices of this machine, from each to itself; and over a cable between two
-// devices (TUTTI_TEST_CABLE="rxe2,rxe3"), where packets travel and may be lost, by two rails: members on even hosts
+// devices (TUTTI_TEST_CABLE="rxe2,rxe3"), where packets travel and may be lost, by two rails: ranks on even hosts
 // have them in this order and the others in the other one, so each rail begins at another end. ./dev rdma-vm runs it.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@
 
 #include "tests/support/cable.h"
 #include "tests/support/verbs_card.h"
-#include "tests/transport/wire_suite_landing.h"
+#include "tests/transport/wire_suite_redirect.h"
 #include "transport/shm/arena.h"
 #include "transport/verbs/verbs.h"
 
@@ -36,7 +36,7 @@ const WireMaker kVerbs{"Verbs", [](const WireJob& job) { return VerbsWire::open(
 const WireMaker kCable{
     "Cable",
     [](const WireJob& job) {
-      const bool first = job.hosts[static_cast<std::size_t>(job.own)] % 2 == 0;
+      const bool first = job.hosts[static_cast<std::size_t>(job.rank)] % 2 == 0;
       return VerbsWire::open(job, rails_of_cable(first));
     },
     [] { return rails_of_cable(true).empty() ? "TUTTI_TEST_CABLE names no two devices" : no_device(); }};
@@ -76,79 +76,79 @@ class VerbsDevice : public ::testing::Test {
 };
 
 TEST_F(VerbsDevice, PutsOfAnySizeReachMemoryThatTheHostCannot) {
-  run_job(kVerbs, Members::processes, {0, 1}, [](Party& party) {
+  run_job(kVerbs, Members::processes, {0, 1}, [](WireMember& member) {
     register_mapped_pages();
     GpuMemory gpu;
-    const int peer = 1 - party.own();
-    const Result<std::string> key = party.wire().expose_device(gpu.base, kGpuBytes, {gpu.file, 0});
+    const int peer = 1 - member.rank();
+    const Result<std::string> key = member.wire().expose_device(gpu.base, kGpuBytes, {gpu.file, 0});
     EXPECT_TRUE(key.ok()) << key.status().message();
-    const std::string theirs = party.gather(key.ok() ? key.value() : "")[static_cast<std::size_t>(peer)];
-    const Result<Region> there = party.wire().attach(peer, theirs, kGpuBytes);
+    const std::string theirs = member.gather(key.ok() ? key.value() : "")[static_cast<std::size_t>(peer)];
+    const Result<Region> there = member.wire().attach(peer, theirs, kGpuBytes);
     EXPECT_TRUE(there.ok()) << there.status().message();
-    if (::testing::Test::HasFailure()) return party.board().stop();
+    if (::testing::Test::HasFailure()) return member.board().stop();
     std::uint64_t count = 0;
     // Those that would go along with the request, those that would be packed, and several writes.
     for (const std::size_t bytes : {1u, 8u, 200u, 257u, 4097u, 70'001u, (1u << 20) + 5}) {
       const std::size_t at = 64 + bytes % 7;
-      fill(gpu.pages, bytes, ++count * 2 + static_cast<unsigned>(party.own()));
+      fill(gpu.pages, bytes, ++count * 2 + static_cast<unsigned>(member.rank()));
       std::memset(gpu.pages + kGpuBytes / 2 - 64, 0xEE, kGpuBytes / 2 + 64);
-      party.barrier();
+      member.barrier();
       const Ticket ticket =
-          party.put(peer, 0, there.value(), kGpuBytes / 2 - 64 + at, gpu.base, std::min(bytes, kGpuBytes / 2 - at));
-      party.signal(peer, 0, count);
-      if (!party.until_signal(peer, 0, count) || !party.until_settled(ticket)) return;
+          member.put(peer, 0, there.value(), kGpuBytes / 2 - 64 + at, gpu.base, std::min(bytes, kGpuBytes / 2 - at));
+      member.signal(peer, 0, count);
+      if (!member.until_signal(peer, 0, count) || !member.until_completed(ticket)) return;
       const std::byte* come = gpu.pages + kGpuBytes / 2 - 64 + at;
       const std::size_t size = std::min(bytes, kGpuBytes / 2 - at);
       EXPECT_EQ(first_wrong(come, size, count * 2 + static_cast<unsigned>(peer)), size) << bytes << " bytes";
       EXPECT_EQ(come[-1], std::byte{0xEE});
       EXPECT_TRUE(come + size == gpu.pages + kGpuBytes || come[size] == std::byte{0xEE}) << bytes << " bytes";
-      party.barrier();
+      member.barrier();
     }
-    party.wire().conceal(gpu.base);
+    member.wire().unexpose(gpu.base);
   });
 }
 
-// Soft-RoCE: so the tests' function above stands for a card's that can.
+// Soft-RoCE: so the tests' function above stands for a NIC's that can.
 TEST_F(VerbsDevice, ADeviceThatCannotSaysSo) {
-  run_job(kVerbs, Members::processes, {0, 1}, [](Party& party) {
+  run_job(kVerbs, Members::processes, {0, 1}, [](WireMember& member) {
     GpuMemory gpu;
-    const Result<std::string> key = party.wire().expose_device(gpu.base, kGpuBytes, {gpu.file, 0});
+    const Result<std::string> key = member.wire().expose_device(gpu.base, kGpuBytes, {gpu.file, 0});
     EXPECT_EQ(key.status().code(), Code::unsupported);
     EXPECT_THAT(key.status().message(), ::testing::HasSubstr("does not register a device's memory"));
   });
 }
 
 /// Of the guest's four devices, each of which reaches itself alone: two ranks share four on host 0, and host 1 has two.
-/// So member 0 meets member 2 by its first and member 1 by its third one, which are the first and the second there.
+/// So rank 0 meets rank 2 by its first and rank 1 by its third one, which are the first and the second there.
 const WireMaker kUneven{"Uneven", [](const WireJob& job) {
-                          const bool first = job.hosts[static_cast<std::size_t>(job.own)] == 0;
+                          const bool first = job.hosts[static_cast<std::size_t>(job.rank)] == 0;
                           return VerbsWire::open(job, first ? "rxe0,rxe2,rxe1,rxe3" : "rxe0,rxe1");
                         }};
 
 TEST_F(VerbsDevice, HostsMayHaveDifferentNumbersOfThem) {
   const Outcome devices = in_child([] { return VerbsWire::devices().take(); });
   if (devices.said.find("rxe3") == std::string::npos) GTEST_SKIP() << "tutti-test: not run: no rxe0 to rxe3";
-  run_job(kUneven, Members::processes, {0, 0, 1}, [](Party& party) {
+  run_job(kUneven, Members::processes, {0, 0, 1}, [](WireMember& member) {
     constexpr std::size_t kBytes = 300'000;
     std::vector<std::byte> source(kBytes);
-    fill(source.data(), kBytes, static_cast<unsigned>(party.own()));
-    for (int lane = 0; lane < party.job().lanes; ++lane) {
-      const auto at = [&](int sender) { return Party::kData + static_cast<unsigned>(sender * 2 + lane) * kBytes; };
+    fill(source.data(), kBytes, static_cast<unsigned>(member.rank()));
+    for (int lane = 0; lane < member.job().lanes; ++lane) {
+      const auto at = [&](int sender) { return WireMember::kData + static_cast<unsigned>(sender * 2 + lane) * kBytes; };
       std::vector<Ticket> tickets;
-      for (const int peer : party.linked()) {
-        tickets.push_back(party.put(peer, lane, at(party.own()), source.data(), kBytes));
-        party.signal(peer, lane, 1);
+      for (const int peer : member.linked()) {
+        tickets.push_back(member.put(peer, lane, at(member.rank()), source.data(), kBytes));
+        member.signal(peer, lane, 1);
       }
-      for (const int peer : party.linked()) {
-        if (!party.until_signal(peer, lane, 1)) return;
-        EXPECT_EQ(first_wrong(party.memory() + at(peer), kBytes, static_cast<unsigned>(peer)), kBytes)
+      for (const int peer : member.linked()) {
+        if (!member.until_signal(peer, lane, 1)) return;
+        EXPECT_EQ(first_wrong(member.memory() + at(peer), kBytes, static_cast<unsigned>(peer)), kBytes)
             << "from " << peer << ", lane " << lane;
       }
       for (const Ticket ticket : tickets) {
-        if (!party.until_settled(ticket)) return;
+        if (!member.until_completed(ticket)) return;
       }
     }
-    party.barrier();
+    member.barrier();
   });
 }
 
@@ -162,34 +162,34 @@ WireMaker with_arena(const WireMaker& maker) {
           maker.missing};
 }
 
-/// Puts `bytes` at `from` to member 1 in each lane, which answers when they have come. In how many they were not
+/// Puts `bytes` at `from` to rank 1 in each lane, which answers when they have come. In how many they were not
 /// copied.
-int put_and_await(Party& party, const std::byte* from, std::size_t bytes, std::uint64_t round) {
+int put_and_await(WireMember& member, const std::byte* from, std::size_t bytes, std::uint64_t round) {
   int in_place = 0;
-  for (int lane = 0; lane < party.job().lanes; ++lane) {
-    const Ticket ticket = party.put(1, lane, Party::kData, from, bytes);
-    party.signal(1, lane, round);
-    party.until_settled(ticket);
-    party.until_signal(1, lane, round);
+  for (int lane = 0; lane < member.job().lanes; ++lane) {
+    const Ticket ticket = member.put(1, lane, WireMember::kData, from, bytes);
+    member.signal(1, lane, round);
+    member.until_completed(ticket);
+    member.until_signal(1, lane, round);
     in_place += ticket != 0 ? 1 : 0;
   }
   return in_place;
 }
 
-/// The address of a block that has ended is that of the next one: with its old registration the card would send pages
+/// The address of a block that has ended is that of the next one: with its old registration the NIC would send pages
 /// that are not there any more.
 TEST_F(VerbsDevice, ABlockIsSentFromWhereItLiesUntilItEnds) {
-  run_job(with_arena(kVerbs), Members::processes, {0, 1}, [](Party& party) {
+  run_job(with_arena(kVerbs), Members::processes, {0, 1}, [](WireMember& member) {
     using transport::Arena;
     constexpr std::size_t kBlock = std::size_t{3} << 20;
     constexpr std::uint64_t kRounds = 4;
-    if (party.own() == 1) {
+    if (member.rank() == 1) {
       for (std::uint64_t round = 1; round <= kRounds + 4; ++round) {
-        for (int lane = 0; lane < party.job().lanes; ++lane) {
-          if (!party.until_signal(0, lane, round)) return;
-          EXPECT_EQ(first_wrong(party.memory() + Party::kData, kBlock, round), kBlock) << "round " << round;
-          std::memset(party.memory() + Party::kData, 0, kBlock);
-          party.signal(0, lane, round);
+        for (int lane = 0; lane < member.job().lanes; ++lane) {
+          if (!member.until_signal(0, lane, round)) return;
+          EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, kBlock, round), kBlock) << "round " << round;
+          std::memset(member.memory() + WireMember::kData, 0, kBlock);
+          member.signal(0, lane, round);
         }
       }
       return;
@@ -201,12 +201,12 @@ TEST_F(VerbsDevice, ABlockIsSentFromWhereItLiesUntilItEnds) {
       EXPECT_TRUE(before == nullptr || block == before) << "the test shows nothing";
       before = block;
       fill(block + 100, kBlock, round);
-      EXPECT_EQ(put_and_await(party, block + 100, kBlock, round), party.job().lanes);
+      EXPECT_EQ(put_and_await(member, block + 100, kBlock, round), member.job().lanes);
       Arena::deallocate(block);
     }
     std::vector<std::byte> foreign(kBlock);
     fill(foreign.data(), kBlock, kRounds + 1);
-    EXPECT_EQ(put_and_await(party, foreign.data(), kBlock, kRounds + 1), 0);
+    EXPECT_EQ(put_and_await(member, foreign.data(), kBlock, kRounds + 1), 0);
     // Windows need what may be locked more than this does. Half of it is enough for one rail, twice, then for none.
     std::uint64_t round = kRounds + 2;
     const rlim_t for_one = 2 * (kBlock + kBlock / 2);
@@ -215,78 +215,80 @@ TEST_F(VerbsDevice, ABlockIsSentFromWhereItLiesUntilItEnds) {
       EXPECT_EQ(::setrlimit(RLIMIT_MEMLOCK, &lockable), 0);
       std::byte* block = arena.allocate(kBlock + 4096).take();
       fill(block, kBlock, round);
-      EXPECT_EQ(put_and_await(party, block, kBlock, round++), limit == for_one ? 1 : 0);
+      EXPECT_EQ(put_and_await(member, block, kBlock, round++), limit == for_one ? 1 : 0);
       Arena::deallocate(block);
     }
   });
 }
 
-/// After a failed call: what the card was still to read is taken from it, and the link with it. The cable is to be a
+/// After a failed call: what the NIC was still to read is taken from it, and the link with it. The cable is to be a
 /// slow one.
 TEST_F(VerbsDevice, ABlockThatIsLetGoIsNotReadAgain) {
   if (rails_of_cable(true).empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
-  run_job(with_arena(kCable), Members::processes, {0, 1}, [](Party& party) {
+  run_job(with_arena(kCable), Members::processes, {0, 1}, [](WireMember& member) {
     using transport::Arena;
     constexpr std::size_t kBytes = std::size_t{7} << 20;
-    const std::byte* received = party.memory() + Party::kData;
-    if (party.own() == 0) {
+    const std::byte* received = member.memory() + WireMember::kData;
+    if (member.rank() == 0) {
       std::byte* block = Arena::process().take()->allocate(kBytes).take();
       fill(block, kBytes, 5);
-      const Ticket ticket = party.put(1, 0, Party::kData, block, kBytes);
-      EXPECT_FALSE(party.wire().settled(ticket)) << "the test shows nothing";
-      party.wire().let_go(ticket);
-      EXPECT_TRUE(party.wire().settled(ticket));
-      EXPECT_THAT(party.wire().broken(1).message(), ::testing::HasSubstr("it has been closed: a call has failed here"));
+      const Ticket ticket = member.put(1, 0, WireMember::kData, block, kBytes);
+      EXPECT_FALSE(member.wire().completed(ticket)) << "the test shows nothing";
+      member.wire().release_source(ticket);
+      EXPECT_TRUE(member.wire().completed(ticket));
+      EXPECT_THAT(member.wire().broken(1).message(),
+                  ::testing::HasSubstr("it has been closed: a call has failed here"));
       std::memset(block, 0xEE, kBytes);
-      party.wire().let_go(ticket);
+      member.wire().release_source(ticket);
       Arena::deallocate(block);
     }
-    party.barrier();
-    for (std::size_t i = 0; party.own() == 1 && i < kBytes; ++i) {
+    member.barrier();
+    for (std::size_t i = 0; member.rank() == 1 && i < kBytes; ++i) {
       if (received[i] != std::byte{0} && received[i] != wire_byte(5, i)) {
-        ADD_FAILURE() << "byte " << i << " was read after it had been let go";
+        ADD_FAILURE() << "byte " << i << " was read after it had been released";
         break;
       }
     }
   });
 }
 
-/// More than staging memory and the send queue have room for: put() does not wait for it, the order stays, and what is
-/// let go of arrives. The cable is to be a slow one.
+/// More than bounce buffers and the send queue have room for: put() does not wait for it, the order stays, and what is
+/// released of arrives. The cable is to be a slow one.
 TEST_F(VerbsDevice, WhatFindsNoRoomIsSentLaterAndInOrder) {
   if (rails_of_cable(true).empty()) GTEST_SKIP() << "tutti-test: not run: " << kCable.missing();
-  run_job(kCable, Members::processes, {0, 1}, [](Party& party) {
+  run_job(kCable, Members::processes, {0, 1}, [](WireMember& member) {
     constexpr std::size_t kBytes = std::size_t{6} << 20;
     constexpr std::size_t kSmall = 100;
-    if (party.own() == 0) {
-      const std::array members{1};
+    if (member.rank() == 0) {
+      const std::array ranks{1};
       std::vector<std::byte> large(kBytes);
       std::vector<std::byte> small(kSmall);
       for (const bool lets_go : {false, true}) {
         const std::uint64_t round = lets_go ? 2 : 1;
         fill(large.data(), kBytes, round);
         fill(small.data(), kSmall, round);
-        const Ticket ticket = party.put(1, 0, Party::kData, large.data(), kBytes);
-        EXPECT_FALSE(party.wire().settled(ticket)) << "the test shows nothing";
-        EXPECT_FALSE(party.wire().idle(members));
-        EXPECT_EQ(party.put(1, 0, Party::kData + kBytes, small.data(), kSmall), 0u) << "a small put is free at once";
+        const Ticket ticket = member.put(1, 0, WireMember::kData, large.data(), kBytes);
+        EXPECT_FALSE(member.wire().completed(ticket)) << "the test shows nothing";
+        EXPECT_FALSE(member.wire().idle(ranks));
+        EXPECT_EQ(member.put(1, 0, WireMember::kData + kBytes, small.data(), kSmall), 0u)
+            << "a small put is free at once";
         std::fill(small.begin(), small.end(), std::byte{0xEE});
-        party.signal(1, 0, round);
+        member.signal(1, 0, round);
         if (lets_go) {
-          party.wire().let_go(ticket);
+          member.wire().release_source(ticket);
           std::fill(large.begin(), large.end(), std::byte{0xEE});
         }
-        if (!party.until_settled(ticket) || !party.until_signal(1, 0, round)) return;
-        EXPECT_TRUE(party.wire().idle(members));
-        EXPECT_TRUE(party.wire().broken(1).ok()) << party.wire().broken(1).message();
+        if (!member.until_completed(ticket) || !member.until_signal(1, 0, round)) return;
+        EXPECT_TRUE(member.wire().idle(ranks));
+        EXPECT_TRUE(member.wire().broken(1).ok()) << member.wire().broken(1).message();
       }
       return;
     }
     for (const std::uint64_t round : {1, 2}) {
-      if (!party.until_signal(0, 0, round)) return;
-      EXPECT_EQ(first_wrong(party.memory() + Party::kData, kBytes, round), kBytes) << "round " << round;
-      EXPECT_EQ(first_wrong(party.memory() + Party::kData + kBytes, kSmall, round), kSmall) << "round " << round;
-      party.signal(0, 0, round);
+      if (!member.until_signal(0, 0, round)) return;
+      EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, kBytes, round), kBytes) << "round " << round;
+      EXPECT_EQ(first_wrong(member.memory() + WireMember::kData + kBytes, kSmall, round), kSmall) << "round " << round;
+      member.signal(0, 0, round);
     }
   });
 }
@@ -297,15 +299,15 @@ TEST_F(VerbsDevice, ACableThatIsCutIsNamed) {
   struct Uncut {
     ~Uncut() { EXPECT_EQ(std::system("tc qdisc del dev cable0 root"), 0); }
   } after;
-  run_job(kCable, Members::processes, {0, 1}, [](Party& party) {
-    party.barrier();
-    const char* const cut = party.own() == 0 ? "tc qdisc add dev cable0 root netem loss 100%" : "true";
+  run_job(kCable, Members::processes, {0, 1}, [](WireMember& member) {
+    member.barrier();
+    const char* const cut = member.rank() == 0 ? "tc qdisc add dev cable0 root netem loss 100%" : "true";
     EXPECT_EQ(std::system(cut), 0);
-    party.barrier();
-    const int peer = 1 - party.own();
-    (void)party.until("the link to break", [&] { return !party.wire().broken(peer).ok(); });  // who waits probes
-    const std::string said = party.wire().broken(peer).message();
-    EXPECT_THAT(said, ::testing::HasSubstr("member " + std::to_string(peer)));
+    member.barrier();
+    const int peer = 1 - member.rank();
+    (void)member.until("the link to break", [&] { return !member.wire().broken(peer).ok(); });  // who waits probes
+    const std::string said = member.wire().broken(peer).message();
+    EXPECT_THAT(said, ::testing::HasSubstr("rank " + std::to_string(peer)));
     EXPECT_THAT(said, ::testing::HasSubstr("rxe"));
     EXPECT_THAT(said, ::testing::HasSubstr("retry counter exceeded: the peer does not answer (vendor error"));
   });

@@ -1,4 +1,4 @@
-// A job of several wires for the tests: its members are threads of one process or processes, and meet at a board in
+// A job of several wires for the tests: its ranks are threads of one process or processes, and meet at a board in
 // shared memory. The test's own process never opens a wire: libraries of networks do not like to be forked.
 #pragma once
 
@@ -27,7 +27,7 @@
 namespace tutti::testing {
 
 using namespace std::chrono_literals;
-using transport::Push;
+using transport::Flush;
 using transport::Region;
 using transport::SignalCell;
 using transport::Ticket;
@@ -39,10 +39,10 @@ struct WireMaker {
   std::string name;
   std::function<Result<std::unique_ptr<Wire>>(const WireJob&)> open;
   std::function<std::string()> missing = [] { return std::string(); };  // why it cannot run here; empty: it can
-  Environment environment = {};                                         // of the members
+  Environment environment = {};                                         // of the ranks
   int lanes = 2;
   bool tells_of_death = true;
-  std::function<void(int host)> enter = [](int) {};  // what brings a member that is a process to its host
+  std::function<void(int host)> enter = [](int) {};  // what brings a rank that is a process to its host
 };
 inline void PrintTo(const WireMaker& maker, std::ostream* out) { *out << maker.name; }
 
@@ -55,7 +55,7 @@ inline unsigned wire_seed() {
   return given != nullptr ? static_cast<unsigned>(std::strtoul(given, nullptr, 10)) : std::random_device{}();
 }
 
-/// Memory that all members of a job share, to meet in. Made before they start.
+/// Memory that all ranks of a job share, to meet in. Made before they start.
 class Board {
  public:
   static constexpr int kMostMembers = 7;
@@ -71,63 +71,63 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   /// Cells that a test may use as it likes; zero at first.
-  std::atomic<std::uint64_t>& note(int i) { return shared_->notes[i]; }
+  std::atomic<std::uint64_t>& cell(int i) { return shared_->cells[i]; }
 
   /// Nobody need wait for anybody any more: something has failed.
   void stop() { shared_->stopped.store(1); }
   bool stopped() const { return shared_->stopped.load() != 0; }
 
   void write(int own, const std::string& text) {
-    Member& member = shared_->members[own];
-    const std::uint64_t turn = member.turn.load();
+    Member& rank = shared_->ranks[own];
+    const std::uint64_t turn = rank.turn.load();
     if (text.size() > kMostText) std::abort();
-    member.bytes[turn % 2] = text.size();
-    std::memcpy(member.text[turn % 2], text.data(), text.size());
-    member.turn.store(turn + 1);
+    rank.bytes[turn % 2] = text.size();
+    std::memcpy(rank.text[turn % 2], text.data(), text.size());
+    rank.turn.store(turn + 1);
   }
-  bool have_written(int own, int members) const {
-    const std::uint64_t turn = shared_->members[own].turn.load();
-    for (int m = 0; m < members; ++m) {
-      if (shared_->members[m].turn.load() < turn) return false;
+  bool have_written(int own, int ranks) const {
+    const std::uint64_t turn = shared_->ranks[own].turn.load();
+    for (int m = 0; m < ranks; ++m) {
+      if (shared_->ranks[m].turn.load() < turn) return false;
     }
     return true;
   }
-  std::string text_of(int own, int member) const {
-    const std::uint64_t turn = shared_->members[own].turn.load() - 1;
-    return {shared_->members[member].text[turn % 2], shared_->members[member].bytes[turn % 2]};
+  std::string text_of(int own, int rank) const {
+    const std::uint64_t turn = shared_->ranks[own].turn.load() - 1;
+    return {shared_->ranks[rank].text[turn % 2], shared_->ranks[rank].bytes[turn % 2]};
   }
 
  private:
   struct Member {
     std::atomic<std::uint64_t> turn;
-    std::size_t bytes[2];  // a member is at most one turn ahead of another that still reads
+    std::size_t bytes[2];  // a rank is at most one turn ahead of another that still reads
     char text[2][kMostText];
   };
   struct Shared {
     std::atomic<std::uint64_t> stopped;
-    std::atomic<std::uint64_t> notes[16];
-    Member members[kMostMembers];
+    std::atomic<std::uint64_t> cells[16];
+    Member ranks[kMostMembers];
   };
   Shared* shared_;
 };
 
-/// One member of the job: its wire, and memory that the others may write.
-class Party {
+/// One rank of the job: its wire, and memory that the others may write.
+class WireMember {
  public:
   static constexpr std::size_t kMemory = std::size_t{8} << 20;
   static constexpr std::size_t kData = std::size_t{64} << 10;  // before it: cells
 
-  Party(Board& board, WireJob job) : board_(board), job_(std::move(job)) {
+  WireMember(Board& board, WireJob job) : board_(board), job_(std::move(job)) {
     memory_ =
         static_cast<std::byte*>(::mmap(nullptr, kMemory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (memory_ == MAP_FAILED) std::abort();
   }
-  ~Party() {
+  ~WireMember() {
     wire_.reset();
     ::munmap(memory_, kMemory);
   }
-  Party(const Party&) = delete;
-  Party& operator=(const Party&) = delete;
+  WireMember(const WireMember&) = delete;
+  WireMember& operator=(const WireMember&) = delete;
 
   /// Opens the wire and gets to know the others. REQUIRES: all do so. Failures are reported; then false.
   bool meet(const WireMaker& maker) {
@@ -143,18 +143,18 @@ class Party {
     return !::testing::Test::HasFailure();
   }
 
-  int own() const { return job_.own; }
+  int rank() const { return job_.rank; }
   const WireJob& job() const { return job_; }
   Board& board() { return board_; }
   Wire& wire() { return *wire_; }
   std::byte* memory() { return memory_; }
-  Region region(int member) const { return regions_[static_cast<std::size_t>(member)]; }
+  Region region(int rank) const { return regions_[static_cast<std::size_t>(rank)]; }
   std::vector<int> linked() const {
-    std::vector<int> members;
-    for (int m = 0; m < job_.members(); ++m) {
-      if (job_.linked(m)) members.push_back(m);
+    std::vector<int> ranks;
+    for (int m = 0; m < job_.size(); ++m) {
+      if (job_.linked(m)) ranks.push_back(m);
     }
-    return members;
+    return ranks;
   }
 
   /// Where the cell of (sender, lane) lies in everybody's memory.
@@ -163,7 +163,7 @@ class Party {
   }
   SignalCell& cell(int sender, int lane) { return *reinterpret_cast<SignalCell*>(memory_ + cell_at(sender, lane)); }
 
-  /// Exposes memory, and attaches that of all linked members; by member. REQUIRES: all do so.
+  /// Exposes memory, and attaches that of all linked ranks; by rank. REQUIRES: all do so.
   std::vector<Region> exchange(std::byte* base, std::size_t bytes) {
     const Result<std::string> key = wire_->expose(base, bytes);
     EXPECT_TRUE(key.ok()) << key.status().message();
@@ -181,17 +181,17 @@ class Party {
     return regions;
   }
 
-  /// Everybody's text, by member.
+  /// Everybody's text, by rank.
   std::vector<std::string> gather(const std::string& own_text) {
-    board_.write(own(), own_text);
-    until("everybody at the board", [&] { return board_.have_written(own(), job_.members()); });
+    board_.write(rank(), own_text);
+    until("everybody at the board", [&] { return board_.have_written(rank(), job_.size()); });
     std::vector<std::string> texts;
-    for (int m = 0; m < job_.members(); ++m) texts.push_back(board_.text_of(own(), m));
+    for (int m = 0; m < job_.size(); ++m) texts.push_back(board_.text_of(rank(), m));
     return texts;
   }
   void barrier() { gather(""); }
 
-  /// Moves the wire until `come`, as one who waits for `awaited` alone where that is a member. False (and a failure):
+  /// Moves the wire until `come`, as one who waits for `awaited` alone where that is a rank. False (and a failure):
   /// it did not, or the job has been stopped.
   bool until(const std::string& what, const std::function<bool()>& come, int awaited = -1) {
     const auto end = std::chrono::steady_clock::now() + kTestTimeout;
@@ -199,7 +199,7 @@ class Party {
       const bool moved = wire_ != nullptr && (awaited < 0 ? wire_->progress() : wire_->progress_for(awaited));
       if (!moved) std::this_thread::yield();
       if (board_.stopped() || std::chrono::steady_clock::now() > end) {
-        ADD_FAILURE() << "member " << own() << " waits in vain for: " << what;
+        ADD_FAILURE() << "rank " << rank() << " waits in vain for: " << what;
         board_.stop();
         return false;
       }
@@ -208,31 +208,31 @@ class Party {
   }
 
   bool until_signal(int sender, int lane, std::uint64_t count) {
-    return until("signal " + std::to_string(count) + " of member " + std::to_string(sender),
+    return until("signal " + std::to_string(count) + " of rank " + std::to_string(sender),
                  [&] { return cell(sender, lane).count.load(std::memory_order_acquire) >= count; });
   }
 
   // What must succeed; a failure is reported.
-  Ticket put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes) {
+  Ticket put(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes) {
     Ticket ticket = 0;
-    must(wire_->put(member, lane, to, at, from, bytes, ticket));
+    must(wire_->put(rank, lane, to, at, from, bytes, ticket));
     return ticket;
   }
-  Ticket put(int member, int lane, std::size_t at, const void* from, std::size_t bytes) {
-    return put(member, lane, region(member), at, from, bytes);
+  Ticket put(int rank, int lane, std::size_t at, const void* from, std::size_t bytes) {
+    return put(rank, lane, region(rank), at, from, bytes);
   }
-  void signal(int member, int lane, std::uint64_t count, std::uint64_t tag = 0, Push push = Push::now) {
-    must(wire_->signal(member, lane, region(member), cell_at(own(), lane), count, tag, push));
+  void signal(int rank, int lane, std::uint64_t count, std::uint64_t tag = 0, Flush flush = Flush::now) {
+    must(wire_->signal(rank, lane, region(rank), cell_at(job_.rank, lane), count, tag, flush));
   }
-  void post() { must(wire_->post()); }
+  void flush() { must(wire_->flush()); }
   bool until_idle() {
     return until("the wire to be idle", [&] { return wire_->idle(linked()); });
   }
-  bool until_settled(Ticket ticket) {
-    return until("a put to be settled", [&] { return wire_->settled(ticket); });
+  bool until_completed(Ticket ticket) {
+    return until("a put to be completed", [&] { return wire_->completed(ticket); });
   }
   void must(const Status& status) {
-    EXPECT_TRUE(status.ok()) << "member " << own() << ": " << status.message();
+    EXPECT_TRUE(status.ok()) << "rank " << rank() << ": " << status.message();
     if (!status.ok()) board_.stop();
   }
 
@@ -249,11 +249,11 @@ enum class Members { threads, processes };
 namespace internal {
 
 inline void take_part(const WireMaker& maker, Board& board, const WireJob& job,
-                      const std::function<void(Party&)>& body) {
-  Party party(board, job);
-  if (party.meet(maker)) {
-    body(party);
-    if (!board.stopped()) party.barrier();  // nobody's wire goes while another still wants it
+                      const std::function<void(WireMember&)>& body) {
+  WireMember member(board, job);
+  if (member.meet(maker)) {
+    body(member);
+    if (!board.stopped()) member.barrier();  // nobody's wire goes while another still wants it
   }
   if (::testing::Test::HasFailure()) board.stop();
 }
@@ -262,16 +262,16 @@ inline std::string failed_here() { return ::testing::Test::HasFailure() ? "a che
 
 }  // namespace internal
 
-/// Runs `body` for every member; `hosts` as in WireJob. `killed`: the member that ends itself by SIGKILL.
+/// Runs `body` for every rank; `hosts` as in WireJob. `killed`: the rank that ends itself by SIGKILL.
 inline void run_job(const WireMaker& maker, Members kind, const std::vector<int>& hosts,
-                    const std::function<void(Party&)>& body, int killed = -1) {
+                    const std::function<void(WireMember&)>& body, int killed = -1) {
   Board board;
   std::vector<WireJob> jobs;
   for (int m = 0; m < static_cast<int>(hosts.size()); ++m) {
     WireJob job;
-    job.own = m;
+    job.rank = m;
     job.hosts = hosts;
-    for (std::size_t other = 0; other < hosts.size(); ++other) job.names.push_back("member " + std::to_string(other));
+    for (std::size_t other = 0; other < hosts.size(); ++other) job.names.push_back("rank " + std::to_string(other));
     job.lanes = maker.lanes;
     jobs.push_back(job);
   }
@@ -279,7 +279,7 @@ inline void run_job(const WireMaker& maker, Members kind, const std::vector<int>
   if (kind == Members::processes) {
     for (const WireJob& job : jobs) {
       children.push_back(tutti::testing::internal::start_child(maker.environment, [&] {
-        maker.enter(hosts[static_cast<std::size_t>(job.own)]);
+        maker.enter(hosts[static_cast<std::size_t>(job.rank)]);
         internal::take_part(maker, board, job, body);
         return internal::failed_here();
       }));

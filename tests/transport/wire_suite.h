@@ -30,14 +30,14 @@ namespace tutti::testing {
 class WireSuite : public ::testing::TestWithParam<std::tuple<WireMaker, Members>> {
  protected:
   const WireMaker& maker() const { return std::get<0>(GetParam()); }
-  Members members() const { return std::get<1>(GetParam()); }
+  Members ranks() const { return std::get<1>(GetParam()); }
   void SetUp() override {
     const Outcome missing = in_child(maker().missing, maker().environment);
     ASSERT_EQ(missing.error, "");
     if (!missing.said.empty()) GTEST_SKIP() << "tutti-test: not run: " << missing.said;
   }
-  void run(const std::vector<int>& hosts, const std::function<void(Party&)>& body) const {
-    run_job(maker(), members(), hosts, body);
+  void run(const std::vector<int>& hosts, const std::function<void(WireMember&)>& body) const {
+    run_job(maker(), ranks(), hosts, body);
   }
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WireSuite);
@@ -50,51 +50,52 @@ inline std::string name_of_wire_test(const ::testing::TestParamInfo<std::tuple<W
 }
 
 TEST_P(WireSuite, SaysWhatItIs) {
-  run({0, 1}, [](Party& party) {
-    const transport::WireInfo& info = party.wire().info();
+  run({0, 1}, [](WireMember& member) {
+    const transport::WireInfo& info = member.wire().info();
     EXPECT_NE(info.name, "");
     EXPECT_NE(info.devices, "");
     EXPECT_GT(info.alpha_us, 0);
     EXPECT_GT(info.gb_per_s, 0);
-    EXPECT_TRUE(party.wire().broken(1 - party.own()).ok());
+    EXPECT_TRUE(member.wire().broken(1 - member.rank()).ok());
   });
 }
 
 TEST_P(WireSuite, NeedsNobody) {
-  run({0}, [](Party& party) {
-    party.post();
-    (void)party.wire().progress();
-    party.wire().doze(1ms);
+  run({0}, [](WireMember& member) {
+    member.flush();
+    (void)member.wire().progress();
+    member.wire().sleep(1ms);
   });
 }
 
 TEST_P(WireSuite, PutsOfAnySizeArriveWhole) {
-  run({0, 1, 2}, [](Party& party) {
+  run({0, 1, 2}, [](WireMember& member) {
     const std::size_t sizes[] = {0, 1, 63, 64, 65, 4096, 4097, 65536 + 3, std::size_t{1} << 20};
     constexpr std::size_t kRoom = std::size_t{2} << 20;  // of each sender
     std::vector<std::byte> own(kRoom);
     std::uint64_t count = 0;
     for (const std::size_t bytes : sizes) {
       for (const std::size_t shift : {0, 1, 3}) {
-        const int lane = static_cast<int>(count) % party.job().lanes;
+        const int lane = static_cast<int>(count) % member.job().lanes;
         ++count;
-        std::memset(party.memory() + Party::kData, 0xEE, 3 * kRoom);
-        party.barrier();
+        std::memset(member.memory() + WireMember::kData, 0xEE, 3 * kRoom);
+        member.barrier();
         std::byte* from = own.data() + 3 - shift;
-        fill(from, bytes, count * 10 + static_cast<unsigned>(party.own()));
-        const std::size_t at = Party::kData + static_cast<unsigned>(party.own()) * kRoom + 64 + shift;
-        for (const int peer : party.linked()) {
-          party.put(peer, lane, at, from, bytes);
-          party.signal(peer, lane, count);
+        fill(from, bytes, count * 10 + static_cast<unsigned>(member.rank()));
+        const std::size_t at = WireMember::kData + static_cast<unsigned>(member.rank()) * kRoom + 64 + shift;
+        for (const int peer : member.linked()) {
+          member.put(peer, lane, at, from, bytes);
+          member.signal(peer, lane, count);
         }
-        for (const int peer : party.linked()) {
-          if (!party.until_signal(peer, lane, count)) return;
-          const std::byte* there = party.memory() + Party::kData + static_cast<unsigned>(peer) * kRoom + 64 + shift;
+        for (const int peer : member.linked()) {
+          if (!member.until_signal(peer, lane, count)) return;
+          const std::byte* there =
+              member.memory() + WireMember::kData + static_cast<unsigned>(peer) * kRoom + 64 + shift;
           EXPECT_EQ(first_wrong(there, bytes, count * 10 + static_cast<unsigned>(peer)), bytes) << "shift " << shift;
           EXPECT_EQ(there[-1], std::byte{0xEE});
           EXPECT_EQ(there[bytes], std::byte{0xEE}) << bytes << " bytes, shift " << shift;
         }
-        party.barrier();
+        member.barrier();
       }
     }
   });
@@ -105,7 +106,7 @@ TEST_P(WireSuite, PutsOfAnySizeArriveWhole) {
 TEST_P(WireSuite, WhoSeesASignalSeesWhatWasPutBefore) {
   const unsigned seed = wire_seed();
   SCOPED_TRACE("TUTTI_TEST_SEED=" + std::to_string(seed));
-  run({0, 1}, [seed](Party& party) {
+  run({0, 1}, [seed](WireMember& member) {
     constexpr int kRounds = 3000;
     constexpr int kSlots = 4;  // so many rounds may be under way
     constexpr std::size_t kSlot = std::size_t{192} << 10;
@@ -126,34 +127,34 @@ TEST_P(WireSuite, WhoSeesASignalSeesWhatWasPutBefore) {
       return round;
     };
     const auto slot_at = [](int k, std::size_t put) {
-      return Party::kData + static_cast<unsigned>(k % kSlots) * kSlot + put * (kSlot / kPuts) + put;
+      return WireMember::kData + static_cast<unsigned>(k % kSlots) * kSlot + put * (kSlot / kPuts) + put;
     };
     const auto tag_of = [](int k) { return static_cast<std::uint64_t>(k) * 977 + 1; };
     const std::size_t early_at = 32 << 10;  // a cell of its own, for the signals behind the first puts
-    if (party.own() == 0) {
+    if (member.rank() == 0) {
       std::vector<std::vector<std::byte>> sources(kSlots * kPuts, std::vector<std::byte>(64 << 10));
       std::vector<Ticket> tickets(kSlots * kPuts);
       for (int k = 0; k < kRounds; ++k) {
-        if (k >= kSlots && !party.until_signal(1, 0, static_cast<unsigned>(k - kSlots + 1))) return;
+        if (k >= kSlots && !member.until_signal(1, 0, static_cast<unsigned>(k - kSlots + 1))) return;
         const Round round = make_round(k);
         for (int i = 0; i < round.puts; ++i) {
           const std::size_t s = static_cast<std::size_t>(k % kSlots) * kPuts + static_cast<std::size_t>(i);
-          if (!party.until_settled(tickets[s])) return;
+          if (!member.until_completed(tickets[s])) return;
           fill(sources[s].data(), round.bytes[i], static_cast<unsigned>(k) * kPuts + static_cast<unsigned>(i));
-          tickets[s] = party.put(1, 0, slot_at(k, static_cast<std::size_t>(i)), sources[s].data(), round.bytes[i]);
+          tickets[s] = member.put(1, 0, slot_at(k, static_cast<std::size_t>(i)), sources[s].data(), round.bytes[i]);
           if (i == 0 && round.first_signal_later) {
-            party.must(party.wire().signal(1, 0, party.region(1), early_at, static_cast<unsigned>(k + 1), tag_of(k),
-                                           Push::later));
+            member.must(member.wire().signal(1, 0, member.region(1), early_at, static_cast<unsigned>(k + 1), tag_of(k),
+                                             Flush::later));
           }
         }
-        party.signal(1, 0, static_cast<unsigned>(k + 1), tag_of(k));
+        member.signal(1, 0, static_cast<unsigned>(k + 1), tag_of(k));
       }
-      party.until_signal(1, 0, kRounds);
+      member.until_signal(1, 0, kRounds);
     } else {
       std::atomic<int> checked{0};
       std::atomic<bool> give_up{false};
       std::thread checker([&] {
-        SignalCell& cell = party.cell(0, 0);
+        SignalCell& cell = member.cell(0, 0);
         for (int k = 0; k < kRounds && !give_up; ++k) {
           std::uint64_t count = 0;
           for (int looks = 0; (count = cell.count.load(std::memory_order_acquire)) <= static_cast<unsigned>(k);) {
@@ -167,13 +168,13 @@ TEST_P(WireSuite, WhoSeesASignalSeesWhatWasPutBefore) {
           }
           const Round round = make_round(k);
           for (int i = 0; i < round.puts; ++i) {
-            const std::byte* there = party.memory() + slot_at(k, static_cast<std::size_t>(i));
+            const std::byte* there = member.memory() + slot_at(k, static_cast<std::size_t>(i));
             EXPECT_EQ(first_wrong(there, round.bytes[i], static_cast<unsigned>(k) * kPuts + static_cast<unsigned>(i)),
                       round.bytes[i])
                 << "round " << k << ", put " << i << " of " << round.puts;
           }
           if (round.puts > 0 && round.first_signal_later) {
-            const auto* early = reinterpret_cast<const SignalCell*>(party.memory() + early_at);
+            const auto* early = reinterpret_cast<const SignalCell*>(member.memory() + early_at);
             EXPECT_GE(early->count.load(std::memory_order_acquire), static_cast<unsigned>(k + 1));
           }
           checked.store(k + 1, std::memory_order_release);
@@ -181,14 +182,14 @@ TEST_P(WireSuite, WhoSeesASignalSeesWhatWasPutBefore) {
         }
       });
       int answered = 0;
-      party.until("all rounds to be checked", [&] {
+      member.until("all rounds to be checked", [&] {
         const int now = checked.load(std::memory_order_acquire);
-        if (now > answered) party.signal(0, 0, static_cast<unsigned>(answered = now));
+        if (now > answered) member.signal(0, 0, static_cast<unsigned>(answered = now));
         return answered == kRounds || ::testing::Test::HasFailure();
       });
       give_up = true;
       checker.join();
-      if (::testing::Test::HasFailure()) party.board().stop();
+      if (::testing::Test::HasFailure()) member.board().stop();
     }
   });
 }
@@ -196,88 +197,91 @@ TEST_P(WireSuite, WhoSeesASignalSeesWhatWasPutBefore) {
 TEST_P(WireSuite, WhoSeesAWholeNoteSeesWhatWasPutBefore) {
   const unsigned seed = wire_seed();
   SCOPED_TRACE("TUTTI_TEST_SEED=" + std::to_string(seed));
-  run({0, 1}, [seed](Party& party) {
-    const int peer = 1 - party.own();
+  run({0, 1}, [seed](WireMember& member) {
+    const int peer = 1 - member.rank();
     constexpr std::size_t kNote = 48 << 10;  // where it is written
     std::mt19937 random(seed);               // both sides make the same rounds
     std::vector<std::byte> from(64 << 10);
     for (std::uint64_t round = 1; round <= 500; ++round) {
       const std::size_t bytes = random() % 8 == 0 ? random() % from.size() : random() % 600;
-      std::vector<std::byte> note(16 + random() % (Wire::kMostNoteBytes - 15));
+      std::vector<std::byte> note(16 + random() % (Wire::kMostInlineBytes - 15));
       const bool later = random() % 4 == 0;
       fill(from.data(), bytes, 2 * round);
       fill(note.data(), note.size(), 2 * round + 1);
-      const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), bytes);
-      party.must(party.wire().note(peer, 0, party.region(peer), kNote, note.data(), note.size(),
-                                   later ? Push::later : Push::now));
+      const Ticket ticket = member.put(peer, 0, WireMember::kData, from.data(), bytes);
+      member.must(member.wire().put_inline(peer, 0, member.region(peer), kNote, note.data(), note.size(),
+                                           later ? Flush::later : Flush::now));
       std::fill(note.begin(), note.end(), std::byte{0});  // it is free at once
-      if (later) party.post();
-      const auto whole = [&] { return first_wrong(party.memory() + kNote, note.size(), 2 * round + 1) == note.size(); };
-      if (!party.until("the note", whole) || !party.until_settled(ticket)) return;
-      EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, 2 * round), bytes);
-      EXPECT_EQ(party.memory()[kNote + Wire::kMostNoteBytes], std::byte{0});
-      party.barrier();
-      if (::testing::Test::HasFailure()) return party.board().stop();
+      if (later) member.flush();
+      const auto whole = [&] {
+        return first_wrong(member.memory() + kNote, note.size(), 2 * round + 1) == note.size();
+      };
+      if (!member.until("the note", whole) || !member.until_completed(ticket)) return;
+      EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, bytes, 2 * round), bytes);
+      EXPECT_EQ(member.memory()[kNote + Wire::kMostInlineBytes], std::byte{0});
+      member.barrier();
+      if (::testing::Test::HasFailure()) return member.board().stop();
     }
   });
 }
 
 TEST_P(WireSuite, WhatIsHeldBackGoesOutAtPost) {
-  run({0, 1}, [](Party& party) {
-    const int peer = 1 - party.own();
+  run({0, 1}, [](WireMember& member) {
+    const int peer = 1 - member.rank();
     for (std::uint64_t round = 1; round <= 20; ++round) {
       const std::size_t bytes = round % 2 == 0 ? 100 : 300'000;
       std::vector<std::byte> from(bytes);
       fill(from.data(), bytes, round);
-      party.put(peer, 0, Party::kData, from.data(), bytes);
-      party.signal(peer, 0, round, round, Push::later);
-      if (round % 3 == 0) party.put(peer, 0, Party::kData + (1 << 20), from.data(), 8);
-      party.post();
-      if (!party.until_signal(peer, 0, round)) return;
-      EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, round), bytes);
-      party.barrier();
+      member.put(peer, 0, WireMember::kData, from.data(), bytes);
+      member.signal(peer, 0, round, round, Flush::later);
+      if (round % 3 == 0) member.put(peer, 0, WireMember::kData + (1 << 20), from.data(), 8);
+      member.flush();
+      if (!member.until_signal(peer, 0, round)) return;
+      EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, bytes, round), bytes);
+      member.barrier();
     }
   });
 }
 
-/// Whoever has its puts settled and finds the wire idle may go away and compute: nothing waits for its calls any more.
+/// Whoever has its puts completed and finds the wire idle may go away and compute: nothing waits for its calls any
+/// more.
 TEST_P(WireSuite, WhoHasPostedMayGoAway) {
-  run({0, 1}, [](Party& party) {
-    const int peer = 1 - party.own();
-    const int lane = 1 % party.job().lanes;
+  run({0, 1}, [](WireMember& member) {
+    const int peer = 1 - member.rank();
+    const int lane = 1 % member.job().lanes;
     std::vector<std::byte> from(std::size_t{1} << 20);
     for (std::uint64_t round = 1; round <= 12; ++round) {  // in the first one connections may be made
       const std::size_t bytes = round % 3 == 1 ? 0 : round % 3 == 2 ? 3000 : from.size();
-      if (party.own() == 0) {
+      if (member.rank() == 0) {
         fill(from.data(), bytes, round);
-        const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), bytes);
-        party.signal(peer, 0, round, round, Push::later);
-        for (std::uint64_t i = 0; i < 300; ++i) party.signal(peer, lane, round * 1000 + i);
-        party.post();
-        if (!party.until_settled(ticket) || !party.until_idle()) return;
+        const Ticket ticket = member.put(peer, 0, WireMember::kData, from.data(), bytes);
+        member.signal(peer, 0, round, round, Flush::later);
+        for (std::uint64_t i = 0; i < 300; ++i) member.signal(peer, lane, round * 1000 + i);
+        member.flush();
+        if (!member.until_completed(ticket) || !member.until_idle()) return;
         const auto end = std::chrono::steady_clock::now() + kTestTimeout / 2;
-        while (party.board().note(0).load() < round && std::chrono::steady_clock::now() < end) {
+        while (member.board().cell(0).load() < round && std::chrono::steady_clock::now() < end) {
           std::this_thread::yield();  // computing
         }
-        EXPECT_EQ(party.board().note(0).load(), round) << "still under way";
-        if (::testing::Test::HasFailure()) return party.board().stop();
+        EXPECT_EQ(member.board().cell(0).load(), round) << "still under way";
+        if (::testing::Test::HasFailure()) return member.board().stop();
       } else {
-        if (!party.until_signal(peer, 0, round) || !party.until_signal(peer, lane, round * 1000 + 299)) return;
-        EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, round), bytes);
-        party.board().note(0).store(round);
+        if (!member.until_signal(peer, 0, round) || !member.until_signal(peer, lane, round * 1000 + 299)) return;
+        EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, bytes, round), bytes);
+        member.board().cell(0).store(round);
       }
     }
   });
 }
 
 TEST_P(WireSuite, TheSourceIsFreeOnceAPutIsSettled) {
-  run({0, 1}, [](Party& party) {
-    const int peer = 1 - party.own();
-    const std::size_t copied = party.wire().info().copied;
+  run({0, 1}, [](WireMember& member) {
+    const int peer = 1 - member.rank();
+    const std::size_t copied = member.wire().info().copied;
     const std::size_t sizes[] = {1, 64, copied, copied + 1, 8192, 100'000, std::size_t{1} << 20};
     // Sources in plain memory, and in memory that is exposed.
     std::vector<std::byte> plain(std::size_t{1} << 20);
-    std::byte* exposed = party.memory() + Party::kMemory - (std::size_t{2} << 20);
+    std::byte* exposed = member.memory() + WireMember::kMemory - (std::size_t{2} << 20);
     std::uint64_t count = 0;
     for (int round = 0; round < 10; ++round) {
       for (const std::size_t bytes : sizes) {
@@ -285,30 +289,30 @@ TEST_P(WireSuite, TheSourceIsFreeOnceAPutIsSettled) {
           if (bytes > plain.size()) continue;
           ++count;
           fill(from, bytes, count);
-          const Ticket ticket = party.put(peer, 0, Party::kData, from, bytes);
+          const Ticket ticket = member.put(peer, 0, WireMember::kData, from, bytes);
           if (bytes <= copied) {
-            EXPECT_TRUE(party.wire().settled(ticket)) << bytes << " of " << copied;
+            EXPECT_TRUE(member.wire().completed(ticket)) << bytes << " of " << copied;
           }
-          party.post();
-          if (!party.until_settled(ticket)) return;
+          member.flush();
+          if (!member.until_completed(ticket)) return;
           std::memset(from, 0xDD, bytes);
-          party.signal(peer, 0, count);
-          if (!party.until_signal(peer, 0, count)) return;
-          EXPECT_EQ(first_wrong(party.memory() + Party::kData, bytes, count), bytes) << bytes << " bytes";
-          party.barrier();
+          member.signal(peer, 0, count);
+          if (!member.until_signal(peer, 0, count)) return;
+          EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, bytes, count), bytes) << bytes << " bytes";
+          member.barrier();
         }
       }
     }
-    EXPECT_TRUE(party.wire().settled(0));
+    EXPECT_TRUE(member.wire().completed(0));
   });
 }
 
 TEST_P(WireSuite, ManyRegionsComeAndGo) {
-  run({0, 1}, [](Party& party) {
-    const int peer = 1 - party.own();
+  run({0, 1}, [](WireMember& member) {
+    const int peer = 1 - member.rank();
     constexpr std::size_t kRegions = 40;
     constexpr std::size_t kBytes = 3 * 4096;
-    const auto own = static_cast<unsigned>(party.own());
+    const auto own = static_cast<unsigned>(member.rank());
     std::byte* pages = static_cast<std::byte*>(
         ::mmap(nullptr, kRegions * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(pages, MAP_FAILED);
@@ -316,23 +320,23 @@ TEST_P(WireSuite, ManyRegionsComeAndGo) {
     for (int round = 0; round < 3; ++round) {
       std::vector<Region> regions;
       for (std::size_t r = 0; r < kRegions; ++r) {
-        regions.push_back(party.exchange(pages + r * kBytes, kBytes)[static_cast<std::size_t>(peer)]);
+        regions.push_back(member.exchange(pages + r * kBytes, kBytes)[static_cast<std::size_t>(peer)]);
       }
       std::vector<std::byte> from(kBytes);
       for (std::size_t r = 0; r < kRegions; ++r) {
         fill(from.data(), kBytes, r + 100 * own + static_cast<unsigned>(round));
-        const Ticket ticket = party.put(peer, 0, regions[r], 0, from.data(), kBytes);
-        party.signal(peer, 0, ++count);
-        if (!party.until_settled(ticket)) return;
+        const Ticket ticket = member.put(peer, 0, regions[r], 0, from.data(), kBytes);
+        member.signal(peer, 0, ++count);
+        if (!member.until_completed(ticket)) return;
       }
-      if (!party.until_signal(peer, 0, count)) return;
+      if (!member.until_signal(peer, 0, count)) return;
       for (std::size_t r = 0; r < kRegions; ++r) {
         EXPECT_EQ(first_wrong(pages + r * kBytes, kBytes, r + 100 * (1 - own) + static_cast<unsigned>(round)), kBytes)
             << "region " << r << ", round " << round;
       }
-      for (const Region region : regions) party.wire().detach(region);
-      party.barrier();
-      for (std::size_t r = 0; r < kRegions; ++r) party.wire().conceal(pages + r * kBytes);
+      for (const Region region : regions) member.wire().detach(region);
+      member.barrier();
+      for (std::size_t r = 0; r < kRegions; ++r) member.wire().unexpose(pages + r * kBytes);
       // The same addresses, other memory.
       ASSERT_NE(
           ::mmap(pages, kRegions * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -342,13 +346,13 @@ TEST_P(WireSuite, ManyRegionsComeAndGo) {
   });
 }
 
-/// Two members share a host and are not linked; everybody else sends to everybody, on all lanes at once.
+/// Two ranks share a host and are not linked; everybody else sends to everybody, on all lanes at once.
 TEST_P(WireSuite, PeersAndLanesDoNotMixUp) {
-  run({0, 1, 0, 2}, [](Party& party) {
+  run({0, 1, 0, 2}, [](WireMember& member) {
     constexpr std::size_t kBytes = 20'000;
-    const int lanes = party.job().lanes;
+    const int lanes = member.job().lanes;
     const auto at = [&](int sender, int lane) {
-      return Party::kData + static_cast<unsigned>(sender * lanes + lane) * (kBytes + 8);
+      return WireMember::kData + static_cast<unsigned>(sender * lanes + lane) * (kBytes + 8);
     };
     const auto number = [](int from, int to, int lane, std::uint64_t round) {
       return static_cast<unsigned>(from * 64 + to * 16 + lane) * 1000 + round;
@@ -357,33 +361,34 @@ TEST_P(WireSuite, PeersAndLanesDoNotMixUp) {
       std::vector<std::vector<std::byte>> sources;
       std::vector<Ticket> tickets;
       for (int lane = 0; lane < lanes; ++lane) {
-        for (const int peer : party.linked()) {
+        for (const int peer : member.linked()) {
           sources.emplace_back(kBytes);
-          fill(sources.back().data(), kBytes, number(party.own(), peer, lane, round));
+          fill(sources.back().data(), kBytes, number(member.rank(), peer, lane, round));
           for (std::size_t done = 0; done < kBytes;) {  // in pieces that grow
             const std::size_t piece = std::min(done + 1, kBytes - done);
-            tickets.push_back(party.put(peer, lane, at(party.own(), lane) + done, sources.back().data() + done, piece));
+            tickets.push_back(
+                member.put(peer, lane, at(member.rank(), lane) + done, sources.back().data() + done, piece));
             done += piece;
           }
         }
       }
       for (int lane = 0; lane < lanes; ++lane) {
-        for (const int peer : party.linked()) party.signal(peer, lane, round, round + static_cast<unsigned>(lane));
+        for (const int peer : member.linked()) member.signal(peer, lane, round, round + static_cast<unsigned>(lane));
       }
       for (int lane = 0; lane < lanes; ++lane) {
-        for (const int peer : party.linked()) {
-          if (!party.until_signal(peer, lane, round)) return;
+        for (const int peer : member.linked()) {
+          if (!member.until_signal(peer, lane, round)) return;
           const std::uint64_t tag = round + static_cast<unsigned>(lane);
-          if (!party.until("its tag", [&] { return party.cell(peer, lane).tag.load() == tag; })) return;
-          EXPECT_EQ(first_wrong(party.memory() + at(peer, lane), kBytes, number(peer, party.own(), lane, round)),
+          if (!member.until("its tag", [&] { return member.cell(peer, lane).tag.load() == tag; })) return;
+          EXPECT_EQ(first_wrong(member.memory() + at(peer, lane), kBytes, number(peer, member.rank(), lane, round)),
                     kBytes)
               << "from " << peer << ", lane " << lane << ", round " << round;
         }
       }
       for (const Ticket ticket : tickets) {
-        if (!party.until_settled(ticket)) return;
+        if (!member.until_completed(ticket)) return;
       }
-      party.barrier();
+      member.barrier();
     }
   });
 }
@@ -391,14 +396,14 @@ TEST_P(WireSuite, PeersAndLanesDoNotMixUp) {
 /// Among few and among many: a wire may look at those in another way.
 TEST_P(WireSuite, WhoIsNotWaitedForIsHeardAllTheSame) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 2}, std::vector<int>{0, 1, 2, 0, 1, 2, 0}}) {
-    run(hosts, [](Party& party) {
-      const std::vector<int> peers = party.linked();
+    run(hosts, [](WireMember& member) {
+      const std::vector<int> peers = member.linked();
       for (std::uint64_t round = 1; round <= 50; ++round) {
-        for (const int peer : peers) party.signal(peer, 0, round);
+        for (const int peer : peers) member.signal(peer, 0, round);
         for (const int peer : peers) {
           const int another = peer == peers.back() ? peers.front() : peers.back();
-          const auto come = [&] { return party.cell(peer, 0).count.load(std::memory_order_acquire) >= round; };
-          if (!party.until("a signal of member " + std::to_string(peer), come, another)) return;
+          const auto come = [&] { return member.cell(peer, 0).count.load(std::memory_order_acquire) >= round; };
+          if (!member.until("a signal of rank " + std::to_string(peer), come, another)) return;
         }
       }
     });
@@ -406,37 +411,37 @@ TEST_P(WireSuite, WhoIsNotWaitedForIsHeardAllTheSame) {
 }
 
 TEST_P(WireSuite, AnyThreadMayCall) {
-  run({0, 1}, [](Party& party) {
-    const int peer = 1 - party.own();
+  run({0, 1}, [](WireMember& member) {
+    const int peer = 1 - member.rank();
     constexpr int kThreads = 4;
     constexpr std::size_t kBytes = 30'000;
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         // Lanes are shared, cells and memory are not.
-        const int lane = t % party.job().lanes;
+        const int lane = t % member.job().lanes;
         const std::size_t cell_at = 4096 + static_cast<unsigned>(t) * sizeof(SignalCell);
-        const auto& cell = *reinterpret_cast<SignalCell*>(party.memory() + cell_at);
-        const std::size_t at = Party::kData + static_cast<unsigned>(t) * kBytes;
+        const auto& cell = *reinterpret_cast<SignalCell*>(member.memory() + cell_at);
+        const std::size_t at = WireMember::kData + static_cast<unsigned>(t) * kBytes;
         std::vector<std::byte> from(kBytes);
         for (std::uint64_t round = 1; round <= 200; ++round) {
           const std::size_t bytes = round % 8 == 0 ? kBytes : 1 + round * 7 % 500;
           fill(from.data(), bytes, round * 16 + static_cast<unsigned>(t));
-          const Ticket ticket = party.put(peer, lane, at, from.data(), bytes);
-          party.must(party.wire().signal(peer, lane, party.region(peer), cell_at, 2 * round, round, Push::now));
+          const Ticket ticket = member.put(peer, lane, at, from.data(), bytes);
+          member.must(member.wire().signal(peer, lane, member.region(peer), cell_at, 2 * round, round, Flush::now));
           const auto come = [&] {
-            if (t == 3) party.wire().doze(100us);
+            if (t == 3) member.wire().sleep(100us);
             return cell.count.load(std::memory_order_acquire) >= 2 * round;
           };
-          if (!party.until("a signal for thread " + std::to_string(t), come)) return;
-          EXPECT_EQ(first_wrong(party.memory() + at, bytes, round * 16 + static_cast<unsigned>(t)), bytes);
-          if (!party.until_settled(ticket)) return;
+          if (!member.until("a signal for thread " + std::to_string(t), come)) return;
+          EXPECT_EQ(first_wrong(member.memory() + at, bytes, round * 16 + static_cast<unsigned>(t)), bytes);
+          if (!member.until_completed(ticket)) return;
           // The peer's answer: it has looked.
           const std::size_t answer_at = cell_at + 1024;
-          party.must(party.wire().signal(peer, lane, party.region(peer), answer_at, round, 0, Push::now));
-          const auto& answer = *reinterpret_cast<SignalCell*>(party.memory() + answer_at);
+          member.must(member.wire().signal(peer, lane, member.region(peer), answer_at, round, 0, Flush::now));
+          const auto& answer = *reinterpret_cast<SignalCell*>(member.memory() + answer_at);
           const auto answered = [&] { return answer.count.load(std::memory_order_acquire) >= round; };
-          if (!party.until("an answer for thread " + std::to_string(t), answered)) return;
+          if (!member.until("an answer for thread " + std::to_string(t), answered)) return;
         }
       });
     }
@@ -444,120 +449,121 @@ TEST_P(WireSuite, AnyThreadMayCall) {
   });
 }
 
-/// Member 2 ends without a word; its peers send to it and to each other.
+/// Rank 2 ends without a word; its peers send to it and to each other.
 TEST_P(WireSuite, ADeadPeerBreaksItsLinkAlone) {
-  if (members() == Members::threads) GTEST_SKIP() << "a thread cannot die alone";
+  if (ranks() == Members::threads) GTEST_SKIP() << "a thread cannot die alone";
   if (!maker().tells_of_death) GTEST_SKIP() << "it does not tell of a peer's death";
-  const auto body = [](Party& party) {
+  const auto body = [](WireMember& member) {
     const auto lives = [](int m) { return m < 2; };
     std::vector<std::byte> large(std::size_t{1} << 20);
-    for (const int peer : party.linked()) party.signal(peer, 0, 1);
-    for (const int peer : party.linked()) {
-      if (!party.until_signal(peer, 0, 1)) return;
+    for (const int peer : member.linked()) member.signal(peer, 0, 1);
+    for (const int peer : member.linked()) {
+      if (!member.until_signal(peer, 0, 1)) return;
     }
-    party.board().note(0).fetch_add(1);
-    if (!lives(party.own())) {
+    member.board().cell(0).fetch_add(1);
+    if (!lives(member.rank())) {
       // The others have all that they want of this one.
-      party.until("the others", [&] { return party.board().note(0).load() == 3; });
+      member.until("the others", [&] { return member.board().cell(0).load() == 3; });
       ::raise(SIGKILL);
     }
-    const int other = 1 - party.own();
+    const int other = 1 - member.rank();
     Ticket last = 0;
     std::uint64_t count = 1;
-    party.until("the dead peer's link to break", [&] {
-      if (!party.wire().broken(2).ok()) return true;
+    member.until("the dead peer's link to break", [&] {
+      if (!member.wire().broken(2).ok()) return true;
       Ticket ticket = 0;
       ++count;
-      if (count % 64 == 0 && party.wire().settled(last) &&
-          party.wire().put(2, 0, party.region(2), Party::kData, large.data(), large.size(), ticket).ok()) {
+      if (count % 64 == 0 && member.wire().completed(last) &&
+          member.wire().put(2, 0, member.region(2), WireMember::kData, large.data(), large.size(), ticket).ok()) {
         last = ticket;
       }
-      (void)party.wire().signal(2, 0, party.region(2), party.cell_at(party.own(), 0), count, 0, Push::now);
+      (void)member.wire().signal(2, 0, member.region(2), member.cell_at(member.rank(), 0), count, 0, Flush::now);
       return false;
     });
-    const Status why = party.wire().broken(2);
-    EXPECT_THAT(why.message(), ::testing::HasSubstr("member 2"));
+    const Status why = member.wire().broken(2);
+    EXPECT_THAT(why.message(), ::testing::HasSubstr("rank 2"));
     Ticket ticket = 0;
-    EXPECT_FALSE(party.wire().put(2, 0, party.region(2), Party::kData, large.data(), 8, ticket).ok());
-    EXPECT_FALSE(party.wire().signal(2, 0, party.region(2), party.cell_at(party.own(), 0), count, 0, Push::now).ok());
-    party.until_settled(last);
-    EXPECT_TRUE(party.wire().broken(other).ok()) << party.wire().broken(other).message();
+    EXPECT_FALSE(member.wire().put(2, 0, member.region(2), WireMember::kData, large.data(), 8, ticket).ok());
+    EXPECT_FALSE(
+        member.wire().signal(2, 0, member.region(2), member.cell_at(member.rank(), 0), count, 0, Flush::now).ok());
+    member.until_completed(last);
+    EXPECT_TRUE(member.wire().broken(other).ok()) << member.wire().broken(other).message();
     for (std::uint64_t round = 2; round <= 100; ++round) {
       fill(large.data(), 50'000, round);
-      const Ticket sent = party.put(other, 0, Party::kData, large.data(), 50'000);
-      party.signal(other, 0, round);
-      if (!party.until_signal(other, 0, round) || !party.until_settled(sent)) return;
-      EXPECT_EQ(first_wrong(party.memory() + Party::kData, 50'000, round), 50'000u);
-      party.signal(other, 1 % party.job().lanes, round);
-      if (party.job().lanes > 1 && !party.until_signal(other, 1, round)) return;
+      const Ticket sent = member.put(other, 0, WireMember::kData, large.data(), 50'000);
+      member.signal(other, 0, round);
+      if (!member.until_signal(other, 0, round) || !member.until_completed(sent)) return;
+      EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, 50'000, round), 50'000u);
+      member.signal(other, 1 % member.job().lanes, round);
+      if (member.job().lanes > 1 && !member.until_signal(other, 1, round)) return;
     }
-    EXPECT_TRUE(party.wire().broken(other).ok());
+    EXPECT_TRUE(member.wire().broken(other).ok());
     // The last meeting is of three; this one stands in for the dead one.
-    if (party.own() == 0) party.board().write(2, "");
+    if (member.rank() == 0) member.board().write(2, "");
   };
-  run_job(maker(), members(), {0, 1, 2}, body, 2);
+  run_job(maker(), ranks(), {0, 1, 2}, body, 2);
 }
 
 /// After a failed call: the source is written over at once. What arrives is what was put, or the link has broken.
 TEST_P(WireSuite, WhatIsLetGoIsTheOwnersAgain) {
   if (!maker().tells_of_death) GTEST_SKIP() << "what cannot tell of a death is not ended by force either";
-  run({0, 1}, [](Party& party) {
+  run({0, 1}, [](WireMember& member) {
     constexpr std::size_t kBytes = std::size_t{7} << 20;
     enum { lies_there, has_broken };
-    if (party.own() == 0) {
+    if (member.rank() == 0) {
       std::vector<std::byte> source(kBytes);
       fill(source.data(), kBytes, 5);
-      const Ticket ticket = party.put(1, 0, Party::kData, source.data(), kBytes);
-      party.signal(1, 0, 1);
-      party.wire().let_go(ticket);
-      EXPECT_TRUE(party.wire().settled(ticket));
+      const Ticket ticket = member.put(1, 0, WireMember::kData, source.data(), kBytes);
+      member.signal(1, 0, 1);
+      member.wire().release_source(ticket);
+      EXPECT_TRUE(member.wire().completed(ticket));
       std::fill(source.begin(), source.end(), std::byte{0xEE});
-      party.wire().let_go(ticket);
-      if (!party.wire().broken(1).ok()) party.board().note(has_broken).store(1);
-      party.board().note(lies_there).store(1);
+      member.wire().release_source(ticket);
+      if (!member.wire().broken(1).ok()) member.board().cell(has_broken).store(1);
+      member.board().cell(lies_there).store(1);
     } else {
       // It takes nothing before.
       const auto end = std::chrono::steady_clock::now() + kTestTimeout;
-      while (party.board().note(lies_there).load() == 0 && !party.board().stopped()) {
+      while (member.board().cell(lies_there).load() == 0 && !member.board().stopped()) {
         std::this_thread::yield();
         ASSERT_LT(std::chrono::steady_clock::now(), end);
       }
-      const auto come = [&] { return party.cell(0, 0).count.load(std::memory_order_acquire) == 1; };
-      const auto ended = [&] { return come() || party.board().note(has_broken).load() != 0; };
-      if (!party.until("what was let go", ended) || !come()) return;
-      EXPECT_EQ(first_wrong(party.memory() + Party::kData, kBytes, 5), kBytes);
+      const auto come = [&] { return member.cell(0, 0).count.load(std::memory_order_acquire) == 1; };
+      const auto ended = [&] { return come() || member.board().cell(has_broken).load() != 0; };
+      if (!member.until("what was released", ended) || !come()) return;
+      EXPECT_EQ(first_wrong(member.memory() + WireMember::kData, kBytes, 5), kBytes);
     }
   });
 }
 
-TEST_P(WireSuite, DozeEndsWhenSomethingComes) {
-  run({0, 1}, [](Party& party) {
+TEST_P(WireSuite, SleepEndsWhenSomethingComes) {
+  run({0, 1}, [](WireMember& member) {
     for (std::uint64_t round = 1; round <= 50; ++round) {
-      if (party.own() == 0) {
-        const auto asleep = [&] { return party.board().note(0).load() == round; };
-        if (!party.until("the other to lie down", asleep)) return;
-        party.signal(1, 0, round);
-        if (!party.until_signal(1, 0, round)) return;
+      if (member.rank() == 0) {
+        const auto asleep = [&] { return member.board().cell(0).load() == round; };
+        if (!member.until("the other to lie down", asleep)) return;
+        member.signal(1, 0, round);
+        if (!member.until_signal(1, 0, round)) return;
       } else {
-        party.board().note(0).store(round);
-        // A doze of an hour would end the test: kTestTimeout is less.
+        member.board().cell(0).store(round);
+        // A sleep of an hour would end the test: kTestTimeout is less.
         const auto come = [&] {
-          if (party.cell(0, 0).count.load(std::memory_order_acquire) >= round) return true;
-          party.wire().doze(1h);
+          if (member.cell(0, 0).count.load(std::memory_order_acquire) >= round) return true;
+          member.wire().sleep(1h);
           return false;
         };
-        if (!party.until("what ends the doze", come)) return;
-        party.signal(0, 0, round);
+        if (!member.until("what ends the sleep", come)) return;
+        member.signal(0, 0, round);
       }
     }
   });
 }
 
-TEST_P(WireSuite, DozeSleeps) {
-  run({0, 1}, [](Party& party) {
-    party.signal(1 - party.own(), 0, 1);
-    if (!party.until_signal(1 - party.own(), 0, 1)) return;
-    party.barrier();
+TEST_P(WireSuite, SleepTakesItsTime) {
+  run({0, 1}, [](WireMember& member) {
+    member.signal(1 - member.rank(), 0, 1);
+    if (!member.until_signal(1 - member.rank(), 0, 1)) return;
+    member.barrier();
     // What the thread has used says little on a busy machine, where one that never sleeps gets little too; how often it
     // has slept says more.
     const auto usage = [] {
@@ -571,13 +577,13 @@ TEST_P(WireSuite, DozeSleeps) {
     };
     const auto begin = std::chrono::steady_clock::now();
     const rusage before = usage();
-    long dozes = 0;
-    for (; std::chrono::steady_clock::now() - begin < 1s; ++dozes) {
-      (void)party.wire().progress();
-      party.wire().doze(100ms);
+    long has_sleepers = 0;
+    for (; std::chrono::steady_clock::now() - begin < 1s; ++has_sleepers) {
+      (void)member.wire().progress();
+      member.wire().sleep(100ms);
     }
     const rusage after = usage();
-    EXPECT_GE(2 * (after.ru_nvcsw - before.ru_nvcsw), dozes);
+    EXPECT_GE(2 * (after.ru_nvcsw - before.ru_nvcsw), has_sleepers);
     EXPECT_LT(seconds(after) - seconds(before), (std::chrono::steady_clock::now() - begin) / 4);
   });
 }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tests/transport/local_wire.h"
-#include "tests/transport/wire_suite_landing.h"
+#include "tests/transport/wire_suite_redirect.h"
 
 namespace tutti::testing {
 namespace {

@@ -94,7 +94,7 @@ std::byte* DeviceArena::take(std::size_t bytes) {
 
 Result<std::byte*> DeviceArena::grow(std::size_t bytes) {
   const std::lock_guard lock(growth_mutex_);
-  if (std::byte* made = take(bytes)) return made;  // somebody else has made room meanwhile
+  if (std::byte* made = take(bytes)) return made;  // another thread has made room meanwhile
   for (const std::size_t wish : {std::max(bytes, kSegment), bytes}) {
     Result<std::unique_ptr<OwnMemory>> memory = OwnMemory::make(device_, round_up(wish, kSegmentUnit));
     if (!memory.ok() && memory.status().code() == Code::memory_limit) continue;

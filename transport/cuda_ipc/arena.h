@@ -39,7 +39,7 @@ class DeviceArena {
     bool told = false;
   };
   std::size_t segments() const { return count_.load(std::memory_order_acquire); }
-  /// What peers need to map it; from now on it stays. Nothing when it went back.
+  /// Returns what peers need to map it, which stays from now on; none if it went back.
   struct Told {
     CUdeviceptr base = 0;
     Export how;
@@ -63,7 +63,7 @@ class DeviceArena {
   bool release(void* pointer);
 
   const int device_;
-  std::mutex growth_mutex_;  // held while the driver makes a segment, which may wait for kernels: nobody else needs it
+  std::mutex growth_mutex_;  // held while the driver makes a segment, which may wait for kernels; for nothing else
   mutable std::mutex mutex_;
   std::vector<Segment> all_;           // guarded by mutex_
   std::size_t allocated_ = 0;          // likewise

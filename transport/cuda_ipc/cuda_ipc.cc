@@ -47,7 +47,7 @@ void put_text(char (&field)[n], const std::string& text) {
 /// A window that peers may still use. It outlives its CudaIpc, and so does all that is in here.
 struct CudaIpc::Retired {
   std::unique_ptr<OwnMemory> window;
-  Notes* notes = nullptr;
+  RegionLog* logs = nullptr;
   std::uint64_t generation = 0;
   std::uint64_t forks = 0;
   std::shared_ptr<const Watched> watched;
@@ -80,7 +80,7 @@ void CudaIpc::sweep() {
       continue;
     }
     const bool stale = window.generation != device::driver_generation();  // of a driver that is no more: tests only
-    const std::uint64_t left = stale ? 0 : window.notes->leavers.load(std::memory_order_acquire);
+    const std::uint64_t left = stale ? 0 : window.logs->detached.load(std::memory_order_acquire);
     bool used = false;
     for (std::size_t r = 0; !stale && r < window.watched->size(); ++r) {
       used |= (left >> r & 1) == 0 && !has_ended((*window.watched)[r]);
@@ -103,15 +103,15 @@ Result<std::unique_ptr<CudaIpc>> CudaIpc::connect(Config config) {
 }
 
 Status CudaIpc::agree(const Status& mine) {
-  Card& card = own().card;
+  IpcPeerInfo& info = logs_.own().info;
   if (!mine.ok()) {
-    put_text(card.why, fmt::format("{}: {}", config_.name(config_.rank), mine.message()));
-    card.code = static_cast<std::int32_t>(mine.code());
+    put_text(info.why, fmt::format("{}: {}", config_.name(config_.rank), mine.message()));
+    info.code = static_cast<std::int32_t>(mine.code());
   }
   TUTTI_ASSIGN(const std::vector<std::uint64_t> fine, config_.exchange(mine.ok() ? 1 : 0));
   for (std::size_t r = 0; r < fine.size(); ++r) {
     if (fine[r] != 0) continue;
-    const Card& theirs = config_.notes[r]->card;
+    const IpcPeerInfo& theirs = config_.logs[r]->info;
     return {static_cast<Code>(theirs.code), std::string(theirs.why, strnlen(theirs.why, sizeof(theirs.why) - 1))};
   }
   return {};
@@ -130,18 +130,14 @@ Status CudaIpc::prepare() {
     TUTTI_TRY(check(cuda_->MemsetD8Async(memory->address(), 0, memory->bytes(), stream_), "cuMemsetD8Async"));
   }
   TUTTI_TRY(check(cuda_->StreamSynchronize(stream_), "cuStreamSynchronize", fmt::format("GPU {}", config_.device)));
-  TUTTI_ASSIGN(socket_, sockets::FdSocket::listen());
-  token_ = sockets::random_token();
-
-  Card& card = own().card;
-  card.pid = getpid();
-  card.process = process_number();
-  std::memcpy(card.gpu, gpu.bytes, sizeof(card.gpu));
-  card.device = config_.device;
-  card.window = window_->address();
-  card.how = window_->how();
-  put_text(card.socket, socket_->name());
-  std::memcpy(card.token, token_.data(), sizeof(card.token));
+  IpcPeerInfo& info = logs_.own().info;
+  TUTTI_TRY(descriptors_.listen(info));
+  info.pid = getpid();
+  info.process = process_number();
+  std::memcpy(info.gpu, gpu.bytes, sizeof(info.gpu));
+  info.device = config_.device;
+  info.window = window_->address();
+  info.how = window_->how();
   seen_.resize(ranks());
   opened_.resize(ranks());
   peers_.resize(ranks());
@@ -150,17 +146,17 @@ Status CudaIpc::prepare() {
 }
 
 Status CudaIpc::meet() {
-  const Card& mine = own().card;
+  const IpcPeerInfo& mine = logs_.own().info;
   auto watched = std::make_shared<Watched>(ranks());
   for (std::size_t r = 0; r < ranks(); ++r) {
-    const Card& card = config_.notes[r]->card;
-    peers_[r].same_process = card.process == mine.process;
-    peers_[r].same_gpu = std::memcmp(card.gpu, mine.gpu, sizeof(card.gpu)) == 0;
+    const IpcPeerInfo& info = config_.logs[r]->info;
+    peers_[r].same_process = info.process == mine.process;
+    peers_[r].same_gpu = std::memcmp(info.gpu, mine.gpu, sizeof(info.gpu)) == 0;
     all_in_process_ &= peers_[r].same_process;
     all_on_gpu_ &= peers_[r].same_gpu;
     if (peers_[r].same_process) continue;
-    (*watched)[r] = sockets::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(card.pid), 0)));
-    if (!(*watched)[r] && errno == ESRCH) own().leavers.fetch_or(std::uint64_t{1} << r);  // has ended already
+    (*watched)[r] = sockets::Fd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(info.pid), 0)));
+    if (!(*watched)[r] && errno == ESRCH) logs_.own().detached.fetch_or(std::uint64_t{1} << r);  // has ended already
   }
   watched_ = std::move(watched);
   // Descriptors are sent before any are waited for.
@@ -176,23 +172,23 @@ Status CudaIpc::meet() {
 
 Status CudaIpc::map_window(int rank) {
   const auto r = static_cast<std::size_t>(rank);
-  const Card& card = config_.notes[r]->card;
+  const IpcPeerInfo& info = config_.logs[r]->info;
   Peer& peer = peers_[r];
   if (peer.same_process) {
-    TUTTI_ASSIGN(const bool reaches, device::enable_peer_access(config_.device, card.device));
+    TUTTI_ASSIGN(const bool reaches, device::enable_peer_access(config_.device, info.device));
     if (!reaches) {
       return unsupported(fmt::format("{} cannot reach the memory of {}, which is that of {}",
-                                     device::name_of(config_.device), device::name_of(card.device),
+                                     device::name_of(config_.device), device::name_of(info.device),
                                      config_.name(rank)));
     }
-    peer.window = card.window;
+    peer.window = info.window;
     return {};
   }
   sockets::Fd descriptor;
-  if (card.how.kind == ExportKind::descriptor) {
-    TUTTI_ASSIGN(descriptor, take_descriptor(rank, 0));
+  if (info.how.kind == ExportKind::descriptor) {
+    TUTTI_ASSIGN(descriptor, descriptors_.take(rank, 0, config_.alive, config_.name, config_.deadline));
   }
-  Result<std::unique_ptr<PeerMemory>> mapped = PeerMemory::open(config_.device, card.how, std::move(descriptor));
+  Result<std::unique_ptr<PeerMemory>> mapped = PeerMemory::open(config_.device, info.how, std::move(descriptor));
   if (!mapped.ok()) {
     if (!config_.alive(rank)) {
       return {Code::peer_died, config_.name(rank) + " died while device memory was shared"};
@@ -231,14 +227,14 @@ CudaIpc::~CudaIpc() {
     const device::UncapturedCalls uncaptured(*cuda_);
     (void)cuda_->StreamDestroy(stream_);
   }
-  if (!watched_) return;  // nobody has mapped the window
+  if (!watched_) return;  // no peer has mapped the window
   const std::uint64_t bit = std::uint64_t{1} << config_.rank;
-  for (Notes* notes : config_.notes) notes->leavers.fetch_or(bit, std::memory_order_acq_rel);
+  for (RegionLog* logs : config_.logs) logs->detached.fetch_or(bit, std::memory_order_acq_rel);
   if (window_) {
     Retirement& all = retirement();
     const std::lock_guard lock(all.mutex);
     all.windows.push_back({.window = std::move(window_),
-                           .notes = &own(),
+                           .logs = &logs_.own(),
                            .generation = device::driver_generation(),
                            .forks = forks(),
                            .watched = watched_,
@@ -247,42 +243,10 @@ CudaIpc::~CudaIpc() {
   sweep();
 }
 
-void CudaIpc::send_descriptor(int to, std::uint64_t parcel, int descriptor) {
-  const Card& card = config_.notes[static_cast<std::size_t>(to)]->card;
-  sockets::Token token;
-  std::memcpy(token.data(), card.token, token.size());
-  const int sender = static_cast<int>(parcel * ranks()) + config_.rank;
-  const Status sent = sockets::send_fds(card.socket, token, sender, {descriptor});
-  // Whoever cannot take it any more has gone, and is missed elsewhere.
+void CudaIpc::send_descriptor(int to, std::uint64_t message, int descriptor) {
+  const Status sent = descriptors_.send(config_.logs[static_cast<std::size_t>(to)]->info, message, descriptor);
+  // A peer that cannot take it any more has gone, and is missed elsewhere.
   if (!sent.ok()) log::debug("{}: {}", config_.name(to), sent.message());
-}
-
-Result<sockets::Fd> CudaIpc::take_descriptor(int from, std::uint64_t parcel) {
-  constexpr auto kLookEvery = std::chrono::milliseconds(20);
-  const int sender = static_cast<int>(parcel * ranks()) + from;
-  const auto until = std::chrono::steady_clock::now() + config_.deadline;
-  for (;;) {
-    if (const auto found = parcels_.find(sender); found != parcels_.end()) {
-      sockets::Fd fd = std::move(found->second);
-      parcels_.erase(found);
-      return fd;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    Result<sockets::FdSocket::Received> received = socket_->accept_fds(std::min(until, now + kLookEvery), token_);
-    if (received.ok()) {
-      sockets::FdSocket::Received parcel_of = received.take();
-      if (parcel_of.fds.size() == 1) parcels_[parcel_of.sender] = std::move(parcel_of.fds[0]);
-      continue;
-    }
-    if (received.status().code() != Code::timeout) return received.status();
-    if (!config_.alive(from)) {
-      return Status(Code::peer_died, config_.name(from) + " died while device memory was shared");
-    }
-    if (now >= until) {
-      return Status(Code::timeout, fmt::format("{} has not shared its device memory within {} ms", config_.name(from),
-                                               config_.deadline.count()));
-    }
-  }
 }
 
 }  // namespace tutti::transport

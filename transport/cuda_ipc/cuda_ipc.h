@@ -34,25 +34,26 @@
 
 #include "device/driver.h"
 #include "transport/cuda_ipc/arena.h"
-#include "transport/cuda_ipc/notes.h"
+#include "transport/cuda_ipc/descriptors.h"
+#include "transport/cuda_ipc/region_log.h"
 #include "transport/device_window.h"
-#include "transport/sockets/fd_socket.h"
+#include "transport/sockets/fd.h"
 #include "transport/transport.h"
 
 namespace tutti::transport {
 
 class CudaIpc {
  public:
-  /// Gives everybody's value, by rank. A collective call, also a barrier: what a rank wrote before it is seen by all
-  /// after it.
+  /// Returns the values of all ranks, by rank. A collective call, also a barrier: what a rank wrote before it is seen
+  /// by all after it.
   using Exchange = std::function<Result<std::vector<std::uint64_t>>(std::uint64_t mine)>;
 
   struct Config {
     int rank = 0;
     int device = 0;  // ordinal of this rank's GPU
     DeviceWindowSizes sizes;
-    std::vector<Notes*> notes;         // by rank: zeroed host memory that all ranks see, aligned as Notes
-    std::shared_ptr<const void> keep;  // keeps this rank's own, until nobody needs its window any more
+    std::vector<RegionLog*> logs;      // by rank: zeroed host memory that all ranks see, aligned as RegionLog
+    std::shared_ptr<const void> keep;  // keeps this rank's own, until no peer needs its window any more
     std::function<bool(int rank)> alive;
     std::function<std::string(int rank)> name;  // "rank 2 (host alpha, pid 4711)"
     Exchange exchange;
@@ -61,7 +62,7 @@ class CudaIpc {
   /// A collective call of all ranks; three exchanges, or fewer when one of them fails. When a rank cannot go on, all of
   /// them give the same sentence. Errors: unsupported, memory_limit, system, peer_died, timeout.
   static Result<std::unique_ptr<CudaIpc>> connect(Config config);
-  /// What it takes of this rank's GPU memory, in bytes: its window, and what it knows of the others'.
+  /// Returns how much of this rank's GPU memory it takes, in bytes: its window, and what it knows of the others'.
   static std::size_t memory(const DeviceWindowSizes& sizes) { return sizes.bytes() + table_bytes(sizes); }
   /// REQUIRES: no kernel uses any of it. Returns at once; what peers still use stays until they have left.
   ~CudaIpc();
@@ -102,8 +103,8 @@ class CudaIpc {
   struct Region {
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
-    std::uint64_t id = 0;    // find_allocation()'s; 0: a segment of the arena
-    std::uint64_t note = 0;  // its number, from 1; of a closed one, that of the closing note
+    std::uint64_t id = 0;     // find_allocation()'s; 0: a segment of the arena
+    std::uint64_t event = 0;  // its number, from 1; of a closed one, that of the closing event
     bool open = false;
     bool known_by_all = false;
   };
@@ -119,10 +120,9 @@ class CudaIpc {
     return static_cast<std::size_t>(sizes.ranks) * (sizeof(DevicePeer) + kRegions * sizeof(std::uint64_t));
   }
   explicit CudaIpc(Config config) : config_(std::move(config)) {}
-  std::size_t ranks() const { return config_.notes.size(); }
-  Notes& own() const { return *config_.notes[static_cast<std::size_t>(config_.rank)]; }
+  std::size_t ranks() const { return config_.logs.size(); }
 
-  Status prepare();  // own window and card
+  Status prepare();  // own window and info
   Status meet();     // peers' windows
   Status agree(const Status& mine);
   Status map_window(int rank);
@@ -131,42 +131,37 @@ class CudaIpc {
   // Regions. A number: of an own one; nothing: there is no room just now, or it cannot be exported.
   std::optional<std::size_t> announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
                                       int descriptor);
-  bool has_room() const;  // for a note
-  void put_note(const Note& note);
-  bool is_carried_out(std::uint64_t note) const;
   bool is_known(Region& region, std::size_t number);
   void withdraw(std::size_t number);
   /// Takes back what its owner has freed: as long as peers have it mapped, the memory is not really free.
   void withdraw_if_freed(std::size_t number);
   Status announce_segments();
   Status carry_out(int owner);
-  Status open_region(int owner, const Note& note, std::uint64_t number);
+  Status open_region(int owner, const RegionEvent& event, std::uint64_t number);
   Status set_region(int owner, std::uint32_t region, std::uint64_t address);
 
-  void send_descriptor(int to, std::uint64_t parcel, int descriptor);
-  Result<sockets::Fd> take_descriptor(int from, std::uint64_t parcel);
+  void send_descriptor(int to, std::uint64_t message, int descriptor);
 
-  Config config_;
+  const Config config_;
+  const RegionLogs logs_{config_.logs, config_.rank};
   const device::Driver* cuda_ = nullptr;
   CUstream stream_ = nullptr;
   std::unique_ptr<OwnMemory> window_;
   std::unique_ptr<OwnMemory> table_;  // DevicePeer[ranks], then ranks x kRegions addresses
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<PeerMemory>> windows_;
-  std::shared_ptr<const Watched> watched_;  // null: nobody has been told of the window
+  std::shared_ptr<const Watched> watched_;  // null: no peer knows of the window
   bool all_in_process_ = true;
   bool all_on_gpu_ = true;
 
-  std::optional<sockets::FdSocket> socket_;
-  sockets::Token token_{};
-  std::map<int, sockets::Fd> parcels_;  // that came before they were asked for, by sender's number
+  DescriptorExchange descriptors_{config_.rank, config_.logs.size()};
 
   DeviceArena* arena_ = nullptr;
   std::vector<std::optional<std::size_t>> segments_;  // of the arena: their regions
   std::vector<Region> own_;
   std::map<CUdeviceptr, std::size_t> by_base_;
   std::uint64_t polls_ = 0;
-  std::vector<std::uint64_t> seen_;                                           // peers' notes that are carried out
+  std::vector<std::uint64_t> seen_;                                           // peers' events that are carried out
   std::vector<std::map<std::uint32_t, std::unique_ptr<PeerMemory>>> opened_;  // by rank and region
 };
 

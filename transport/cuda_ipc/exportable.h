@@ -56,7 +56,7 @@ class OwnMemory {
   sockets::Fd descriptor_;
 };
 
-/// What is known of the allocation that an address lies in.
+/// The allocation that an address lies in.
 struct Allocation {
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
@@ -69,7 +69,7 @@ struct Allocation {
 /// Errors: invalid_argument when it is no memory of a GPU.
 Result<Allocation> find_allocation(const void* address);
 
-/// How others open memory that somebody else allocated; of a descriptor, a fresh one. ExportKind::none where they
+/// How others open memory that was allocated elsewhere, with a descriptor of its own. ExportKind::none where they
 /// cannot: memory of a pool (cudaMallocAsync), managed memory, physical memory without a handle type.
 struct Exported {
   Export how;

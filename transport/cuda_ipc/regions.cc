@@ -1,4 +1,4 @@
-// CudaIpc's regions: how callers' memory is opened to peers, by notes that each carries out at its next call.
+// CudaIpc's regions: how callers' memory is opened to peers, by events that each carries out at its next call.
 #if TUTTI_HAS_CUDA
 #include <fmt/format.h>
 
@@ -17,43 +17,22 @@ namespace tutti::transport {
 
 using device::check;
 
-bool CudaIpc::is_carried_out(std::uint64_t note) const {
-  const auto me = static_cast<std::size_t>(config_.rank);
-  for (std::size_t r = 0; r < ranks(); ++r) {
-    if (r != me && config_.notes[r]->carried_out[me].load(std::memory_order_acquire) < note) return false;
-  }
-  return true;
-}
-
-bool CudaIpc::has_room() const {
-  // A place in the ring is free when all have read what lies there.
-  const std::uint64_t number = own().announced.load(std::memory_order_relaxed);
-  return number < kNoteRing || is_carried_out(number - kNoteRing + 1);
-}
-
-void CudaIpc::put_note(const Note& note) {
-  Notes& notes = own();
-  const std::uint64_t number = notes.announced.load(std::memory_order_relaxed);
-  notes.ring[number % kNoteRing] = note;
-  notes.announced.store(number + 1, std::memory_order_release);
-}
-
 std::optional<std::size_t> CudaIpc::announce(CUdeviceptr base, std::size_t bytes, std::uint64_t id, const Export& how,
                                              int descriptor) {
   if (how.kind == ExportKind::none && !all_in_process_) return std::nullopt;
   std::size_t number = 0;
-  while (number < own_.size() && (own_[number].open || !is_carried_out(own_[number].note))) ++number;
+  while (number < own_.size() && (own_[number].open || !logs_.is_carried_out(own_[number].event))) ++number;
   if (number == static_cast<std::size_t>(kRegions)) return std::nullopt;
-  if (!has_room()) return std::nullopt;
-  const std::uint64_t next = own().announced.load(std::memory_order_relaxed) + 1;
+  if (!logs_.has_room()) return std::nullopt;
+  const std::uint64_t next = logs_.events() + 1;
   if (how.kind == ExportKind::descriptor) {
     for (std::size_t r = 0; r < ranks(); ++r) {
       if (!peers_[r].same_process) send_descriptor(static_cast<int>(r), next, descriptor);
     }
   }
-  put_note({.kind = NoteKind::open, .region = static_cast<std::uint32_t>(number), .base = base, .how = how});
+  logs_.append({.kind = RegionEventKind::open, .region = static_cast<std::uint32_t>(number), .base = base, .how = how});
   if (number == own_.size()) own_.emplace_back();
-  own_[number] = {.base = base, .bytes = bytes, .id = id, .note = next, .open = true};
+  own_[number] = {.base = base, .bytes = bytes, .id = id, .event = next, .open = true};
   by_base_[base] = number;
   return number;
 }
@@ -61,10 +40,10 @@ std::optional<std::size_t> CudaIpc::announce(CUdeviceptr base, std::size_t bytes
 void CudaIpc::withdraw(std::size_t number) {
   Region& region = own_[number];
   by_base_.erase(region.base);
-  if (!has_room()) return;  // the region stays, unused: its number is lost, and no more
-  put_note({.kind = NoteKind::close, .region = static_cast<std::uint32_t>(number), .how = {}});
+  if (!logs_.has_room()) return;  // the region stays, unused: its number is lost, and no more
+  logs_.append({.kind = RegionEventKind::close, .region = static_cast<std::uint32_t>(number), .how = {}});
   region.open = false;
-  region.note = own().announced.load(std::memory_order_relaxed);
+  region.event = logs_.events();
 }
 
 void CudaIpc::withdraw_if_freed(std::size_t number) {
@@ -77,10 +56,10 @@ void CudaIpc::withdraw_if_freed(std::size_t number) {
 
 bool CudaIpc::is_known(Region& region, std::size_t number) {
   if (region.known_by_all) return true;
-  if (!is_carried_out(region.note)) return false;
+  if (!logs_.is_carried_out(region.event)) return false;
   const auto me = static_cast<std::size_t>(config_.rank);
   for (std::size_t r = 0; r < ranks(); ++r) {
-    const std::uint64_t refused = config_.notes[r]->refused[me][number / 64].load(std::memory_order_relaxed);
+    const std::uint64_t refused = config_.logs[r]->refused[me][number / 64].load(std::memory_order_relaxed);
     if ((refused >> number % 64 & 1) != 0) return false;
   }
   region.known_by_all = true;
@@ -113,7 +92,7 @@ Status CudaIpc::poll() {
   if (++polls_ % kLookEvery == 0 && !own_.empty()) withdraw_if_freed(polls_ / kLookEvery % own_.size());
   if (segments_.size() < arena_->segments()) TUTTI_TRY(announce_segments());
   for (std::size_t r = 0; r < ranks(); ++r) {
-    if (config_.notes[r]->announced.load(std::memory_order_relaxed) != seen_[r]) {
+    if (config_.logs[r]->announced.load(std::memory_order_relaxed) != seen_[r]) {
       TUTTI_TRY(carry_out(static_cast<int>(r)));
     }
   }
@@ -122,36 +101,36 @@ Status CudaIpc::poll() {
 
 Status CudaIpc::carry_out(int owner) {
   const auto r = static_cast<std::size_t>(owner);
-  const Notes& theirs = *config_.notes[r];
+  const RegionLog& theirs = *config_.logs[r];
   const std::uint64_t announced = theirs.announced.load(std::memory_order_acquire);
   for (; seen_[r] < announced; ++seen_[r]) {
-    const Note& note = theirs.ring[seen_[r] % kNoteRing];
-    if (note.kind == NoteKind::open) {
-      TUTTI_TRY(open_region(owner, note, seen_[r] + 1));
+    const RegionEvent& event = theirs.ring[seen_[r] % kRegionLogRing];
+    if (event.kind == RegionEventKind::open) {
+      TUTTI_TRY(open_region(owner, event, seen_[r] + 1));
     } else {
-      TUTTI_TRY(set_region(owner, note.region, 0));
-      opened_[r].erase(note.region);
+      TUTTI_TRY(set_region(owner, event.region, 0));
+      opened_[r].erase(event.region);
     }
-    own().carried_out[r].store(seen_[r] + 1, std::memory_order_release);
+    logs_.own().carried_out[r].store(seen_[r] + 1, std::memory_order_release);
   }
   return {};
 }
 
-Status CudaIpc::open_region(int owner, const Note& note, std::uint64_t number) {
+Status CudaIpc::open_region(int owner, const RegionEvent& event, std::uint64_t number) {
   const auto r = static_cast<std::size_t>(owner);
-  std::atomic<std::uint64_t>& refused = own().refused[r][note.region / 64];
-  const std::uint64_t bit = std::uint64_t{1} << note.region % 64;
+  std::atomic<std::uint64_t>& refused = logs_.own().refused[r][event.region / 64];
+  const std::uint64_t bit = std::uint64_t{1} << event.region % 64;
   refused.fetch_and(~bit, std::memory_order_relaxed);
-  if (peers_[r].same_process) return set_region(owner, note.region, note.base);
+  if (peers_[r].same_process) return set_region(owner, event.region, event.base);
   sockets::Fd descriptor;
-  if (note.how.kind == ExportKind::descriptor) {
-    TUTTI_ASSIGN(descriptor, take_descriptor(owner, number));
+  if (event.how.kind == ExportKind::descriptor) {
+    TUTTI_ASSIGN(descriptor, descriptors_.take(owner, number, config_.alive, config_.name, config_.deadline));
   }
-  Result<std::unique_ptr<PeerMemory>> mapped = PeerMemory::open(config_.device, note.how, std::move(descriptor));
+  Result<std::unique_ptr<PeerMemory>> mapped = PeerMemory::open(config_.device, event.how, std::move(descriptor));
   if (mapped.ok()) {
     const std::uint64_t address = mapped.value()->address();
-    opened_[r][note.region] = mapped.take();
-    return set_region(owner, note.region, address);
+    opened_[r][event.region] = mapped.take();
+    return set_region(owner, event.region, address);
   }
   if (!config_.alive(owner)) {
     return {Code::peer_died, config_.name(owner) + " died while device memory was shared"};

@@ -110,7 +110,7 @@ void Arena::release(std::byte* pointer) {
     allocated_ -= used->second;
     used_.erase(used);
   }
-  // Neither used nor free: nobody finds the block, and nobody gets its memory.
+  // Neither used nor free: the block is not found, and its memory is not given away.
   {
     const std::lock_guard lock(watch_mutex_);
     for (const auto& [watcher, ended] : watchers_) ended(pointer);

@@ -21,7 +21,7 @@
 
 namespace tutti::transport {
 
-/// A mapping of somebody's arena; unmapped with the object.
+/// A mapping of a process's arena; unmapped with the object.
 class ArenaMapping {
  public:
   /// Maps `bytes` of the file, which may be closed then.
@@ -47,7 +47,7 @@ class Arena final : public Blocks {
   int descriptor() const { return descriptor_; }
   std::size_t bytes() const { return mapping_->bytes(); }
   std::byte* base() const { return mapping_->base(); }
-  /// What its size follows.
+  /// Returns which limit its size follows.
   const std::string& why() const { return why_; }
 
   /// Zero-filled; from a page on page-aligned, 64-byte aligned below. Errors: memory_limit.
@@ -74,8 +74,8 @@ class Arena final : public Blocks {
   const std::string why_;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;                          // offset -> bytes; guarded by mutex_
-  std::map<std::size_t, std::size_t> used_;                          // likewise
-  std::size_t allocated_ = 0;                                        // likewise
+  std::map<std::size_t, std::size_t> used_;                          // guarded by mutex_
+  std::size_t allocated_ = 0;                                        // guarded by mutex_
   std::mutex watch_mutex_;                                           // never taken with mutex_ held
   std::map<const void*, std::function<void(std::byte*)>> watchers_;  // guarded by watch_mutex_
 };

@@ -38,7 +38,8 @@ std::uint64_t least_limit(const std::string& folder, std::string path, const std
   }
 }
 
-/// Of this process's cgroup. A line of /proc/self/cgroup is 0::PATH in version 2, N:memory:PATH in version 1.
+/// Returns the limit of this process's cgroup. A line of /proc/self/cgroup is 0::PATH in version 2, N:memory:PATH in
+/// version 1.
 std::uint64_t cgroup_limit() {
   constexpr std::string_view kVersion2 = "0::", kVersion1 = ":memory:";
   std::uint64_t least = ArenaLimits::kNone;

@@ -10,7 +10,7 @@
 
 namespace tutti::transport {
 
-/// What an arena must fit in; bytes.
+/// Limits that an arena must fit in, in bytes.
 struct ArenaLimits {
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t asked = 0;              // TUTTI_ARENA; 0: by the others
@@ -18,10 +18,10 @@ struct ArenaLimits {
   std::uint64_t cgroup = kNone;         // the least memory limit of this process's cgroup and those around it
   std::uint64_t file = kNone;           // ulimit -f: the arena is a file without a name
   std::uint64_t address_space = kNone;  // ulimit -v, less what is taken
-  int ranks = 1;                        // of this host: each maps everybody's arena
+  int ranks = 1;                        // of this host: each maps the arenas of all
 };
 
-/// This process's own. Where the launcher does not tell the ranks of the host, 16 are assumed.
+/// Returns this process's limits. Where the launcher does not tell the ranks of the host, 16 are assumed.
 ArenaLimits arena_limits();
 
 struct ArenaSize {

@@ -22,13 +22,13 @@ constexpr int kLaps = 3;  // the first one finds the pages; of the others the be
 constexpr double kAdvantage = 1.25;
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-/// Where a rank has what the next one copies.
+/// The places from which the next rank copies.
 struct Place {
   std::uint64_t slots = kNone;  // offset in its arena
   std::uint64_t plain = 0;      // address
 };
 
-/// What both ways take, in ns.
+/// The times of both ways, in ns.
 struct Times {
   std::uint64_t staged = std::numeric_limits<std::uint32_t>::max();  // by the better kind of stores into the slots
   std::uint64_t attached = std::numeric_limits<std::uint32_t>::max();
@@ -40,7 +40,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
   stream_fence();
 }
 
-/// Everybody's, by rank.
+/// Returns the values of all ranks, by rank.
 template <class T>
 Result<std::vector<T>> exchange(bootstrap::Bootstrap& bootstrap, const T& mine) {
   TUTTI_ASSIGN(const std::vector<std::string> blobs,

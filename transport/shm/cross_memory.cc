@@ -10,7 +10,7 @@ namespace tutti::transport {
 
 namespace {
 
-/// Whether this process may read its own memory there; looked at by the kernel, which does not fault.
+/// Returns true if this process may read its own memory there. The kernel reads it, which does not fault.
 bool is_there(const void* address) {
   char byte = 0;
   const iovec here{&byte, 1};
@@ -18,7 +18,7 @@ bool is_there(const void* address) {
   return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
 }
 
-/// Whether this process may write there, which it tries with a 0: the buffer of a call that has failed holds anything.
+/// Returns true if this process may write there. It writes a 0: the buffer of a call that has failed holds anything.
 bool can_be_written(void* address) {
   char byte = 0;
   const iovec here{&byte, 1};

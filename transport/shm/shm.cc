@@ -21,7 +21,7 @@ struct Retired {
   Arena* arena;
   std::size_t offset;
   std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank
-  std::function<bool()> gone;                                // null: nobody else
+  std::function<bool()> gone;                                // null: no one else
 };
 struct Retirement {
   std::mutex mutex;
@@ -34,7 +34,7 @@ Retirement& retirement() {
   return all;
 }
 
-Leavers& leavers_of(std::byte* window) { return reinterpret_cast<Board*>(window)->leavers; }
+DetachedRanks& detached_of(std::byte* window) { return reinterpret_cast<Board*>(window)->detached; }
 
 void sweep(Arena& arena) {
   Retirement& all = retirement();
@@ -44,7 +44,7 @@ void sweep(Arena& arena) {
     std::byte* base = arena.base() + window.offset;
     for (std::size_t r = 0; r < window.processes.size(); ++r) {
       if (window.processes[r] == nullptr) continue;
-      if (!leavers_of(base).has(static_cast<int>(r)) && !has_ended(*window.processes[r])) return false;
+      if (!detached_of(base).has(static_cast<int>(r)) && !has_ended(*window.processes[r])) return false;
     }
     if (window.gone != nullptr && !window.gone()) return false;
     Arena::deallocate(base);
@@ -99,7 +99,7 @@ ShmTransport::ShmTransport(int rank, const WindowSizes& sizes, Arena& own,
 
 ShmTransport::~ShmTransport() {
   for (const Window& window : windows_) {
-    if (window.board != nullptr) window.board->leavers.add(rank_);
+    if (window.board != nullptr) window.board->detached.add(rank_);
   }
   retire_window(own_, offsets_[static_cast<std::size_t>(rank_)], std::move(processes_), std::move(gone_));
 }

@@ -13,14 +13,14 @@
 
 namespace tutti::transport {
 
-/// What a rank must know of a process to share memory with it.
+/// A process, as others must know it to share memory with it.
 struct ShmProcess {
   pid_t pid = 0;
-  int pidfd = -1;  // readable once the process has ended; -1: not watched. Owned by whoever made this
+  int pidfd = -1;  // readable once the process has ended; -1: not watched. Owned by the maker of this
   std::shared_ptr<ArenaMapping> arena;
 };
 
-/// False where it is not watched. Cheap enough for every millisecond of a wait.
+/// Returns false if it is not watched. Cheap enough for every millisecond of a wait.
 bool has_ended(const ShmProcess& process);
 
 /// Memory of `bytes` for a window in this process's arena. When its communicator ends, peers may still be reading; so

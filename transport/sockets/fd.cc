@@ -9,7 +9,8 @@
 namespace tutti::sockets {
 namespace {
 
-/// By descriptor number. Descriptors beyond are not guarded: a process with so many has other ways to die.
+/// The guarded descriptors, by number. Descriptors beyond are not guarded: a process with so many has other ways to
+/// die.
 std::array<std::atomic<bool>, 1 << 16> guarded;
 
 void close_guarded_in_child() {

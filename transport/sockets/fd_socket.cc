@@ -23,7 +23,7 @@ constexpr int kConnectMs = 10'000;
 constexpr std::size_t kMaxSilent = 128;
 
 /// The bytes beside the descriptors. Both ends are the same program on the same host.
-struct Parcel {
+struct FdMessage {
   Token token{};
   std::int32_t sender = -1;
 };
@@ -33,12 +33,12 @@ union Control {
   char bytes[CMSG_SPACE(sizeof(int) * FdSocket::kMaxFds)];
 };
 
-/// Nothing: not there yet. A sender of -1: not a parcel with this token. Errors: system; this process has no room for
+/// Nothing: not there yet. A sender of -1: not a message with this token. Errors: system; this process has no room for
 /// the descriptors.
 Result<std::optional<FdSocket::Received>> try_receive(int fd, const Token& token) {
-  Parcel parcel;
+  FdMessage sent;
   Control control{};
-  iovec data{&parcel, sizeof parcel};
+  iovec data{&sent, sizeof sent};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -57,13 +57,13 @@ Result<std::optional<FdSocket::Received>> try_receive(int fd, const Token& token
       received.fds.emplace_back(item);
     }
   }
-  // The parcel is smaller than any socket's buffer, so a sender of ours never sends it in parts.
-  const bool whole = got == static_cast<ssize_t>(sizeof parcel);
-  const bool ours = whole && sodium_memcmp(parcel.token.data(), token.data(), token.size()) == 0;
+  // The message is smaller than any socket's buffer, so a sender of ours never sends it in parts.
+  const bool whole = got == static_cast<ssize_t>(sizeof sent);
+  const bool ours = whole && sodium_memcmp(sent.token.data(), token.data(), token.size()) == 0;
   if (ours && (message.msg_flags & MSG_CTRUNC) != 0) {
     return system_error("no room for a peer's file descriptors", EMFILE);
   }
-  if (ours) received.sender = parcel.sender;
+  if (ours) received.sender = sent.sender;
   return std::optional<FdSocket::Received>(std::move(received));
 }
 
@@ -158,9 +158,9 @@ Status send_fds(const std::string& name, const Token& token, int sender, const s
   }
   TUTTI_ASSIGN(const Fd fd, connect_meanwhile(name, meanwhile));
   TUTTI_TRY(check_same_user(fd.get()));
-  Parcel parcel{token, sender};
+  FdMessage sent{token, sender};
   Control control{};
-  iovec data{&parcel, sizeof parcel};
+  iovec data{&sent, sizeof sent};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -173,7 +173,7 @@ Status send_fds(const std::string& name, const Token& token, int sender, const s
     part->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
     std::memcpy(CMSG_DATA(part), fds.data(), sizeof(int) * fds.size());
   }
-  if (::sendmsg(fd.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof parcel)) {
+  if (::sendmsg(fd.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof sent)) {
     return system_error(fmt::format("cannot send file descriptors to {}", name), errno);
   }
   return {};

@@ -18,7 +18,7 @@
 
 namespace tutti::sockets {
 
-/// What tells the job's processes from others; made by one, given to the rest by all_gather().
+/// A secret by which the job's processes know each other; made by one, given to the rest by all_gather().
 using Token = std::array<unsigned char, 16>;
 Token random_token();
 
@@ -34,7 +34,7 @@ class FdSocket {
   static Result<FdSocket> listen();
   const std::string& name() const { return listener_->endpoint().address; }
 
-  /// The next parcel that carries `token`; senders may have sent before. Anything else that connects is dropped and
+  /// The next message that carries `token`; senders may have sent before. Anything else that connects is dropped and
   /// delays nothing. Errors: timeout, system.
   Result<Received> accept_fds(std::chrono::steady_clock::time_point deadline, const Token& token);
   /// Takes what has come, for accept_fds() later: so the queue of those who connect does not stay full. Does not wait.
@@ -49,9 +49,9 @@ class FdSocket {
   std::deque<Received> taken_;   // not asked for yet
 };
 
-/// Sends copies of `fds` (at most FdSocket::kMaxFds) to whoever listens under `name`; does not wait for its accept.
-/// While the queue there is full, `meanwhile` is called again and again. Errors: system (nobody listens there),
-/// whatever `meanwhile` returns, invalid_argument (another user listens there; too many).
+/// Sends copies of `fds` (at most FdSocket::kMaxFds) to the process that listens under `name`; does not wait for its
+/// accept. While the queue there is full, `meanwhile` is called again and again. Errors: system (no process listens
+/// there), whatever `meanwhile` returns, invalid_argument (another user listens there; too many).
 Status send_fds(const std::string& name, const Token& token, int sender, const std::vector<int>& fds,
                 const std::function<Status()>& meanwhile = {});
 

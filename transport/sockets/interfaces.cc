@@ -85,7 +85,8 @@ AddressPreference doubt_of(const InterfaceAddress& one) {
   return AddressPreference::none;
 }
 
-/// Whether an item of TUTTI_INTERFACE means an address. `by_name`: some interface has the item as its whole name.
+/// Returns true if an item of TUTTI_INTERFACE means an address. `by_name`: some interface has the item as its whole
+/// name.
 bool matches(const InterfaceAddress& one, const std::string& item, bool by_name) {
   if (const std::size_t slash = item.find('/'); slash != std::string::npos) {
     const std::optional<Bytes> network = parse_address(item.substr(0, slash));
@@ -164,7 +165,7 @@ std::string source_towards(const sockaddr* to, socklen_t size) {
   return host;
 }
 
-/// The same; `address`: numeric, with a scope where it needs one.
+/// Returns the source towards `address`, which is numeric, with a scope where it needs one.
 std::string source_towards(const std::string& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -176,7 +177,7 @@ std::string source_towards(const std::string& address) {
   return source;
 }
 
-/// The same for several, see routes_to().
+/// Returns the source towards several addresses, see routes_to().
 std::string source_towards(const std::vector<std::string>& addresses) {
   const Result<Addresses> here = list_addresses();
   std::string least_doubtful;

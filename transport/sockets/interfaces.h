@@ -6,11 +6,11 @@
 // name ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a
 // network ("10.7.0.0/16", "fd00:7::/32").
 // Without it: the address from which this host reaches the bootstrap server (on rank 0's host that at which the others
-// reach it, see hub_addresses.h); where that is not known, or is of this host alone, that of the default route; else
-// the first. Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the number of an
-// interface) and those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which every host
-// has with the same address, are never guessed; tunnels, ends of veth pairs and IPv4 link-local addresses only where
-// there is nothing else.
+// reach it, see bootstrap/server_addresses.h); where that is not known, or is of this host alone, that of the default
+// route; else the first. Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the
+// number of an interface) and those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which
+// every host has with the same address, are never guessed; tunnels, ends of veth pairs and IPv4 link-local addresses
+// only where there is nothing else.
 #pragma once
 
 #include <string>
@@ -43,12 +43,12 @@ struct OwnAddress {
 };
 inline constexpr const char* kByOption = "TUTTI_INTERFACE";
 
-/// In the order of the kernel. Errors: system.
+/// Returns them in the order of the kernel. Errors: system.
 Result<std::vector<InterfaceAddress>> list_addresses();
 /// The interface that has the address, which is numeric and may have a scope; empty: none. Of an address with a label
 /// ("eth0:1") it is the interface that the label is of.
 std::string interface_of(const std::string& address);
-/// Whether the address, numeric, is one of this host's: who connects from there is on it. Loopback is.
+/// Returns true if the address, numeric, is one of this host's: a peer that connects from there is on it. Loopback is.
 bool is_own_address(const std::string& address);
 
 /// `peers`: as the `address` of an Endpoint; empty, or the name of a Unix socket: not known. Of several addresses the
@@ -61,9 +61,9 @@ Routes routes_to(const std::string& peers);
 Result<OwnAddress> choose_address(const std::vector<InterfaceAddress>& all, std::string_view wanted,
                                   const Routes& routes, std::string_view host);
 
-/// This process's, by TUTTI_INTERFACE and the routes. Errors: system, invalid_argument.
+/// Returns this process's, by TUTTI_INTERFACE and the routes. Errors: system, invalid_argument.
 Result<OwnAddress> own_address(const Routes& routes);
-/// Likewise, where connections to peers leave from, or come in at, `source`; empty: not known.
+/// Returns it where connections to peers leave from, or come in at, `source`; empty: not known.
 Result<OwnAddress> own_address_at(const std::string& source);
 
 /// "eth0 (10.7.0.2, fd00::2), lo (127.0.0.1)"; "no address" when there is none. Leaves out what is down.

@@ -124,14 +124,14 @@ std::vector<Address> everywhere(std::uint16_t port) {
   return addresses;
 }
 
-/// Whether text is an address rather than a name, or several.
+/// Returns true if text is an address rather than a name, or several.
 bool is_numeric(const std::string& text) {
   std::array<unsigned char, 16> bytes{};
   return ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 ||
          ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), bytes.data()) == 1;
 }
 
-/// What rank 0 binds to at an endpoint. Errors: system, where none of the addresses is of this host.
+/// Returns what rank 0 binds to at an endpoint. Errors: system, where none of the addresses is of this host.
 Result<std::vector<Address>> addresses_to_bind(const Endpoint& endpoint) {
   TUTTI_ASSIGN(std::vector<Address> addresses, resolve(endpoint));
   const bool several = endpoint.address.find(',') != std::string::npos;
@@ -161,7 +161,7 @@ std::string words_of(int error) {
   return text;
 }
 
-/// What getsockname or getpeername (`ask`) says of a TCP connection, without a scope; empty for a Unix socket.
+/// Returns what getsockname or getpeername (`ask`) says of a TCP connection, without a scope; empty for a Unix socket.
 std::string address_by(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
   Address address;
   address.size = sizeof address.storage;

@@ -13,8 +13,8 @@
 
 namespace tutti::sockets {
 
-/// Where somebody listens: a host name or address (or several of the same host, with commas between them: whoever
-/// connects tries each) and a TCP port, or "@name" for an abstract Unix socket (port 0).
+/// The place where a process listens: a host name or address (or several of the same host, with commas between them: a
+/// client tries each) and a TCP port, or "@name" for an abstract Unix socket (port 0).
 struct Endpoint {
   std::string address;
   std::uint16_t port = 0;
@@ -23,7 +23,8 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-/// What rank 0 opens first; from then on the others may connect, and wait until it serves them. Closed on destruction.
+/// A listening socket. Rank 0 opens it first; from then on the others may connect, and wait until it serves them.
+/// Closed on destruction.
 class Listener {
  public:
   /// Port 0 takes a free one. An empty address takes the one that interfaces.h chooses, loopback where this host has no
@@ -33,7 +34,7 @@ class Listener {
   /// An abstract Unix socket with a random name.
   static Result<std::unique_ptr<Listener>> open_local();
 
-  /// Where the others reach it.
+  /// Returns where the others reach it.
   const Endpoint& endpoint() const { return endpoint_; }
   int fd() const { return fd_.get(); }
   /// A new connection, or none. Errors: system, with errno in `error_number`.
@@ -45,11 +46,11 @@ class Listener {
   Endpoint endpoint_;
 };
 
-/// Whether an error number says that the system refuses such calls, or that this process has reached a limit: nothing
-/// that waiting or another peer would change.
+/// Returns true if an error number says that the system refuses such calls, or that this process has reached a limit:
+/// nothing that waiting or another peer would change.
 bool is_refused_here(int error_number);
 
-/// One attempt at each address that nobody waits for. Not thread-safe.
+/// One attempt at each address, which does not wait. Not thread-safe.
 ///
 ///   TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
 ///   TUTTI_ASSIGN(Fd fd, connecting.finish());   // again and again: when connecting.fd() is writable, and now and then
@@ -64,19 +65,19 @@ class Connecting {
   Connecting(Connecting&&) noexcept;
   ~Connecting();
 
-  /// The connection; none: not yet. Errors: system, nobody answers; then it is over.
+  /// The connection; none: not yet. Errors: system, there is no answer; then it is over.
   Result<Fd> finish();
-  /// The same, and waits until it is over. A signal does not end it.
+  /// Waits for finish() to be over. A signal does not end it.
   Result<Fd> wait();
-  /// What it connects to: numeric, and with commas between several.
+  /// Returns what it connects to: numeric, and with commas between several.
   std::string addresses() const;
   /// Another one as soon as the next address has its turn; -1 while a local listener's queue is full.
   int fd() const;
   /// So long finish() need not be called, unless fd() is writable.
   int milliseconds_left() const;
-  /// What failed was refused at every address: the host is there, and nobody listens.
+  /// Returns true if every address refused it: the host is there, and no process listens.
   bool refused() const;
-  /// What failed is this process's own at every address (is_refused_here): another attempt would fare no better.
+  /// Returns true if this process is at fault at every address (is_refused_here): another attempt would fare no better.
   bool refused_here() const;
 
  private:
@@ -94,7 +95,7 @@ std::vector<std::string> addresses_of(const std::string& hosts);
 
 /// This process's end of a TCP connection, numeric; empty for a Unix socket.
 std::string local_address_of(int fd);
-/// Likewise the other end's.
+/// Returns the address of the other end.
 std::string remote_address_of(int fd);
 
 /// A Unix socket's other end belongs to this process's user (or to root); other sockets pass. Errors: invalid_argument.

@@ -15,16 +15,16 @@ using sockets::Nonce;
 struct Hello {
   static constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', 't', 'c', '1'};
   std::array<char, 8> magic = kMagic;
-  std::uint32_t from = 0;  // member
+  std::uint32_t from = 0;  // rank
   std::uint32_t to = 0;
-  Nonce of_sender{};  // both are in the addresses that the members have exchanged
+  Nonce of_sender{};  // both are in the addresses that the ranks have exchanged
   Nonce of_receiver{};
 };
 
-/// The member that says it to `own`; -1: a stranger does. `nonce_of(member)`: null where that is not linked.
+/// The rank that says it to `own`; -1: an unauthenticated peer does. `nonce_of(rank)`: null where that is not linked.
 template <class NonceOf>
-int sender_of(const Hello& hello, int own, const Nonce& own_nonce, int members, NonceOf&& nonce_of) {
-  if (hello.magic != Hello::kMagic || hello.from >= static_cast<std::uint32_t>(members) ||
+int sender_of(const Hello& hello, int own, const Nonce& own_nonce, int ranks, NonceOf&& nonce_of) {
+  if (hello.magic != Hello::kMagic || hello.from >= static_cast<std::uint32_t>(ranks) ||
       hello.to != static_cast<std::uint32_t>(own) || hello.of_receiver != own_nonce) {
     return -1;
   }

@@ -22,14 +22,15 @@ Status nonsense(std::string what) { return Status(Code::system, "it has sent " +
 
 }  // namespace
 
-std::byte* Inbox::rest_of_put(const ExposedMemory& memory, Landings& landings) const {
+std::byte* Inbox::rest_of_put(const ExposedMemory& memory, Redirects& redirects) const {
   std::byte* const place = memory.place(region_, at_, left_);
-  std::byte* const elsewhere = landing_ != nullptr && place != nullptr ? landings.find_begun(landing_) : nullptr;
-  return elsewhere != nullptr ? elsewhere + landed_ : place;
+  std::byte* const elsewhere =
+      redirected_slot_ != nullptr && place != nullptr ? redirects.find_begun(redirected_slot_) : nullptr;
+  return elsewhere != nullptr ? elsewhere + redirected_bytes_ : place;
 }
 
-Result<bool> Inbox::receive(int fd, const ExposedMemory& memory, Landings& landings) {
-  std::byte* const to = left_ > 0 ? rest_of_put(memory, landings) : nullptr;
+Result<bool> Inbox::receive(int fd, const ExposedMemory& memory, Redirects& redirects) {
+  std::byte* const to = left_ > 0 ? rest_of_put(memory, redirects) : nullptr;
   if (left_ > 0 && to == nullptr) return nonsense("a part of a put for memory that is exposed no longer");
   // One call for the rest of a put and what is behind it: usually its signal.
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -46,13 +47,13 @@ Result<bool> Inbox::receive(int fd, const ExposedMemory& memory, Landings& landi
   const std::size_t of_put = std::min(static_cast<std::size_t>(came), left_);
   at_ += of_put;
   left_ -= of_put;
-  landed_ += of_put;
+  redirected_bytes_ += of_put;
   end_ += static_cast<std::size_t>(came) - of_put;
-  TUTTI_TRY(unpack(memory, landings));
+  TUTTI_TRY(unpack(memory, redirects));
   return true;
 }
 
-Status Inbox::unpack(const ExposedMemory& memory, Landings& landings) {
+Status Inbox::unpack(const ExposedMemory& memory, Redirects& redirects) {
   while (left_ == 0 && end_ - begin_ >= sizeof(Frame)) {
     Frame frame;
     std::memcpy(&frame, buffer_.data() + begin_, sizeof frame);
@@ -69,9 +70,9 @@ Status Inbox::unpack(const ExposedMemory& memory, Landings& landings) {
       transport::write_signal(place, frame.bytes_or_count, frame.tag);
     } else {
       const std::size_t here = std::min<std::uint64_t>(bytes, end_ - begin_);
-      std::byte* const elsewhere = landings.begin(place, bytes);
-      landing_ = elsewhere != nullptr ? place : nullptr;
-      landed_ = here;
+      std::byte* const elsewhere = redirects.begin(place, bytes);
+      redirected_slot_ = elsewhere != nullptr ? place : nullptr;
+      redirected_bytes_ = here;
       std::memcpy(elsewhere != nullptr ? elsewhere : place, buffer_.data() + begin_, here);
       begin_ += here;
       large_ = bytes > kBuffer;

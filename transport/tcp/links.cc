@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,7 +31,6 @@ namespace tutti::tcp {
 namespace {
 
 constexpr std::string_view kMagic = "tutti tcp 1\n";  // before an address
-constexpr std::size_t kCopied = 4096;                 // larger puts are taken from where they lie
 // What TCP gives, roughly (between two namespaces); to be measured by who wants to know.
 constexpr double kAlphaUs = 9.0;
 constexpr double kMostGbPerS = 2.5;
@@ -47,13 +45,13 @@ constexpr int kNearBuffer = 128 << 10;
 // four hosts at 1 Gbit/s took 7.2 to 9.0 ms for an alltoall of 1 MiB, by Reno 6.6 (the link's limit). What BBR is good
 // for, long ways that lose, does not begin below a millisecond.
 constexpr std::uint32_t kSameSiteUs = 1000;
-constexpr std::string_view kInPlaceOfBbr = "reno";  // which every kernel lets everybody choose
+constexpr std::string_view kInPlaceOfBbr = "reno";  // which every kernel lets every user choose
 constexpr std::size_t kFew = 4;                     // links that are read without asking
 constexpr unsigned kOthersEvery = 8;                // moves, for links beside the one that is waited for
 constexpr unsigned kLookEvery = 64;                 // moves, for new connections beside few links
 constexpr std::int64_t kHelloNs = 10'000'000'000;   // who connects says by then who it is, if others come after it
 constexpr std::uint64_t kListener = ~std::uint64_t{0};
-constexpr std::uint64_t kVisitor = std::uint64_t{1} << 32;  // and its descriptor; else a member
+constexpr std::uint64_t kUnidentified = std::uint64_t{1} << 32;  // and its descriptor; else a rank
 
 std::string hex(const Nonce& nonce) {
   std::string text;
@@ -86,8 +84,8 @@ bool parse_address(std::string_view text, sockets::Endpoint& endpoint, Nonce& no
          parse_hex(text.substr(last + 1), nonce);
 }
 
-/// What a connection by the interface carries, roughly. A virtual one tells a speed that means nothing (a pair of veth
-/// says 10 Gbit/s): it is as fast as the cores are.
+/// Returns what a connection by the interface carries, roughly. A virtual one reports a speed that means nothing (a
+/// pair of veth says 10 Gbit/s): it is as fast as the cores are.
 double gb_per_s_of(const std::string& interface) {
   const std::string folder = "/sys/class/net/" + interface;
   double megabits = 0;
@@ -95,7 +93,7 @@ double gb_per_s_of(const std::string& interface) {
   return megabits > 0 ? std::min(megabits / 8000, kMostGbPerS) : kMostGbPerS;
 }
 
-/// At the first free port of TUTTI_TCP_PORTS, "FIRST-LAST"; empty: of all.
+/// Listens at the first free port of TUTTI_TCP_PORTS, "FIRST-LAST"; empty: of all.
 Result<std::unique_ptr<sockets::Listener>> listen_at(const std::string& address, const std::string& ports) {
   if (ports.empty()) return sockets::Listener::open({address, 0});  // there is always one
   std::uint16_t first = 0, last = 0;
@@ -142,12 +140,6 @@ bool has_bbr(int fd) {
 
 // Opening, meeting.
 
-Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
-  std::unique_ptr<Links> links(new Links(job));
-  TUTTI_TRY(links->listen());
-  return std::unique_ptr<Wire>(std::move(links));
-}
-
 Status Links::listen() {
   TUTTI_TRY(transport::check_has_address(job_));
   const std::string interface = sockets::interface_of(job_.own_ip);
@@ -156,7 +148,7 @@ Status Links::listen() {
   }
   TUTTI_ASSIGN(listener_, listen_at(job_.own_ip, options::text(Option::tcp_ports)));
   TUTTI_TRY(choose_congestion(listener_->fd(), options::text(Option::tcp_congestion)));
-  TUTTI_TRY(bell_.open("TCP"));
+  TUTTI_TRY(wakeup_.open("TCP"));
   events_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!events_) return system_error("TCP: epoll", errno);
   const sockets::Endpoint& endpoint = listener_->endpoint();
@@ -164,23 +156,22 @@ Status Links::listen() {
   address_ = print_address(endpoint, nonce_);
   const std::string goes_by = interface.empty() ? sockets::interface_of(endpoint.address) : interface;
   info_ = {"tcp", goes_by, kCopied, kAlphaUs, gb_per_s_of(goes_by)};
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     links_.push_back(std::make_unique<Link>());
-    links_.back()->member = m;
+    links_.back()->rank = m;
   }
   return {};
 }
 
 Status Links::meet(const std::vector<std::string>& addresses) {
-  const std::lock_guard lock(mutex_);
   peers_.resize(addresses.size());
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     if (!job_.linked(m)) continue;
     const std::string_view address = addresses[static_cast<std::size_t>(m)];
     Peer& peer = peers_[static_cast<std::size_t>(m)];
     if (!parse_address(address, peer.endpoint, peer.nonce)) {
-      return unsupported(
-          fmt::format("{} cannot be reached by TCP: it has given no address of this version", name_of(m)));
+      return unsupported(fmt::format("{} cannot be reached by TCP: it has given no address of this version",
+                                     job_.names[static_cast<std::size_t>(m)]));
     }
   }
   watch(listener_->fd(), kListener, EPOLLIN);
@@ -188,22 +179,21 @@ Status Links::meet(const std::vector<std::string>& addresses) {
 }
 
 Links::~Links() {
-  const std::lock_guard lock(mutex_);
   // A socket that is closed while something in it has not been read tells its peer of a break, which may overtake what
   // was sent last.
   for (Link* link : open_) {
     (void)::shutdown(link->fd.get(), SHUT_WR);
-    (void)link->inbox.receive(link->fd.get(), exposed_, landings_);
+    (void)link->inbox.receive(link->fd.get(), exposed_, redirects_);
   }
 }
 
 // Connections.
 
-/// Begins to, where nobody has yet. What is put meanwhile waits.
 Status Links::connect(Link& link) {
   if (link.broken) return link.why;
   if (link.state != State::none) return {};
-  Result<Connecting> begun = Connecting::begin(endpoint_of(link.member), kConnectMs, kConnectMs);
+  Result<Connecting> begun =
+      Connecting::begin(peers_[static_cast<std::size_t>(link.rank)].endpoint, kConnectMs, kConnectMs);
   if (!begun.ok()) {
     fail(link, begun.status().message());
     return link.why;
@@ -212,19 +202,19 @@ Status Links::connect(Link& link) {
   link.since_ns = now_ns();
   link.state = State::connecting;
   ++unfinished_;
-  (void)go_on_connecting(link);
+  (void)continue_connecting(link);
   return link.broken ? link.why : Status();
 }
 
-/// True: something has come of it.
-bool Links::go_on_connecting(Link& link) {
+/// Returns true if anything has come of it.
+bool Links::continue_connecting(Link& link) {
   Result<Fd> fd = link.connecting->finish();
   if (!fd.ok()) {
     fail(link, fd.status().message(), link.connecting->refused_here() ? Code::system : Code::peer_died);
     return true;
   }
   if (!fd.value()) {
-    watch(link.connecting->fd(), static_cast<std::uint64_t>(link.member), EPOLLOUT);
+    watch(link.connecting->fd(), static_cast<std::uint64_t>(link.rank), EPOLLOUT);
     return false;
   }
   link.connecting.reset();
@@ -235,18 +225,18 @@ bool Links::go_on_connecting(Link& link) {
 
 void Links::greet(Link& link) {
   Hello hello;
-  hello.from = static_cast<std::uint32_t>(job_.own);
-  hello.to = static_cast<std::uint32_t>(link.member);
+  hello.from = static_cast<std::uint32_t>(job_.rank);
+  hello.to = static_cast<std::uint32_t>(link.rank);
   hello.of_sender = nonce_;
-  hello.of_receiver = peers_[static_cast<std::size_t>(link.member)].nonce;
+  hello.of_receiver = peers_[static_cast<std::size_t>(link.rank)].nonce;
   if (::send(link.fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
     return fail_by(link, errno);
   }
   link.state = State::greeting;
-  watch(link.fd.get(), static_cast<std::uint64_t>(link.member), EPOLLIN);
+  watch(link.fd.get(), static_cast<std::uint64_t>(link.rank), EPOLLIN);
 }
 
-bool Links::hear_answer(Link& link) {
+bool Links::read_answer(Link& link) {
   Answer answer{};
   const ssize_t came = ::recv(link.fd.get(), &answer, sizeof answer, MSG_DONTWAIT);
   if (came < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -274,63 +264,64 @@ void Links::establish(Link& link) {
   std::string congestion = options::text(Option::tcp_congestion);
   const bool at_same_site = known && found.tcpi_min_rtt < kSameSiteUs;
   if (congestion.empty() && at_same_site && has_bbr(link.fd.get())) congestion = kInPlaceOfBbr;
-  (void)choose_congestion(link.fd.get(), congestion);  // the kernel has taken it for the listener, or lets everybody
+  (void)choose_congestion(link.fd.get(), congestion);  // the kernel has taken it for the listener, or lets all
   if (known && found.tcpi_min_rtt < kNearUs) {
     (void)::setsockopt(link.fd.get(), SOL_SOCKET, SO_SNDBUF, &kNearBuffer, sizeof kNearBuffer);
   }
   link.watched = EPOLLIN;  // for what was said until now
   open_.push_back(&link);
-  if (link.pushed) (void)send(link);
+  if (link.to_send) (void)send(link);
 }
 
-bool Links::accept_visitors() {
+bool Links::accept_connections() {
   bool any = false;
   const std::int64_t now = now_ns();
-  std::erase_if(visitors_, [now](const Visitor& visitor) { return now - visitor.since_ns > kHelloNs; });
+  std::erase_if(unidentified_,
+                [now](const UnidentifiedConnection& connection) { return now - connection.since_ns > kHelloNs; });
   for (int error = 0;; any = true) {
     Fd fd = listener_->accept(error);
     if (!fd) note_refusal("accept", error);
     if (!fd) return any;
-    watch(fd.get(), kVisitor | static_cast<std::uint64_t>(fd.get()), EPOLLIN);
-    visitors_.push_back({sockets::ParentOnlyFd(std::move(fd)), {}, 0, now});
+    watch(fd.get(), kUnidentified | static_cast<std::uint64_t>(fd.get()), EPOLLIN);
+    unidentified_.push_back({sockets::ParentOnlyFd(std::move(fd)), {}, 0, now});
   }
 }
 
-bool Links::hear_visitor(int fd) {
-  const auto visitor =
-      std::find_if(visitors_.begin(), visitors_.end(), [fd](const auto& v) { return v.fd.get() == fd; });
-  if (visitor == visitors_.end()) return false;
-  auto* bytes = reinterpret_cast<char*>(&visitor->hello);
-  const ssize_t came = ::recv(fd, bytes + visitor->come, sizeof(Hello) - visitor->come, MSG_DONTWAIT);
+bool Links::read_hello(int fd) {
+  const auto connection =
+      std::find_if(unidentified_.begin(), unidentified_.end(), [fd](const auto& v) { return v.fd.get() == fd; });
+  if (connection == unidentified_.end()) return false;
+  auto* bytes = reinterpret_cast<char*>(&connection->hello);
+  const ssize_t came = ::recv(fd, bytes + connection->come, sizeof(Hello) - connection->come, MSG_DONTWAIT);
   if (came < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (came > 0) {
-    visitor->come += static_cast<std::size_t>(came);
-    if (visitor->come < sizeof(Hello)) return true;
-    admit(*visitor);
+    connection->come += static_cast<std::size_t>(came);
+    if (connection->come < sizeof(Hello)) return true;
+    admit(*connection);
   }
-  visitors_.erase(visitor);
+  unidentified_.erase(connection);
   return true;
 }
 
-void Links::admit(Visitor& visitor) {
-  const int sender = sender_of(visitor.hello, job_.own, nonce_, job_.members(), [this](int member) {
-    return job_.linked(member) ? &peers_[static_cast<std::size_t>(member)].nonce : nullptr;
+void Links::admit(UnidentifiedConnection& connection) {
+  const int sender = sender_of(connection.hello, job_.rank, nonce_, job_.size(), [this](int rank) {
+    return job_.linked(rank) ? &peers_[static_cast<std::size_t>(rank)].nonce : nullptr;
   });
   if (sender < 0) {
     log::info("TCP: a connection from {}, which is not of this job, is closed",
-              sockets::describe_peer(visitor.fd.get()));
+              sockets::describe_peer(connection.fd.get()));
     return;
   }
   Link& link = link_of(sender);
   // Of an own one that is still being made the other knows nothing: the one that is there is taken.
-  const bool own_stays = link.state == State::greeting && job_.own < link.member;
+  const bool own_stays = link.state == State::greeting && job_.rank < link.rank;
   if (link.broken || link.state == State::open) return;
   const Answer answer = own_stays ? Answer::other : Answer::welcome;
-  (void)::send(visitor.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL);
+  (void)::send(connection.fd.get(), &answer, sizeof answer, MSG_NOSIGNAL);
   if (own_stays) return;
   link.connecting.reset();
-  link.fd = std::move(visitor.fd);
-  watch(link.fd.get(), static_cast<std::uint64_t>(link.member), EPOLLIN);
+  link.fd = std::move(connection.fd);
+  watch(link.fd.get(), static_cast<std::uint64_t>(link.rank), EPOLLIN);
   establish(link);
 }
 
@@ -344,14 +335,14 @@ void Links::fail_by(Link& link, int error_number) {
 
 void Links::fail_all_refused() {
   for (const auto& link : links_) {
-    if (job_.linked(link->member)) fail(*link, refused_.message(), Code::system);
+    if (job_.linked(link->rank)) fail(*link, refused_.message(), Code::system);
   }
 }
 
 void Links::fail(Link& link, const std::string& why, Code code) {
   if (link.broken) return;
-  link.why = Status(
-      code, fmt::format("the link to {} by TCP over {} has broken: {}", name_of(link.member), info_.devices, why));
+  link.why = Status(code, fmt::format("the link to {} by TCP over {} has broken: {}",
+                                      job_.names[static_cast<std::size_t>(link.rank)], info_.devices, why));
   log::debug("{}", link.why.message());
   link.broken = true;
   if (link.state == State::open) std::erase(open_, &link);
@@ -359,135 +350,47 @@ void Links::fail(Link& link, const std::string& why, Code code) {
   link.state = State::none;
   link.connecting.reset();
   link.fd.reset();
-  link.outbox.clear(settled_);
-  link.pushed = false;
-  settle();
+  link.outbox.clear(completed_);
+  link.to_send = false;
+  complete();
 }
 
-Status Links::broken(int member) {
-  Link& link = link_of(member);
-  return link.broken.load(std::memory_order_acquire) ? link.why : Status();
-}
-
-std::string Links::obstacle(int member) {
-  const std::lock_guard lock(mutex_);
-  const Link& link = link_of(member);
+std::string Links::obstacle(int rank) {
+  const Link& link = link_of(rank);
   if (link.state != State::connecting) return "";
-  return fmt::format("no connection to {} by TCP over {} within {:.1f} s", endpoint_of(member).text(), info_.devices,
+  return fmt::format("no connection to {} by TCP over {} within {:.1f} s",
+                     peers_[static_cast<std::size_t>(rank)].endpoint.text(), info_.devices,
                      static_cast<double>(now_ns() - link.since_ns) * 1e-9);
-}
-
-// Memory.
-
-Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  return transport::print_key(exposed_.add(base, bytes), bytes);
-}
-
-void Links::conceal(std::byte* base) {
-  const std::lock_guard lock(mutex_);
-  (void)exposed_.remove(base);
-}
-
-Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  return attached_.add("TCP", name_of(member), member, key, bytes);
-}
-
-void Links::detach(Region region) {
-  const std::lock_guard lock(mutex_);
-  attached_.remove(region);
 }
 
 // Sending.
 
-Status Links::put(int member, int /*lane*/, Region to, std::size_t at, const void* from, std::size_t bytes,
-                  Ticket& ticket) {
-  ticket = 0;
-  const std::lock_guard lock(mutex_);
-  Link& link = link_of(member);
-  TUTTI_TRY(connect(link));
-  const transport::Attached& there = attached_.of(member, to, at + bytes);
-  if (bytes == 0) return {};
-  if (bytes <= kCopied) {
-    link.outbox.put(there.number, at, from, bytes);
-    return {};
-  }
-  Source& source = sources_.open(member, 1);
-  ticket = source.ticket();
-  link.outbox.large_put(there.number, at, from, bytes, source);
-  return {};
+void Links::flush(Link& link) {
+  link.to_send = !link.outbox.empty();
+  if (link.to_send && link.state == State::open) (void)send(link);
 }
 
-Status Links::signal(int member, int /*lane*/, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                     Push push) {
-  const std::lock_guard lock(mutex_);
-  Link& link = link_of(member);
-  TUTTI_TRY(connect(link));
-  link.outbox.signal(attached_.of(member, to, at + 2 * sizeof count).number, at, count, tag);
-  if (push == Push::now) this->push(link);
-  return link.broken ? link.why : Status();
-}
-
-void Links::push(Link& link) {
-  link.pushed = !link.outbox.empty();
-  if (link.pushed && link.state == State::open) (void)send(link);
-}
-
-/// True: the kernel has taken something, or the link has broken.
+/// Returns true if the kernel has taken something, or the link has broken.
 bool Links::send(Link& link) {
-  const std::ptrdiff_t taken = link.outbox.send(link.fd.get(), settled_);
+  const std::ptrdiff_t taken = link.outbox.send(link.fd.get(), completed_);
   if (taken < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (taken < 0) fail_by(link, errno);
-  if (link.outbox.empty()) link.pushed = false;
-  settle();
+  if (link.outbox.empty()) link.to_send = false;
+  complete();
   return true;
 }
 
-void Links::land(const void* slot, std::size_t bytes, void* to) {
-  const std::lock_guard lock(mutex_);
-  landings_.add(static_cast<const std::byte*>(slot), bytes, static_cast<std::byte*>(to));
+void Links::complete() {
+  for (Source* source : completed_) sources_.complete(*source);
+  completed_.clear();
 }
 
-bool Links::landed(const void* slot) {
-  const std::lock_guard lock(mutex_);
-  return landings_.remove(static_cast<const std::byte*>(slot));
-}
-
-void Links::settle() {
-  for (Source* source : settled_) sources_.settle(*source);
-  settled_.clear();
-}
-
-bool Links::settled(Ticket ticket) {
-  if (ticket == 0) return true;
-  const std::lock_guard lock(mutex_);
-  const Source* source = sources_.find(ticket);
-  if (source == nullptr) return true;
-  push(link_of(source->member));  // who waits for it need not call post() first
-  return sources_.find(ticket) == nullptr;
-}
-
-void Links::let_go(Ticket ticket) {
-  const std::lock_guard lock(mutex_);
-  const Source* source = sources_.find(ticket);
-  if (source == nullptr) return;
-  Link& link = link_of(source->member);
-  if (!link.outbox.copy(*source, settled_)) {
+void Links::release(const Source& source) {
+  Link& link = link_of(source.rank);
+  if (!link.outbox.copy(source, completed_)) {
     fail(link, "a call has failed here, and there is no memory for what it had not sent yet");
   }
-  settle();
-}
-
-Status Links::post() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& link : links_) push(*link);
-  return {};
-}
-
-bool Links::idle(std::span<const int> members) {
-  const std::lock_guard lock(mutex_);
-  return std::all_of(members.begin(), members.end(), [this](int member) { return !link_of(member).pushed; });
+  complete();
 }
 
 // Moving.
@@ -502,18 +405,18 @@ void Links::watch(int fd, std::uint64_t whose, std::uint32_t events) {
   (void)::epoll_ctl(events_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
-/// About links that are open: many, or who dozes. Few are read without asking, and then every message costs its sender,
-/// on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a doze.)
+/// About links that are open: many, or who sleeps. Few are read without asking, and then every message costs its
+/// sender, on whose core it is delivered, 0.2 us less. (Room in a socket that is full ends a sleep.)
 void Links::ask_epoll() {
-  const bool dozes = bell_.anybody_dozes();
+  const bool has_sleepers = wakeup_.has_sleepers();
   for (Link* link : open_) {
     std::uint32_t events = 0;
-    if (dozes || open_.size() > kFew) events = EPOLLIN;
-    if (dozes && link->pushed) events |= EPOLLOUT;
+    if (has_sleepers || open_.size() > kFew) events = EPOLLIN;
+    if (has_sleepers && link->to_send) events |= EPOLLOUT;
     if (events == link->watched) continue;
     link->watched = events;
     if (events != 0) {
-      watch(link->fd.get(), static_cast<std::uint64_t>(link->member), events);
+      watch(link->fd.get(), static_cast<std::uint64_t>(link->rank), events);
     } else {
       (void)::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link->fd.get(), nullptr);
     }
@@ -521,12 +424,12 @@ void Links::ask_epoll() {
 }
 
 bool Links::receive(Link& link) {
-  const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_, landings_);
+  const Result<bool> come = link.inbox.receive(link.fd.get(), exposed_, redirects_);
   if (!come.ok()) fail(link, come.status().message(), come.status().code());
   return !come.ok() || come.value();
 }
 
-/// Asks the kernel which connections have something.
+/// Moves the connections that have something, as the kernel reports.
 bool Links::look() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -535,15 +438,15 @@ bool Links::look() {
   for (int i = 0; i < count; ++i) {
     const std::uint64_t whose = events[static_cast<std::size_t>(i)].data.u64;
     if (whose == kListener) {
-      moved |= accept_visitors();
-    } else if ((whose & kVisitor) != 0) {
-      moved |= hear_visitor(static_cast<int>(whose & ~kVisitor));
+      moved |= accept_connections();
+    } else if ((whose & kUnidentified) != 0) {
+      moved |= read_hello(static_cast<int>(whose & ~kUnidentified));
     } else {
       Link& link = link_of(static_cast<int>(whose));
       if (link.state == State::connecting) {
-        moved |= go_on_connecting(link);
+        moved |= continue_connecting(link);
       } else if (link.state == State::greeting) {
-        moved |= hear_answer(link);
+        moved |= read_answer(link);
       }
       if (link.state == State::open) moved |= receive(link);
     }
@@ -551,13 +454,11 @@ bool Links::look() {
   return moved;
 }
 
-/// `awaited`, where there is one, is read first, and the others now and then. `thorough`: all are, and epoll is asked,
-/// which else has its turn now and then where links are few.
 bool Links::move(Link* awaited, bool thorough) {
   bool moved = false;
   // From behind, since one that breaks leaves the list.
   for (std::size_t i = open_.size(); i-- > 0;) {
-    if (open_[i]->pushed) moved |= send(*open_[i]);
+    if (open_[i]->to_send) moved |= send(*open_[i]);
   }
   ask_epoll();
   if (awaited != nullptr && awaited->state != State::open) awaited = nullptr;
@@ -570,29 +471,15 @@ bool Links::move(Link* awaited, bool thorough) {
   }
   if (thorough || (all && !few) || unfinished_ > 0 || moves_ % kLookEvery == 0) moved |= look();
   if (!refused_.ok()) fail_all_refused();
-  bell_.moved(moved);
+  wakeup_.moved(moved);
   return moved;
 }
 
-bool Links::progress() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && move(nullptr, false);  // else another thread is at it
-}
-
-bool Links::progress_for(int member) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && move(&link_of(member), false);
-}
-
-void Links::doze(std::chrono::nanoseconds most) {
-  if (most <= std::chrono::nanoseconds(0)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (bell_.missed() || move(nullptr, true)) return;
-    bell_.lie_down();
-    ask_epoll();
-  }
-  bell_.sleep(events_.get(), most);
+bool Links::prepare_to_sleep() {
+  if (wakeup_.missed() || move(nullptr, true)) return false;
+  wakeup_.prepare_to_sleep();
+  ask_epoll();
+  return true;
 }
 
 }  // namespace tutti::tcp

@@ -1,4 +1,6 @@
-// The wire itself: connections to the peers (tcp.h says how it works).
+// The connections to the peers: they are made, accepted, moved and broken here (tcp.h says how it works).
+//
+// Threads: the caller has the wire's mutex, but for info(), address() and Link::broken.
 #pragma once
 
 #include <atomic>
@@ -6,17 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "transport/sockets/socket.h"
 #include "transport/tcp/inbox.h"
 #include "transport/tcp/outbox.h"
-#include "transport/wire/attached.h"
 #include "transport/wire/sources.h"
 #include "transport/wire/wakeup.h"
 #include "transport/wire/wire.h"
@@ -25,45 +23,13 @@ namespace tutti::tcp {
 
 using sockets::Connecting;
 using sockets::Fd;
-using transport::Push;
-using transport::Region;
-using transport::Ticket;
 using transport::WireInfo;
 using transport::WireJob;
 
-class Links final : public transport::Wire {
+inline constexpr std::size_t kCopied = 4096;  // larger puts are taken from where they lie
+
+class Links {
  public:
-  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
-  ~Links() override;
-
-  const WireInfo& info() const override { return info_; }
-  const std::string& address() const override { return address_; }
-  Status meet(const std::vector<std::string>& addresses) override;
-  Result<std::string> expose(std::byte* base, std::size_t bytes) override;
-  void conceal(std::byte* base) override;
-  Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
-  void detach(Region region) override;
-  Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-             Ticket& ticket) override;
-  Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                Push push) override;
-  void land(const void* slot, std::size_t bytes, void* to) override;
-  bool landed(const void* slot) override;
-  bool settled(Ticket ticket) override;
-  void let_go(Ticket ticket) override;
-  Status post() override;
-  bool idle(std::span<const int> members) override;
-  bool progress() override;
-  bool progress_for(int member) override;
-  void doze(std::chrono::nanoseconds most) override;
-  Status broken(int member) override;
-  std::string obstacle(int member) override;
-
- private:
-  struct Peer {  // what its address says
-    sockets::Endpoint endpoint;
-    Nonce nonce{};
-  };
   enum class State {
     none,
     connecting,  // this process is making the connection; the peer's host has not answered
@@ -72,76 +38,99 @@ class Links final : public transport::Wire {
     open,
   };
   struct Link {
-    int member = 0;
+    int rank = 0;
     State state = State::none;
     std::optional<Connecting> connecting;  // while that is its state
     std::int64_t since_ns = 0;             // when it began
     sockets::ParentOnlyFd fd;
     Outbox outbox;
     Inbox inbox;
-    bool pushed = false;              // the outbox is to be sent
+    bool to_send = false;             // the outbox is to be sent
     std::uint32_t watched = 0;        // what epoll is asked about it, once it is open
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
   };
+
+  /// All of them outlive it. What comes is written to `exposed`, or to where `redirects` says; what has left completes
+  /// `sources`.
+  Links(const WireJob& job, ExposedMemory& exposed, Redirects& redirects, transport::Sources& sources)
+      : job_(job), exposed_(exposed), redirects_(redirects), sources_(sources) {}
+  ~Links();
+  /// Opens what all connections need. Errors: as TcpWire::open().
+  Status listen();
+  Status meet(const std::vector<std::string>& addresses);
+
+  const WireInfo& info() const { return info_; }
+  const std::string& address() const { return address_; }
+  Link& link_of(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  std::string obstacle(int rank);
+
+  /// Begins to connect, if that has not begun. What is put meanwhile waits.
+  Status connect(Link& link);
+  /// Sends what is in the outbox, or what of it the kernel takes.
+  void flush(Link& link);
+  /// Takes a put's source from its outbox, as Wire::release_source().
+  void release(const Source& source);
+  /// Reads `awaited` first, where there is one, and the others now and then. `thorough`: reads all and asks epoll,
+  /// which is otherwise asked now and then where links are few. Returns true if anything moved.
+  bool move(Link* awaited, bool thorough);
+
+  /// Returns false if there is something to move: then there is no sleep().
+  bool prepare_to_sleep();
+  /// Threads: without the mutex.
+  void sleep(std::chrono::nanoseconds most) { wakeup_.sleep(events_.get(), most); }
+
+ private:
+  struct Peer {  // what its address says
+    sockets::Endpoint endpoint;
+    Nonce nonce{};
+  };
   /// A connection whose maker has not said who it is.
-  struct Visitor {
+  struct UnidentifiedConnection {
     sockets::ParentOnlyFd fd;
     Hello hello;
     std::size_t come = 0;  // of it
     std::int64_t since_ns = 0;
   };
 
-  explicit Links(const WireJob& job) : job_(job) {}
-  Status listen();
-
-  Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
-  const std::string& name_of(int member) const { return job_.names[static_cast<std::size_t>(member)]; }
-  const sockets::Endpoint& endpoint_of(int member) const { return peers_[static_cast<std::size_t>(member)].endpoint; }
-  Status connect(Link& link);
-  bool go_on_connecting(Link& link);
+  bool continue_connecting(Link& link);
   void greet(Link& link);
-  void push(Link& link);
   bool send(Link& link);
   bool receive(Link& link);
-  bool hear_answer(Link& link);
+  bool read_answer(Link& link);
   void establish(Link& link);
-  bool accept_visitors();
-  bool hear_visitor(int fd);
-  void admit(Visitor& visitor);
+  bool accept_connections();
+  bool read_hello(int fd);
+  void admit(UnidentifiedConnection& connection);
   void fail(Link& link, const std::string& why, Code code = Code::peer_died);
-  /// As code system where the system refuses such calls here: that is no death of the peer.
+  /// Fails it with code system if the system refuses such calls here: that is no death of the peer.
   void fail_by(Link& link, int error_number);
-  /// Where the system refuses a call that all links need (is_refused_here), the next move() fails them.
+  /// Records that the system refuses a call which all links need (is_refused_here); the next move() fails them.
   void note_refusal(const char* call, int error_number);
   void fail_all_refused();
-  void settle();
+  void complete();
   bool look();
-  bool move(Link* awaited, bool thorough);
   void watch(int fd, std::uint64_t whose, std::uint32_t events);
   void ask_epoll();
 
-  const WireJob job_;
+  const WireJob& job_;
+  ExposedMemory& exposed_;
+  Redirects& redirects_;
+  transport::Sources& sources_;
   WireInfo info_;
   std::string address_;
   Nonce nonce_{};
   Fd events_;  // epoll
-  transport::Bell bell_;
-
-  std::mutex mutex_;  // all below
-  Status refused_;    // of note_refusal()
+  transport::Wakeup wakeup_;
+  Status refused_;  // of note_refusal()
   std::unique_ptr<sockets::Listener> listener_;
-  std::vector<Peer> peers_;  // by member; of those that are linked
-  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<Peer> peers_;                   // by rank; of those that are linked
+  std::vector<std::unique_ptr<Link>> links_;  // constant after listen()
   std::vector<Link*> open_;
-  std::vector<Visitor> visitors_;
+  std::vector<UnidentifiedConnection> unidentified_;
   int unfinished_ = 0;  // links that are neither none nor open
   unsigned moves_ = 0;
-  ExposedMemory exposed_;
-  Landings landings_;
-  transport::AttachedMemory attached_;
-  transport::Sources sources_;
-  std::vector<Source*> settled_;  // which settle() has to take back
+  std::vector<Source*> completed_;  // which complete() has to take back
 };
 
 }  // namespace tutti::tcp

@@ -47,7 +47,7 @@ void Outbox::large_put(std::uint32_t region, std::size_t at, const void* from, s
   part.source = &source;
 }
 
-std::ptrdiff_t Outbox::send(int fd, std::vector<Source*>& settled) {
+std::ptrdiff_t Outbox::send(int fd, std::vector<Source*>& completed) {
   std::array<iovec, kMostPieces> pieces;
   std::size_t count = 0, bytes = 0, text = text_begin_;
   const auto add = [&](const std::byte* from, std::size_t all) {
@@ -68,11 +68,11 @@ std::ptrdiff_t Outbox::send(int fd, std::vector<Source*>& settled) {
   // The kernel takes a tenth of a microsecond less for what is in one piece.
   const ssize_t taken =
       count == 1 ? ::send(fd, pieces[0].iov_base, pieces[0].iov_len, kFlags) : ::sendmsg(fd, &message, kFlags);
-  if (taken > 0) sent(static_cast<std::size_t>(taken), settled);
+  if (taken > 0) sent(static_cast<std::size_t>(taken), completed);
   return taken;
 }
 
-void Outbox::sent(std::size_t bytes, std::vector<Source*>& settled) {
+void Outbox::sent(std::size_t bytes, std::vector<Source*>& completed) {
   auto part = parts_.begin();
   for (; part != parts_.end(); ++part) {
     const std::size_t text = std::min(bytes, part->text);
@@ -84,7 +84,7 @@ void Outbox::sent(std::size_t bytes, std::vector<Source*>& settled) {
     part->bytes -= some;
     bytes -= some;
     if (part->text + part->bytes > 0) break;
-    if (part->source != nullptr) settled.push_back(part->source);
+    if (part->source != nullptr) completed.push_back(part->source);
   }
   parts_.erase(parts_.begin(), part);
   // What has been sent is given up when it is all, or most of it.
@@ -94,20 +94,20 @@ void Outbox::sent(std::size_t bytes, std::vector<Source*>& settled) {
   }
 }
 
-bool Outbox::copy(const Source& source, std::vector<Source*>& settled) {
+bool Outbox::copy(const Source& source, std::vector<Source*>& completed) {
   const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.source == &source; });
   if (part == parts_.end()) return true;
   part->copied.reset(new (std::nothrow) std::byte[part->bytes]);
   if (part->copied == nullptr) return false;
   std::memcpy(part->copied.get(), part->from, part->bytes);
   part->from = part->copied.get();
-  settled.push_back(std::exchange(part->source, nullptr));
+  completed.push_back(std::exchange(part->source, nullptr));
   return true;
 }
 
-void Outbox::clear(std::vector<Source*>& settled) {
+void Outbox::clear(std::vector<Source*>& completed) {
   for (const Part& part : parts_) {
-    if (part.source != nullptr) settled.push_back(part.source);
+    if (part.source != nullptr) completed.push_back(part.source);
   }
   parts_.clear();
   text_.clear();

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "base/options.h"
+#include "transport/ucx/am_message.h"
 #include "transport/ucx/devices.h"
-#include "transport/ucx/parcel.h"
 #include "transport/wire/wire.h"
 
 namespace tutti::ucx {
@@ -24,13 +24,13 @@ constexpr const char* kKeepalive = "5s";
 constexpr const char* kTransports = "^shm";
 
 // UCX's own are 8 KiB and 64 KiB. With these a put of 64 KiB takes 42 us instead of 65, and a sixth less of both sides'
-// cores; one of 1 MiB 320 us instead of 380 (loopback, perf/wire_bench --doze, best of three).
+// cores; one of 1 MiB 320 us instead of 380 (loopback, perf/wire_bench --sleep, best of three).
 constexpr const char* kTcpSend = "64k";
 constexpr const char* kTcpReceive = "256k";
 
 // A note and its heads, so that it is copied. (RoCE with frames of 1500 bytes leaves 927.)
-constexpr std::size_t kLeastParcel = sizeof(Head) + 2 * sizeof(Entry) + transport::Wire::kMostNoteBytes;
-constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its parcel it fits into what is sent
+constexpr std::size_t kLeastMessage = sizeof(Head) + 2 * sizeof(Entry) + transport::Wire::kMostInlineBytes;
+constexpr std::size_t kTcpPiece = std::size_t{60} << 10;  // with its message it fits into what is sent
 
 /// Sets what the user's environment does not.
 void set(const Ucp& ucp, ucp_config_t* config, const char* name, const std::string& value, const char* prefix = "") {
@@ -104,10 +104,10 @@ Status Context::start_worker() {
   ucp_worker_attr_t attributes{};
   attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
   TUTTI_TRY(check(ucp_.worker_query(worker_, &attributes), "ucp_worker_query"));
-  parcel_bytes_ = std::min(kParcel, attributes.max_am_header);
-  if (parcel_bytes_ < kLeastParcel) {
-    return unsupported(
-        fmt::format("UCX: {} takes headers of {} bytes; expected at least {}", devices_, parcel_bytes_, kLeastParcel));
+  message_bytes_ = std::min(kMostMessage, attributes.max_am_header);
+  if (message_bytes_ < kLeastMessage) {
+    return unsupported(fmt::format("UCX: {} takes headers of {} bytes; expected at least {}", devices_, message_bytes_,
+                                   kLeastMessage));
   }
 
   ucp_address_t* address = nullptr;

@@ -14,16 +14,17 @@
 
 namespace tutti::ucx {
 
-/// Puts up to so many bytes go with their parcel: they are copied, and settled at once. Beyond, UCX takes them from
-/// where they are. A parcel is UCX's header of an active message, which over TCP may have 8139 bytes.
+/// Puts up to so many bytes go with their message: they are copied, and completed at once. Beyond, UCX takes them from
+/// where they are. A message is UCX's header of an active message, which over TCP may have 8139 bytes.
 inline constexpr std::size_t kInline = 2048;
-inline constexpr std::size_t kParcel = 4096;
+inline constexpr std::size_t kMostMessage = 4096;
 
-// An address: this, a word of the process's own that the job's members alone are told, and UCX's address.
+// An address: this, a word of the process's own that the job's ranks alone are told, and UCX's address.
 inline constexpr std::string_view kMagic = "tutti ucx 2\n";
 inline constexpr std::size_t kAddressAt = kMagic.size() + sizeof(std::uint64_t);
 
-/// What the parcels between two members bear, so that a stranger who finds UCX's port cannot pass for either.
+/// Returns what the messages between two ranks carry, so that an unauthenticated peer that finds UCX's port cannot pass
+/// for either.
 std::uint64_t pass_between(std::string_view one_address, std::string_view other_address);
 
 class Context {
@@ -38,11 +39,11 @@ class Context {
   ucp_context_h context() const { return context_; }
   const std::string& address() const { return address_; }
   const std::string& devices() const { return devices_; }
-  /// Whether UCX may go by RDMA, or has TCP (or shared memory) alone.
+  /// Returns true if UCX may go by RDMA; else it has TCP (or shared memory) alone.
   bool rdma() const { return rdma_; }
   int event() const { return event_; }  // readable when there is something to move
-  std::size_t parcel_bytes() const { return parcel_bytes_; }
-  /// Of a large put that goes with one parcel.
+  std::size_t message_bytes() const { return message_bytes_; }
+  /// Returns how much of a large put goes with one message.
   std::size_t piece_bytes() const { return piece_bytes_; }
   bool by_pieces() const { return piece_bytes_ != SIZE_MAX; }
 
@@ -58,7 +59,7 @@ class Context {
   std::string devices_;
   bool rdma_ = false;
   int event_ = -1;
-  std::size_t parcel_bytes_ = kParcel;
+  std::size_t message_bytes_ = kMostMessage;
   std::size_t piece_bytes_ = SIZE_MAX;
 };
 

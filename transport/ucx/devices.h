@@ -17,7 +17,8 @@ inline constexpr const char* kRdmaFolder = "/sys/class/infiniband";
 /// Errors: invalid_argument, no interface has it.
 Result<std::string> devices_for(const std::string& ip, bool that_alone, const std::string& root = "");
 
-/// Whether UCX may go by RDMA, with these values of UCX_NET_DEVICES and UCX_TLS, on a host that has these RDMA ports.
+/// Returns true if UCX may go by RDMA, with these values of UCX_NET_DEVICES and UCX_TLS, on a host that has these RDMA
+/// ports.
 bool may_go_by_rdma(std::string_view devices, std::string_view transports, const std::vector<std::string>& ports);
 
 }  // namespace tutti::ucx

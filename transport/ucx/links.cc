@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -22,12 +21,12 @@ namespace tutti::ucx {
 
 namespace {
 
-constexpr unsigned kParcelId = 0;
+constexpr unsigned kMessageId = 0;
 // UCX before 1.14 may owe a peer an answer while their connection is being made. If that connection then breaks, or
 // the worker ends, UCX aborts the process (openucx/ucx, pull request 8175).
 constexpr unsigned kMinorThatMayEnd = 14;
 // So long the peers have to take what is still under way at the end, and UCX to close an endpoint by force.
-constexpr std::int64_t kFarewellNs = 1'000'000'000;
+constexpr std::int64_t kGoodbyeNs = 1'000'000'000;
 
 /// UCX 1.13 aborts the process when an endpoint finds no descriptor left (ucp_worker_iface_activate). Whether there are
 /// some, is asked first; where another thread then takes them it still does.
@@ -43,56 +42,36 @@ Status check_descriptors_left(int any) {
 
 }  // namespace
 
-Result<std::unique_ptr<transport::Wire>> Links::open(const WireJob& job) {
-  TUTTI_ASSIGN(std::unique_ptr<Context> context, Context::open(job));
-  std::unique_ptr<Links> links(new Links(job, std::move(context)));
-  TUTTI_TRY(links->bell_.open("UCX"));
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kParcelId;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  handler.cb = &Links::on_parcel;
-  handler.arg = links.get();
-  TUTTI_TRY(check(links->ucp().worker_set_am_recv_handler(links->context_->worker(), &handler),
-                  "ucp_worker_set_am_recv_handler"));
-  return std::unique_ptr<Wire>(std::move(links));
-}
-
-Links::Links(const WireJob& job, std::unique_ptr<Context> context) : job_(job), context_(std::move(context)) {
-  // What TCP and what an RDMA device give, roughly; to be measured by who wants to know.
-  const bool rdma = context_->rdma();
-  // Some devices leave a parcel less room than others.
-  const std::size_t copied = std::min(kInline, (context_->parcel_bytes() - sizeof(Head) - sizeof(Entry)) / 8 * 8);
-  info_ = {"ucx", context_->devices(), copied, rdma ? 2.0 : 12.0, rdma ? 10.0 : 1.0};
-  for (int m = 0; m < job_.members(); ++m) {
+Links::Links(const WireJob& job, Context& context, transport::ExposedMemory& exposed, transport::Sources& sources)
+    : job_(job), context_(context), exposed_(exposed), sources_(sources) {
+  for (int m = 0; m < job_.size(); ++m) {
     links_.push_back(std::make_unique<Link>());
     links_.back()->links = this;
-    links_.back()->member = m;
+    links_.back()->rank = m;
     links_.back()->lanes.resize(static_cast<std::size_t>(job_.lanes));
   }
 }
 
-Links::~Links() {
-  const std::lock_guard lock(mutex_);
-  const auto half_made = [this](const auto& link) {
-    return job_.linked(link->member) && !link->reached && !link->answered;
-  };
-  const bool aborts =
-      ucp().minor < kMinorThatMayEnd && has_failed_ && std::any_of(links_.begin(), links_.end(), half_made);
-  if (aborts || !close_all()) {
-    // The worker is left behind. No thread moves it any more, so it makes no callback.
-    (void)context_.release();
-    return;
-  }
-  for (const transport::Exposed& one : exposed_.all()) {
-    if (one.base != nullptr) (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
-  }
+Status Links::start() {
+  TUTTI_TRY(wakeup_.open("UCX"));
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kMessageId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &Links::on_message;
+  handler.arg = this;
+  return check(ucp().worker_set_am_recv_handler(context_.worker(), &handler), "ucp_worker_set_am_recv_handler");
 }
 
-/// False: some peer is stopped and takes nothing. UCX aborts the process when a worker ends then.
-bool Links::close_all() {
-  const std::int64_t end = now_ns() + kFarewellNs;
+// UCX also aborts when a worker ends while some peer is stopped and takes nothing.
+bool Links::close_all(bool has_failed) {
+  const auto half_made = [this](const auto& link) {
+    return job_.linked(link->rank) && !link->reached && !link->answered;
+  };
+  if (ucp().minor < kMinorThatMayEnd && has_failed && std::any_of(links_.begin(), links_.end(), half_made))
+    return false;
+  const std::int64_t end = now_ns() + kGoodbyeNs;
   // A peer that is heard now gets no endpoint: UCX aborts the process when a worker ends with one that is half made.
   close_broken();
   for (const auto& link : links_) {
@@ -100,21 +79,20 @@ bool Links::close_all() {
     link->endpoint = nullptr;
   }
   do {
-    (void)ucp().worker_progress(context_->worker());
+    (void)ucp().worker_progress(context_.worker());
     close_broken();
   } while (!closings_.empty() && now_ns() < end);
   return closings_.empty();
 }
 
 Status Links::meet(const std::vector<std::string>& addresses) {
-  const std::lock_guard lock(mutex_);
-  for (int m = 0; m < job_.members(); ++m) {
+  for (int m = 0; m < job_.size(); ++m) {
     const std::string& address = addresses[static_cast<std::size_t>(m)];
     if (job_.linked(m) && (!address.starts_with(kMagic) || address.size() <= kAddressAt)) {
       return unsupported(fmt::format("{} cannot be reached by UCX: it has given no UCX address of this version",
                                      job_.names[static_cast<std::size_t>(m)]));
     }
-    if (job_.linked(m)) link_of(m).pass = pass_between(this->address(), address);
+    if (job_.linked(m)) link_of(m).pass = pass_between(context_.address(), address);
   }
   addresses_ = addresses;
   return {};
@@ -123,77 +101,40 @@ Status Links::meet(const std::vector<std::string>& addresses) {
 Status Links::connect(Link& link) {
   if (link.broken) return link.why;
   if (link.endpoint != nullptr) return {};
-  if (Status left = check_descriptors_left(context_->event()); !left.ok()) {
+  if (Status left = check_descriptors_left(context_.event()); !left.ok()) {
     fail(link, std::move(left));
     return link.why;
   }
   ucp_ep_params_t how{};
   how.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  const std::string& address = addresses_[static_cast<std::size_t>(link.member)];
+  const std::string& address = addresses_[static_cast<std::size_t>(link.rank)];
   how.address = reinterpret_cast<const ucp_address_t*>(address.data() + kAddressAt);
   how.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   how.err_handler = {&Links::on_error, &link};
-  ucs_status_t made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
+  ucs_status_t made = ucp().ep_create(context_.worker(), &how, &link.endpoint);
   if (made == UCS_ERR_UNREACHABLE) {  // shared memory does not tell of a peer's death
     how.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-    made = ucp().ep_create(context_->worker(), &how, &link.endpoint);
+    made = ucp().ep_create(context_.worker(), &how, &link.endpoint);
   }
   if (made != UCS_OK) {
     link.endpoint = nullptr;
     fail(link, made);
     return link.why;
   }
-  log::debug("UCX: an endpoint to {} is made", job_.names[static_cast<std::size_t>(link.member)]);
+  log::debug("UCX: an endpoint to {} is made", job_.names[static_cast<std::size_t>(link.rank)]);
   return {};
-}
-
-// Memory.
-
-Result<std::string> Links::expose(std::byte* base, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  ucp_mem_h memory = nullptr;
-  ucp_mem_map_params_t what{};
-  what.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  what.address = base;
-  what.length = bytes;
-  const ucs_status_t mapped = ucp().mem_map(context_->context(), &what, &memory);
-  if (mapped != UCS_OK) {
-    return Status(
-        check(mapped, "").code(),
-        fmt::format("UCX: {} bytes cannot be registered on {}: {}. If the limit of locked memory is low (ulimit "
-                    "-l), raise it",
-                    bytes, context_->devices(), words_of(mapped)));
-  }
-  return transport::print_key(exposed_.add(base, bytes, memory), bytes);
-}
-
-void Links::conceal(std::byte* base) {
-  const std::lock_guard lock(mutex_);
-  const transport::Exposed one = exposed_.remove(base);
-  if (one.base == nullptr) return;
-  (void)ucp().mem_unmap(context_->context(), static_cast<ucp_mem_h>(one.registration));
-}
-
-Result<Region> Links::attach(int member, std::string_view key, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  return attached_.add("UCX", job_.names[static_cast<std::size_t>(member)], member, key, bytes);
-}
-
-void Links::detach(Region region) {
-  const std::lock_guard lock(mutex_);
-  attached_.remove(region);
 }
 
 // Sending.
 
 Links::Sending& Links::open_in(Link& link, Lane& lane, std::size_t bytes) {
-  if (lane.open != nullptr && !lane.open->parcel.has_room_for(bytes)) {
+  if (lane.open != nullptr && !lane.open->message.has_room_for(bytes)) {
     send(link, static_cast<int>(&lane - link.lanes.data()));
   }
   if (lane.open == nullptr) {
     if (free_sendings_.empty()) {
-      sendings_.emplace_back(context_->parcel_bytes());
+      sendings_.emplace_back(context_.message_bytes());
       sendings_.back().links = this;
       free_sendings_.push_back(&sendings_.back());
     }
@@ -204,28 +145,11 @@ Links::Sending& Links::open_in(Link& link, Lane& lane, std::size_t bytes) {
   return *lane.open;
 }
 
-Status Links::put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-                  Ticket& ticket) {
-  ticket = 0;
-  const std::lock_guard lock(mutex_);
-  Link& link = link_of(member);
-  TUTTI_TRY(connect(link));
-  const transport::Attached& region = attached_.of(member, to, at + bytes);
-  if (bytes == 0) return {};
-  Lane& way = link.lanes[static_cast<std::size_t>(lane)];
-  if (bytes <= info_.copied) {
-    open_in(link, way, bytes).parcel.put(region.number, at, from, bytes);
-  } else {
-    large_put(link, lane, region, at, static_cast<const std::byte*>(from), bytes, ticket);
-  }
-  return link.broken ? link.why : Status();
-}
-
 void Links::large_put(Link& link, int lane, const transport::Attached& to, std::size_t at, const std::byte* from,
                       std::size_t bytes, Ticket& ticket) {
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
-  const std::size_t piece = std::min(bytes, context_->piece_bytes());
-  Source& source = sources_.open(link.member, (bytes + piece - 1) / piece);
+  const std::size_t piece = std::min(bytes, context_.piece_bytes());
+  Source& source = sources_.open(link.rank, (bytes + piece - 1) / piece);
   ticket = source.ticket();
   for (std::size_t done = 0; done < bytes; done += piece) {
     if (way.open != nullptr && way.open->source != nullptr) send(link, lane);
@@ -233,51 +157,40 @@ void Links::large_put(Link& link, int lane, const transport::Attached& to, std::
     sending.source = &source;
     sending.from = from + done;
     sending.bytes = std::min(piece, bytes - done);
-    sending.parcel.large_put(to.number, at + done, sending.bytes);
+    sending.message.large_put(to.number, at + done, sending.bytes);
   }
-}
-
-Status Links::signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                     Push push) {
-  const std::lock_guard lock(mutex_);
-  Link& link = link_of(member);
-  TUTTI_TRY(connect(link));
-  const transport::Attached& region = attached_.of(member, to, at + 2 * sizeof count);
-  open_in(link, link.lanes[static_cast<std::size_t>(lane)], 0).parcel.signal(region.number, at, count, tag);
-  if (push == Push::now) send(link, lane);
-  return link.broken ? link.why : Status();
 }
 
 void Links::send(Link& link, int lane) {
   Lane& way = link.lanes[static_cast<std::size_t>(lane)];
   if (way.open == nullptr) return;
   Sending& sending = *std::exchange(way.open, nullptr);
-  if (link.endpoint == nullptr) return settle(sending);  // it has broken
-  sending.parcel.seal(job_.own, lane, way.next++, link.pass);
+  if (link.endpoint == nullptr) return complete(sending);  // it has broken
+  sending.message.set_head(job_.rank, lane, way.next++, link.pass);
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   how.cb.send = &Links::on_sent;
   how.user_data = &sending;
-  if (context_->by_pieces()) {
+  if (context_.by_pieces()) {
     how.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     how.flags = UCP_AM_SEND_FLAG_EAGER;
   }
   if (link.first_ns == 0) link.first_ns = now_ns();
-  const std::string_view text = sending.parcel.bytes();
+  const std::string_view text = sending.message.bytes();
   void* request =
-      ucp().am_send_nbx(link.endpoint, kParcelId, text.data(), text.size(), sending.from, sending.bytes, &how);
+      ucp().am_send_nbx(link.endpoint, kMessageId, text.data(), text.size(), sending.from, sending.bytes, &how);
   if (UCS_PTR_IS_PTR(request)) {
     ++link.outstanding;
     return;
   }
-  settle(sending);
+  complete(sending);
   if (UCS_PTR_IS_ERR(request)) return fail(link, UCS_PTR_STATUS(request));
   link.reached = true;
 }
 
-void Links::settle(Sending& sending) {
-  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr) sources_.settle(*source);
-  sending.parcel.clear();
+void Links::complete(Sending& sending) {
+  if (Source* source = std::exchange(sending.source, nullptr); source != nullptr) sources_.complete(*source);
+  sending.message.clear();
   sending.from = nullptr;
   sending.bytes = 0;
   free_sendings_.push_back(&sending);
@@ -288,64 +201,26 @@ void Links::on_sent(void* request, ucs_status_t status, void* user) {
   Links& self = *sending.links;
   Link& link = *sending.link;
   self.ucp().request_free(request);
-  self.settle(sending);
+  self.complete(sending);
   --link.outstanding;
   if (status != UCS_OK) return self.fail(link, status);
   link.reached = true;
 }
 
-bool Links::settled(Ticket ticket) {
-  if (ticket == 0) return true;
-  const std::lock_guard lock(mutex_);
-  const Source* source = sources_.find(ticket);
-  if (source == nullptr) return true;
-  // Who waits for it need not call post() first.
-  Link& link = link_of(source->member);
-  for (int lane = 0; lane < job_.lanes; ++lane) {
-    const Sending* open = link.lanes[static_cast<std::size_t>(lane)].open;
-    if (open != nullptr && open->source == source) send(link, lane);
-  }
-  return sources_.find(ticket) == nullptr;
-}
-
-/// What UCX has taken it reads until the peer has it, or until the endpoint is closed by force.
-void Links::let_go(Ticket ticket) {
-  const std::lock_guard lock(mutex_);
+/// UCX reads what it has taken until the peer has it, or until the endpoint is closed by force.
+void Links::release(Ticket ticket) {
   const Source* source = sources_.find(ticket);
   if (source == nullptr) return;
-  const std::string& who = job_.names[static_cast<std::size_t>(source->member)];
+  const std::string& who = job_.names[static_cast<std::size_t>(source->rank)];
   const std::string why = fmt::format(
       "the link to {} by UCX over {} has been closed: a call has failed here, and not all that it had put was taken",
-      who, context_->devices());
-  fail(link_of(source->member), Status(Code::system, why));
-  const std::int64_t end = now_ns() + kFarewellNs;
+      who, context_.devices());
+  fail(link_of(source->rank), Status(Code::system, why));
+  const std::int64_t end = now_ns() + kGoodbyeNs;
   do {
     tidy();
-    (void)ucp().worker_progress(context_->worker());
+    (void)ucp().worker_progress(context_.worker());
   } while (sources_.find(ticket) != nullptr && now_ns() < end);
-}
-
-void Links::give_up() {
-  const std::lock_guard lock(mutex_);
-  has_failed_ = true;
-}
-
-Status Links::post() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& link : links_) {
-    for (int lane = 0; lane < job_.lanes; ++lane) send(*link, lane);
-  }
-  return {};
-}
-
-// What a full socket did not take of the last message lies in UCX's own buffer, which only a flush would tell; but a
-// flush takes 2 ms (measured between namespaces), and whoever sends more finds out.
-bool Links::idle(std::span<const int> members) {
-  const std::lock_guard lock(mutex_);
-  return std::all_of(members.begin(), members.end(), [this](int member) {
-    const Link& link = link_of(member);
-    return link.outstanding == 0 || link.endpoint == nullptr;
-  });
 }
 
 // Failure.
@@ -361,7 +236,7 @@ void Links::fail(Link& link, ucs_status_t status) {
   fail(link,
        Status(code == Code::system ? Code::peer_died : code,
               fmt::format("the link to {} by UCX over {} has broken: {}",
-                          job_.names[static_cast<std::size_t>(link.member)], context_->devices(), words_of(status))));
+                          job_.names[static_cast<std::size_t>(link.rank)], context_.devices(), words_of(status))));
 }
 
 void Links::fail(Link& link, Status why) {
@@ -370,14 +245,14 @@ void Links::fail(Link& link, Status why) {
   link.why = std::move(why);
   link.broken = true;
   for (Lane& lane : link.lanes) {
-    if (lane.open != nullptr) settle(*std::exchange(lane.open, nullptr));
+    if (lane.open != nullptr) complete(*std::exchange(lane.open, nullptr));
   }
   // UCX does not want it closed in a callback.
   if (link.endpoint != nullptr) dead_.push_back(std::exchange(link.endpoint, nullptr));
   has_news_ = true;
 }
 
-/// What callbacks have left to be done: endpoints to peers that were heard of first, and those of broken links.
+/// Does what callbacks have left to be done: endpoints to peers that were heard of first, and those of broken links.
 void Links::tidy() {
   has_news_ = false;
   for (const auto& link : links_) {
@@ -406,45 +281,30 @@ void Links::close_broken() {
   if (!closings_.empty()) has_news_ = true;
 }
 
-Status Links::broken(int member) {
-  Link& link = link_of(member);
-  return link.broken.load(std::memory_order_acquire) ? link.why : Status();
-}
-
 // UCX tells neither of a connection that is being made nor of one that is there. But the first message does not leave
 // before it is, and before the peer has moved its side once.
-std::string Links::obstacle(int member) {
-  const std::lock_guard lock(mutex_);
-  const Link& link = link_of(member);
+std::string Links::obstacle(int rank) {
+  const Link& link = link_of(rank);
   if (link.reached || link.outstanding == 0 || link.endpoint == nullptr) return "";
-  return fmt::format("nothing that was sent to it by UCX over {} has left within {:.1f} s", context_->devices(),
+  return fmt::format("nothing that was sent to it by UCX over {} has left within {:.1f} s", context_.devices(),
                      static_cast<double>(now_ns() - link.first_ns) * 1e-9);
 }
 
 // Moving.
 
 bool Links::move() {
-  const bool moved = ucp().worker_progress(context_->worker()) != 0;
+  const bool moved = ucp().worker_progress(context_.worker()) != 0;
   if (has_news_) tidy();
-  bell_.moved(moved);
+  wakeup_.moved(moved);
   return moved;
 }
 
-bool Links::progress() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && move();  // else another thread is at it
-}
-
-void Links::doze(std::chrono::nanoseconds most) {
-  if (most <= std::chrono::nanoseconds(0)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (bell_.missed()) return;
-    // Not when there is something to move already: only a worker that has nothing to do tells of what comes.
-    if (move() || ucp().worker_arm(context_->worker()) != UCS_OK) return;
-    bell_.lie_down();
-  }
-  bell_.sleep(context_->event(), most);
+// Only a worker that has nothing to do tells of what comes.
+bool Links::prepare_to_sleep() {
+  if (wakeup_.missed()) return false;
+  if (move() || ucp().worker_arm(context_.worker()) != UCS_OK) return false;
+  wakeup_.prepare_to_sleep();
+  return true;
 }
 
 }  // namespace tutti::ucx

@@ -1,4 +1,6 @@
-// The wire itself: links to the peers over one UCX worker (ucx.h says how it works).
+// The endpoints to the peers over one UCX worker, and what is sent and received by them (ucx.h says how it works).
+//
+// Threads: the caller has the wire's mutex, but for Link::broken.
 #pragma once
 
 #ifdef TUTTI_HAS_UCX
@@ -9,14 +11,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "transport/ucx/am_message.h"
 #include "transport/ucx/context.h"
-#include "transport/ucx/parcel.h"
 #include "transport/wire/attached.h"
 #include "transport/wire/exposed.h"
 #include "transport/wire/sources.h"
@@ -25,46 +25,18 @@
 
 namespace tutti::ucx {
 
-using transport::Push;
-using transport::Region;
 using transport::Source;
 using transport::Ticket;
-using transport::WireInfo;
 using transport::WireJob;
 
-class Links final : public transport::Wire {
+class Links {
  public:
-  static Result<std::unique_ptr<Wire>> open(const WireJob& job);
-  ~Links() override;
-
-  const WireInfo& info() const override { return info_; }
-  const std::string& address() const override { return context_->address(); }
-  Status meet(const std::vector<std::string>& addresses) override;
-  Result<std::string> expose(std::byte* base, std::size_t bytes) override;
-  void conceal(std::byte* base) override;
-  Result<Region> attach(int member, std::string_view key, std::size_t bytes) override;
-  void detach(Region region) override;
-  Status put(int member, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
-             Ticket& ticket) override;
-  Status signal(int member, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
-                Push push) override;
-  bool settled(Ticket ticket) override;
-  void let_go(Ticket ticket) override;
-  void give_up() override;
-  Status post() override;
-  bool idle(std::span<const int> members) override;
-  bool progress() override;
-  void doze(std::chrono::nanoseconds most) override;
-  Status broken(int member) override;
-  std::string obstacle(int member) override;
-
- private:
   struct Link;
 
-  /// A parcel, being filled or under way, and the piece of a large put that goes with it.
+  /// A message, being filled or under way, and the piece of a large put that goes with it.
   struct Sending {
-    explicit Sending(std::size_t most) : parcel(most) {}
-    Parcel parcel;
+    explicit Sending(std::size_t most) : message(most) {}
+    AmMessage message;
     Links* links = nullptr;
     Link* link = nullptr;
     Source* source = nullptr;
@@ -80,75 +52,88 @@ class Links final : public transport::Wire {
   };
   struct Lane {
     Sending* open = nullptr;  // what is held back
-    std::uint64_t next = 0;   // number of the next parcel
-    Inbox inbox;
+    std::uint64_t next = 0;   // number of the next message
+    ReorderQueue queue;
   };
   struct Link {
     Links* links = nullptr;
-    int member = 0;
-    std::uint64_t pass = 0;  // of both directions' parcels
+    int rank = 0;
+    std::uint64_t pass = 0;  // of both directions' messages
     ucp_ep_h endpoint = nullptr;
     std::vector<Lane> lanes;
     int outstanding = 0;              // messages that have not left
     std::int64_t first_ns = 0;        // when the first was sent; 0: none was
     bool reached = false;             // one has left
     bool heard = false;               // of the peer, while there is no endpoint yet
-    bool answered = false;            // a parcel of the peer has come
+    bool answered = false;            // a message of the peer has come
     std::atomic<bool> broken{false};  // set after why, which stays
     Status why;
   };
 
-  Links(const WireJob& job, std::unique_ptr<Context> context);
+  /// All of them outlive it, but that `context` may end first: ending it calls back for what is still under way. What
+  /// comes is written to `exposed`, and what has left completes `sources`.
+  Links(const WireJob& job, Context& context, transport::ExposedMemory& exposed, transport::Sources& sources);
+  Status start();
+  Status meet(const std::vector<std::string>& addresses);
 
-  const Ucp& ucp() const { return context_->ucp(); }
-  Link& link_of(int member) { return *links_[static_cast<std::size_t>(member)]; }
+  Link& link_of(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
+  std::string obstacle(int rank);
+
+  /// Makes the endpoint, if there is none.
   Status connect(Link& link);
+  /// Returns the message that is held back in the lane, with room for `bytes`.
   Sending& open_in(Link& link, Lane& lane, std::size_t bytes);
-  void send(Link& link, int lane);
-  void settle(Sending& sending);
   void large_put(Link& link, int lane, const transport::Attached& to, std::size_t at, const std::byte* from,
                  std::size_t bytes, Ticket& ticket);
+  /// Sends what is held back in the lane.
+  void send(Link& link, int lane);
+  /// Breaks the link of a put's rank, and waits until UCX no longer reads its source.
+  void release(Ticket ticket);
+  /// Returns true if anything moved.
+  bool move();
+  /// Closes the endpoints, at the end. Returns false if the worker must not end: UCX would abort the process.
+  bool close_all(bool has_failed);
+
+  /// Returns false if there is something to move: then there is no sleep().
+  bool prepare_to_sleep();
+  /// Threads: without the mutex.
+  void sleep(std::chrono::nanoseconds most) { wakeup_.sleep(context_.event(), most); }
+
+ private:
+  const Ucp& ucp() const { return context_.ucp(); }
+  void complete(Sending& sending);
   void fail(Link& link, ucs_status_t status);
   void fail(Link& link, Status why);
   void tidy();
   void close(ucp_ep_h endpoint, std::uint32_t flags);
   void close_broken();
-  bool close_all();
-  bool move();
 
   // What UCX calls, from within a call of ours.
-  static ucs_status_t on_parcel(void* links, const void* header, std::size_t header_bytes, void* data,
-                                std::size_t bytes, const ucp_am_recv_param_t* parameters);
+  static ucs_status_t on_message(void* links, const void* header, std::size_t header_bytes, void* data,
+                                 std::size_t bytes, const ucp_am_recv_param_t* parameters);
   static void on_sent(void* request, ucs_status_t status, void* sending);
   static void on_received(void* request, ucs_status_t status, std::size_t bytes, void* receiving);
   static void on_error(void* link, ucp_ep_h endpoint, ucs_status_t status);
 
   ucs_status_t receive(std::string_view text, void* data, std::size_t bytes, bool rendezvous);
-  Status unpack(Reading& reading, void* data, std::size_t bytes, bool rendezvous);
+  Status unpack(MessageReader& reading, void* data, std::size_t bytes, bool rendezvous);
   void received(Receiving& receiving, ucs_status_t status);
-  void drain(Inbox& inbox);
+  void drain(ReorderQueue& queue);
 
-  const WireJob job_;
-  WireInfo info_;
-  transport::Bell bell_;
-
-  std::mutex mutex_;  // all below
+  const WireJob& job_;
+  Context& context_;
+  transport::ExposedMemory& exposed_;
+  transport::Sources& sources_;
+  transport::Wakeup wakeup_;
   std::vector<std::string> addresses_;
-  std::vector<std::unique_ptr<Link>> links_;
-  transport::ExposedMemory exposed_;  // a registration is a ucp_mem_h
-  transport::AttachedMemory attached_;
+  std::vector<std::unique_ptr<Link>> links_;  // constant after creation
   std::deque<Sending> sendings_;
   std::vector<Sending*> free_sendings_;
-  transport::Sources sources_;
   std::deque<Receiving> receivings_;
   std::vector<Receiving*> free_receivings_;
   std::vector<ucp_ep_h> dead_;   // endpoints of broken links, to be closed
   std::vector<void*> closings_;  // requests of closing them
   bool has_news_ = false;        // something for tidy()
-  bool has_failed_ = false;      // give_up()
-
-  // Ends first: ending it calls back for what is still under way.
-  std::unique_ptr<Context> context_;
 };
 
 }  // namespace tutti::ucx

@@ -18,28 +18,27 @@ namespace tutti::ucx {
 
 using transport::kSignalBytes;
 
-ucs_status_t Links::on_parcel(void* links, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
-                              const ucp_am_recv_param_t* parameters) {
+ucs_status_t Links::on_message(void* links, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+                               const ucp_am_recv_param_t* parameters) {
   return static_cast<Links*>(links)->receive({static_cast<const char*>(header), header_bytes}, data, bytes,
                                              (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
 }
 
 ucs_status_t Links::receive(std::string_view text, void* data, std::size_t bytes, bool rendezvous) {
-  Result<Reading> reading = Reading::open(text);
+  Result<MessageReader> reading = MessageReader::open(text);
   if (!reading.ok()) {
     log::info("UCX: {}; it is ignored", reading.status().message());
     return UCS_OK;
   }
   const Head& head = reading.value().head();
-  if (head.member >= links_.size() || !job_.linked(static_cast<int>(head.member)) ||
+  if (head.rank >= links_.size() || !job_.linked(static_cast<int>(head.rank)) ||
       head.lane >= static_cast<std::uint32_t>(job_.lanes)) {
-    log::info("UCX: a message of member {}, lane {}, which this job does not have; it is ignored", head.member,
-              head.lane);
+    log::info("UCX: a message of rank {}, lane {}, which this job does not have; it is ignored", head.rank, head.lane);
     return UCS_OK;
   }
-  Link& link = link_of(static_cast<int>(head.member));
+  Link& link = link_of(static_cast<int>(head.rank));
   if (addresses_.empty() || head.pass != link.pass) {
-    log::info("UCX: a message that is not from {}, as it says, is ignored", job_.names[head.member]);
+    log::info("UCX: a message that is not from {}, as it says, is ignored", job_.names[head.rank]);
     return UCS_OK;
   }
   if (link.broken) return UCS_OK;
@@ -51,23 +50,23 @@ ucs_status_t Links::receive(std::string_view text, void* data, std::size_t bytes
 }
 
 /// Signals whose time has come. The memory of some may be exposed no longer.
-void Links::drain(Inbox& inbox) {
-  inbox.drain([this](const Inbox::Signal& signal) {
+void Links::drain(ReorderQueue& queue) {
+  queue.drain([this](const ReorderQueue::Signal& signal) {
     std::byte* const cell = exposed_.place(signal.region, signal.at, kSignalBytes);
     if (cell != nullptr) transport::write_signal(cell, signal.count, signal.tag);
   });
 }
 
-Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rendezvous) {
+Status Links::unpack(MessageReader& reading, void* data, std::size_t bytes, bool rendezvous) {
   const Head& head = reading.head();
-  Link& link = link_of(static_cast<int>(head.member));
-  Inbox& inbox = link.lanes[head.lane].inbox;
+  Link& link = link_of(static_cast<int>(head.rank));
+  ReorderQueue& queue = link.lanes[head.lane].queue;
   const auto wrong = [&](const std::string& what) {
-    return Status(Code::system, fmt::format("{} has sent by UCX {}", job_.names[head.member], what));
+    return Status(Code::system, fmt::format("{} has sent by UCX {}", job_.names[head.rank], what));
   };
-  if (!inbox.expects(head.number)) return wrong(fmt::format("message {} of lane {} twice", head.number, head.lane));
-  bool at_once = inbox.is_next(head.number);
-  std::vector<Inbox::Signal> signals;
+  if (!queue.expects(head.number)) return wrong(fmt::format("message {} of lane {} twice", head.number, head.lane));
+  bool at_once = queue.is_next(head.number);
+  std::vector<ReorderQueue::Signal> signals;
   std::byte* large = nullptr;
   Entry entry;
   const char* behind = nullptr;
@@ -97,12 +96,12 @@ Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rende
   if (!reading.status().ok()) return wrong(reading.status().message());
   if (bytes != 0 && large == nullptr) return wrong(fmt::format("{} bytes without a destination", bytes));
   if (at_once) {
-    inbox.passed();
+    queue.passed();
     return {};
   }
-  inbox.wait(head.number, std::move(signals), !rendezvous);
+  queue.wait(head.number, std::move(signals), !rendezvous);
   if (!rendezvous) {
-    drain(inbox);
+    drain(queue);
     return {};
   }
   if (free_receivings_.empty()) free_receivings_.push_back(&receivings_.emplace_back());
@@ -113,7 +112,7 @@ Status Links::unpack(Reading& reading, void* data, std::size_t bytes, bool rende
   how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   how.cb.recv_am = &Links::on_received;
   how.user_data = &receiving;
-  void* request = ucp().am_recv_data_nbx(context_->worker(), data, large, bytes, &how);
+  void* request = ucp().am_recv_data_nbx(context_.worker(), data, large, bytes, &how);
   if (!UCS_PTR_IS_PTR(request)) received(receiving, UCS_PTR_STATUS(request));
   return {};
 }
@@ -128,9 +127,9 @@ void Links::received(Receiving& receiving, ucs_status_t status) {
   Link& link = *receiving.link;
   free_receivings_.push_back(&receiving);
   if (status != UCS_OK) return fail(link, status);
-  Inbox& inbox = link.lanes[receiving.lane].inbox;
-  inbox.complete(receiving.number);
-  drain(inbox);
+  ReorderQueue& queue = link.lanes[receiving.lane].queue;
+  queue.complete(receiving.number);
+  drain(queue);
 }
 
 }  // namespace tutti::ucx

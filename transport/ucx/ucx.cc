@@ -1,14 +1,14 @@
 #include "transport/ucx/ucx.h"
 
 #ifdef TUTTI_HAS_UCX
-#include "transport/ucx/links.h"
+#include "transport/ucx/am_wire.h"
 #endif
 
 namespace tutti::transport {
 
 #ifdef TUTTI_HAS_UCX
 
-Result<std::unique_ptr<Wire>> UcxWire::open(const WireJob& job) { return ucx::Links::open(job); }
+Result<std::unique_ptr<Wire>> UcxWire::open(const WireJob& job) { return ucx::AmWire::open(job); }
 
 std::string UcxWire::missing() { return ucx::ucp().status().message(); }
 

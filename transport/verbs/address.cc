@@ -11,7 +11,7 @@ namespace {
 struct Header {
   char magic[4] = {'T', 'V', 'B', '2'};
   std::uint32_t rails = 0;
-  std::uint32_t members = 0;
+  std::uint32_t ranks = 0;
   std::uint32_t lanes = 0;
 };
 
@@ -25,7 +25,7 @@ void append(std::string& text, const T* values, std::size_t count) {
 std::string text_of(const Address& address) {
   Header header;
   header.rails = static_cast<std::uint32_t>(address.rails.size());
-  header.members = static_cast<std::uint32_t>(address.pairs.size() / address.lanes);
+  header.ranks = static_cast<std::uint32_t>(address.pairs.size() / address.lanes);
   header.lanes = static_cast<std::uint32_t>(address.lanes);
   std::string text;
   append(text, &header, 1);
@@ -34,7 +34,7 @@ std::string text_of(const Address& address) {
   return text;
 }
 
-Result<Address> address_of(std::string_view text, int members, std::size_t lanes, std::string_view who) {
+Result<Address> address_of(std::string_view text, int ranks, std::size_t lanes, std::string_view who) {
   const Header ours;
   Header header;
   if (text.size() >= sizeof header) std::memcpy(&header, text.data(), sizeof header);
@@ -44,13 +44,13 @@ Result<Address> address_of(std::string_view text, int members, std::size_t lanes
     return invalid_argument(
         fmt::format("verbs: what {} gives as its address is none of this version ({} bytes)", who, text.size()));
   }
-  const std::size_t pairs = static_cast<std::size_t>(members) * lanes;
+  const std::size_t pairs = static_cast<std::size_t>(ranks) * lanes;
   const std::size_t expected = sizeof header + rails * sizeof(RailEnd) + pairs * sizeof(std::uint32_t);
-  if (header.members != static_cast<std::uint32_t>(members) || header.lanes != lanes || text.size() != expected) {
-    return invalid_argument(fmt::format(
-        "verbs: the address of {} is for {} members, {} lanes and has {} bytes; {} members, {} lanes and {} "
-        "bytes were expected",
-        who, header.members, header.lanes, text.size(), members, lanes, expected));
+  if (header.ranks != static_cast<std::uint32_t>(ranks) || header.lanes != lanes || text.size() != expected) {
+    return invalid_argument(
+        fmt::format("verbs: the address of {} is for {} ranks, {} lanes and has {} bytes; {} ranks, {} lanes and {} "
+                    "bytes were expected",
+                    who, header.ranks, header.lanes, text.size(), ranks, lanes, expected));
   }
   Address address{std::vector<RailEnd>(rails), lanes, std::vector<std::uint32_t>(pairs)};
   std::memcpy(address.rails.data(), text.data() + sizeof header, rails * sizeof(RailEnd));

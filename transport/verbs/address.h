@@ -1,9 +1,9 @@
-// What a process tells its peers so that they can connect: its rails, and the queue pairs for each member, one for each
+// What a process tells its peers so that they can connect: its rails, and the queue pairs for each rank, one for each
 // rail that the two go by (topology/rails.h), but not more than lanes. Pure.
 //
-//   "TVB2" | rails | members | lanes        four 32-bit words
+//   "TVB2" | rails | ranks | lanes        four 32-bit words
 //   RailEnd, for each rail
-//   numbers of the queue pairs for member 0, as many as there are lanes, then for member 1, ...   32 bits each; 0: none
+//   numbers of the queue pairs for rank 0, as many as there are lanes, then for rank 1, ...   32 bits each; 0: none
 //
 // All in the byte order of the hosts, which are of one kind.
 #pragma once
@@ -35,15 +35,13 @@ static_assert(sizeof(RailEnd) == 28 && std::is_trivially_copyable_v<RailEnd>);
 struct Address {
   std::vector<RailEnd> rails;
   std::size_t lanes = 1;
-  std::vector<std::uint32_t> pairs;  // member * lanes + lane
+  std::vector<std::uint32_t> pairs;  // rank * lanes + lane
 
-  std::uint32_t pair(int member, std::size_t lane) const {
-    return pairs[static_cast<std::size_t>(member) * lanes + lane];
-  }
+  std::uint32_t pair(int rank, std::size_t lane) const { return pairs[static_cast<std::size_t>(rank) * lanes + lane]; }
 };
 
 std::string text_of(const Address& address);
 /// Errors: invalid_argument, naming `who` has sent it.
-Result<Address> address_of(std::string_view text, int members, std::size_t lanes, std::string_view who);
+Result<Address> address_of(std::string_view text, int ranks, std::size_t lanes, std::string_view who);
 
 }  // namespace tutti::transport::verbs

@@ -2,7 +2,7 @@
 // that we do not own can be tested; rail.h makes the descriptions.
 //
 // The rule. TUTTI_VERBS_DEVICES ("mlx5_0,mlx5_2:1,mlx5_3@10.1.0.5") names the rails, in its order, and the GID of a
-// RoCE port by its address. Without it: the port that has the address by which the job's other members reach this host,
+// RoCE port by its address. Without it: the port that has the address by which the job's other ranks reach this host,
 // and with it all active ports of its kind and speed; where no port has that address (the hosts meet by another
 // network), the fastest active InfiniBand ports, or else the fastest active RoCE ports. Rails are in the order of the
 // devices' names, in which numbers count as such, so that rail k is the same cable plan on all hosts; kMostRails at

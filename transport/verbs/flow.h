@@ -1,4 +1,4 @@
-// The arithmetic of a send queue, of the staging memory before it, and of naps. Pure, so that it can be tested without
+// The arithmetic of a send queue, of the bounce buffers before it, and of naps. Pure, so that it can be tested without
 // a device.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace tutti::transport::verbs {
 
-/// What may be under way in a send queue. Work requests are numbered from 1 and complete in order; only some ask for a
-/// completion (they are "signalled"), which then stands for all before it. At least one in each quarter of the queue
+/// Counts what is under way in a send queue. Work requests are numbered from 1 and complete in order; only some ask for
+/// a completion (they are "signalled"), which then stands for all before it. At least one in each quarter of the queue
 /// is, so a full queue always has a completion to come.
 class SendWindow {
  public:
@@ -61,7 +61,7 @@ constexpr std::uint32_t send_queue_depth(int links, int most_requests, int most_
   return depth < kLeast ? 0 : static_cast<std::uint32_t>(depth);
 }
 
-/// Chunks of staging memory, shared by all links.
+/// Chunks of bounce buffers, shared by all links.
 class ChunkPool {
  public:
   explicit ChunkPool(std::uint32_t chunks) : all_(chunks) {
@@ -83,15 +83,15 @@ class ChunkPool {
 };
 
 /// The part of the pool that one link's requests read from: small ones share a chunk, one behind the other.
-class StagingQueue {
+class BounceQueue {
  public:
-  StagingQueue(ChunkPool& pool, std::size_t chunk_bytes) : pool_(pool), chunk_bytes_(chunk_bytes) {}
+  BounceQueue(ChunkPool& pool, std::size_t chunk_bytes) : pool_(pool), chunk_bytes_(chunk_bytes) {}
 
   struct Place {
     std::uint32_t chunk;
     std::size_t at;
   };
-  /// Where `bytes` can be copied to, for a request that will have this number; none: the pool is empty.
+  /// Returns where `bytes` can be copied to, for a request that will have this number; none if the pool is empty.
   /// REQUIRES: bytes <= chunk_bytes, numbers grow.
   std::optional<Place> take(std::size_t bytes, std::uint64_t number) {
     TUTTI_CHECK_LE(bytes, chunk_bytes_);

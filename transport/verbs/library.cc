@@ -45,7 +45,7 @@ const char* plain_words(ibv_wc_status status) {
     case IBV_WC_RETRY_EXC_ERR: return "retry counter exceeded: the peer does not answer";
     case IBV_WC_RNR_RETRY_EXC_ERR: return "receiver-not-ready retries exceeded";
     case IBV_WC_WR_FLUSH_ERR: return "the connection was reset before this was sent";
-    case IBV_WC_LOC_PROT_ERR: return "local protection error: memory that is being sent has been freed or concealed";
+    case IBV_WC_LOC_PROT_ERR: return "local protection error: memory that is being sent has been freed or unexposed";
     case IBV_WC_REM_ACCESS_ERR: return "remote access error: the peer does not expose that memory any more";
     case IBV_WC_REM_INV_REQ_ERR: return "the peer's device refuses the request as invalid";
     case IBV_WC_REM_OP_ERR: return "the peer's device could not carry the request out";

@@ -30,16 +30,17 @@ ibv_mtu code_of_mtu(int bytes) {
 
 }  // namespace
 
-Link::Link(Rail& rail, std::uint64_t place, std::string who, const Staging& staging)
+Link::Link(Rail& rail, std::uint64_t place, std::string who, const BounceBuffers& bounce)
     : rail_(rail),
       place_(place),
       who_(std::move(who)),
-      staging_(staging),
+      bounce_(bounce),
       window_(rail.depth()),
-      staged_(staging.pool, staging.chunk_bytes) {}
+      bounced_(bounce.pool, bounce.chunk_bytes) {}
 
-Result<std::unique_ptr<Link>> Link::make(Rail& rail, std::uint64_t place, std::string who, const Staging& staging) {
-  std::unique_ptr<Link> link(new Link(rail, place, std::move(who), staging));
+Result<std::unique_ptr<Link>> Link::make(Rail& rail, std::uint64_t place, std::string who,
+                                         const BounceBuffers& bounce) {
+  std::unique_ptr<Link> link(new Link(rail, place, std::move(who), bounce));
   TUTTI_TRY(link->create());
   return link;
 }
@@ -129,7 +130,7 @@ Status Link::connect(const RailEnd& peer, std::uint32_t pair) {
   return {};
 }
 
-Link::Held& Link::next(bool asks, const Remote& to) {
+Link::Held& Link::next(bool asks, const RemoteBuffer& to) {
   Held& held = held_list_[held_++];
   const SendWindow::Next turn = window_.post(asks);
   held.request = {};
@@ -153,16 +154,16 @@ bool Link::hold(Write& write) {
     const bool carried = !write.key && piece <= inline_bytes_;
     const std::byte* at = write.from;
     if (!write.key && !carried) {
-      const std::optional<StagingQueue::Place> place = staged_.take(piece, window_.posted() + 1);
+      const std::optional<BounceQueue::Place> place = bounced_.take(piece, window_.posted() + 1);
       if (!place) return false;
-      std::byte* staged = staging_.memory + place->chunk * staging_.chunk_bytes + place->at;
+      std::byte* staged = bounce_.memory + place->chunk * bounce_.chunk_bytes + place->at;
       std::memcpy(staged, at, piece);
       at = staged;
     }
-    const bool asks = write.key ? piece == write.bytes : !carried && staging_.pool.left() < staging_.pool.all() / 2;
+    const bool asks = write.key ? piece == write.bytes : !carried && bounce_.pool.left() < bounce_.pool.all() / 2;
     Held& held = next(asks, write.to);
     held.piece.length = static_cast<std::uint32_t>(piece);
-    held.piece.lkey = write.key ? *write.key : carried ? 0 : staging_.key;
+    held.piece.lkey = write.key ? *write.key : carried ? 0 : bounce_.key;
     if (carried) {
       std::memcpy(held.data, at, piece);
       at = held.data;
@@ -193,7 +194,7 @@ std::uint64_t Link::write(const Write& write) {
 bool Link::advance() {
   if (!broken_.ok()) {
     backlog_.clear();
-    if (finished()) staged_.release(window_.posted());
+    if (finished()) bounced_.release(window_.posted());
     return false;
   }
   const std::uint64_t before = window_.posted();
@@ -241,7 +242,7 @@ void Link::take(const ibv_wc& completion) {
     break_off(code, words_of(rail_.verbs(), completion.status, completion.vendor_err));
   }
   window_.complete(completion.wr_id);
-  staged_.release(finished() ? window_.posted() : window_.completed());
+  bounced_.release(finished() ? window_.posted() : window_.completed());
 }
 
 void Link::break_off(Code code, const std::string& why) {
@@ -253,7 +254,7 @@ void Link::break_off(Code code, const std::string& why) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   (void)rail_.verbs().ibv_modify_qp_(pair_, &attributes, IBV_QP_STATE);
-  if (finished()) staged_.release(window_.posted());
+  if (finished()) bounced_.release(window_.posted());
 }
 
 }  // namespace tutti::transport::verbs

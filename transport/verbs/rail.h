@@ -1,11 +1,11 @@
 // One port of one RDMA device, opened: its protection domain, its completion queue, and memory that is registered with
 // it.
 //
-// Registration. Memory is registered when its owner exposes it, and until he conceals it: a communicator's windows. Of
-// other memory that of tutti's own allocation is (blocks.h): a block with the first larger put from it, until it ends.
-// A cache of registrations by address for all memory would be wrong as soon as an address is unmapped and mapped again:
-// the device goes on reading the old pages, and only a hook under malloc and munmap would tell. So any other source
-// goes through staging memory: one copy.
+// Registration. Memory is registered when its owner exposes it, until the owner unexposes it: a communicator's windows.
+// Of other memory that of tutti's own allocation is (blocks.h): a block with the first larger put from it, until it
+// ends. A cache of registrations by address for all memory would be wrong as soon as an address is unmapped and mapped
+// again: the device goes on reading the old pages, and only a hook under malloc and munmap would tell. So any other
+// source goes through bounce buffers: one copy.
 //
 // A device's memory (GPUDirect) is registered by the descriptor that its driver gives of it, under the addresses that
 // it has there; nothing here reads or writes it.
@@ -44,20 +44,20 @@ class Rail {
   std::string text() const { return describe(port_, gid_); }
   const Library& verbs() const { return verbs_; }
   std::uint32_t depth() const { return depth_; }
-  /// What peers must know of it.
+  /// Returns what peers must know of it.
   RailEnd end() const;
   ibv_pd* domain() const { return domain_; }
   ibv_cq* completions() const { return completions_; }
 
-  /// What this process may lock in all; SIZE_MAX: any.
+  /// Returns how much this process may lock in all; SIZE_MAX: no limit.
   static std::size_t lockable_bytes();
   /// Errors: memory_limit (with what to do), system.
   Result<ibv_mr*> register_memory(std::byte* base, std::size_t bytes, bool for_peers);
-  /// For peers. Errors: unsupported (this library, the kernel or the card cannot), system.
+  /// For peers. Errors: unsupported (this library, the kernel or the NIC cannot), system.
   Result<ibv_mr*> register_device(std::byte* base, std::size_t bytes, const Dmabuf& memory);
   void deregister(ibv_mr* memory);
 
-  /// Takes what has completed. How much that was; below 0: the device does not tell any more.
+  /// Takes what has completed. Returns how much that was; below 0 if the device has failed.
   int poll(const std::function<void(const ibv_wc&)>& take);
   /// The next completion makes event_fd() readable.
   void arm();
@@ -79,6 +79,12 @@ class Rail {
   ibv_pd* domain_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* completions_ = nullptr;
+};
+
+/// The rails of a wire; constant once it is open.
+struct Rails {
+  std::vector<std::unique_ptr<Rail>> all;
+  std::vector<std::size_t> used;  // those that have a link
 };
 
 }  // namespace tutti::transport::verbs

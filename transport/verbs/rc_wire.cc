@@ -3,33 +3,30 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/log.h"
+#include "transport/verbs/devices.h"
 #include "transport/wire/blocks.h"
 
 namespace tutti::transport::verbs {
 
 namespace {
 
-constexpr std::int64_t kProbeEvery = 500'000'000;
-constexpr std::int64_t kLastWords = 3'000'000'000;  // what is under way when the wire goes gets so long
-constexpr std::size_t kLeastKept = 16 << 10;        // a block is not registered for less, which is soon copied
-
-// A key: the address of the memory and its bytes, then what each rail calls it; 0: it is not used.
-static_assert(2 * sizeof(std::uint64_t) + kMostRails * sizeof(std::uint32_t) <= Wire::kMostKeyBytes);
+/// Who waits must not keep other threads, of other communicators perhaps, from theirs.
+void let_others(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::this_thread::yield();
+  lock.lock();
+}
 
 }  // namespace
 
@@ -43,17 +40,7 @@ Result<std::unique_ptr<Wire>> RcWire::open(const WireJob& job, const std::string
 Status RcWire::start(const std::string& devices) {
   TUTTI_ASSIGN(const std::vector<Port> ports, list_ports(verbs_));
   TUTTI_ASSIGN(const std::vector<RailChoice> choices, choose_rails(ports, devices, job_.own_ip));
-  std::vector<int> links_by_rail(choices.size());
-  members_.resize(static_cast<std::size_t>(job_.members()));
-  for (int m = 0; m < job_.members(); ++m) {
-    if (!job_.linked(m)) continue;
-    // The peer may have fewer, which meet() will tell.
-    const int rails = static_cast<int>(choices.size());
-    topology::RailShare& own = members_[static_cast<std::size_t>(m)].own;
-    own = shares_.between(job_.own, rails, m, rails);
-    own.count = std::min(own.count, std::max(job_.lanes, 1));
-    for (int k = 0; k < own.count; ++k) ++links_by_rail[static_cast<std::size_t>(own.of_lane(k))];
-  }
+  const std::vector<int> links_by_rail = links_.share(static_cast<int>(choices.size()));
   info_.name = "verbs";
   info_.alpha_us = 2;
   info_.copied = Link::kMostInline;
@@ -61,367 +48,169 @@ Status RcWire::start(const std::string& devices) {
   for (std::size_t r = 0; r < choices.size(); ++r) {
     TUTTI_ASSIGN(std::unique_ptr<Rail> rail,
                  Rail::open(verbs_, ports[choices[r].port], choices[r].gid, links_by_rail[r]));
-    info_.devices += (rails_.empty() ? "" : ", ") + rail->text();
+    info_.devices += (rails_.all.empty() ? "" : ", ") + rail->text();
     info_.gb_per_s += rail->port().gb_per_s;
-    rails_.push_back(std::move(rail));
-    if (links_by_rail[r] > 0) used_rails_.push_back(r);
+    rails_.all.push_back(std::move(rail));
+    if (links_by_rail[r] > 0) rails_.used.push_back(r);
   }
-  TUTTI_TRY(make_staging());
-  if (job_.blocks != nullptr) job_.blocks->watch(this, [this](std::byte* base) { forget(base); });
-  TUTTI_TRY(make_links());
-  return write_address();
-}
-
-Status RcWire::make_links() {
-  for (int m = 0; m < job_.members(); ++m) {
-    if (!job_.linked(m)) continue;
-    Member& member = members_[static_cast<std::size_t>(m)];
-    for (int k = 0; k < member.own.count; ++k) {
-      const auto r = static_cast<std::size_t>(member.own.of_lane(k));
-      TUTTI_ASSIGN(std::unique_ptr<Link> link,
-                   Link::make(*rails_[r], links_.size(), job_.names[static_cast<std::size_t>(m)],
-                              {pool_, staging_, staging_memory_[r]->lkey, kChunkBytes}));
-      info_.copied = std::min(info_.copied, link->inline_bytes());
-      link_by_pair_[std::uint64_t{r} << 32 | link->queue_pair()] = link.get();
-      member.links.push_back(link.get());
-      links_.push_back(std::move(link));
-    }
+  TUTTI_TRY(memory_.make_bounce_buffers());
+  if (job_.blocks != nullptr) {
+    job_.blocks->watch(this, [this](std::byte* base) {
+      const std::lock_guard lock(mutex_);
+      memory_.forget(base);
+    });
   }
-  return {};
-}
-
-Status RcWire::write_address() {
-  Address own;
-  own.lanes = static_cast<std::size_t>(std::max(job_.lanes, 1));
-  for (const std::unique_ptr<Rail>& rail : rails_) own.rails.push_back(rail->end());
-  for (const Member& member : members_) {
-    for (std::size_t k = 0; k < own.lanes; ++k) {
-      own.pairs.push_back(k < member.links.size() ? member.links[k]->queue_pair() : 0);
-    }
-  }
-  address_ = text_of(own);
+  TUTTI_TRY(links_.make(memory_));
+  for (const std::unique_ptr<Link>& link : links_.all()) info_.copied = std::min(info_.copied, link->inline_bytes());
+  address_ = links_.address();
   if (address_.size() <= kMostAddressBytes) return {};
-  return unsupported(fmt::format("verbs: {} members on {} rails make an address of {} bytes; {} are allowed",
-                                 job_.members(), rails_.size(), address_.size(), kMostAddressBytes));
-}
-
-Status RcWire::meet(const std::vector<std::string>& addresses) {
-  const std::lock_guard lock(mutex_);
-  for (int m = 0; m < job_.members(); ++m) {
-    if (job_.linked(m)) TUTTI_TRY(connect(m, addresses[static_cast<std::size_t>(m)]));
-  }
-  return {};
-}
-
-Status RcWire::connect(int m, const std::string& text) {
-  const std::string& who = job_.names[static_cast<std::size_t>(m)];
-  const int lanes = std::max(job_.lanes, 1);
-  TUTTI_ASSIGN(const Address address, address_of(text, job_.members(), static_cast<std::size_t>(lanes), who));
-  Member& member = members_[static_cast<std::size_t>(m)];
-  const int here = static_cast<int>(rails_.size());
-  const int there = static_cast<int>(address.rails.size());
-  member.own = shares_.between(job_.own, here, m, there);
-  member.peers = shares_.between(m, there, job_.own, here);
-  member.own.count = member.peers.count = std::min(member.own.count, lanes);
-  member.links.resize(static_cast<std::size_t>(member.own.count));
-  for (std::size_t k = 0; k < member.links.size(); ++k) {
-    const auto rail = static_cast<std::size_t>(member.peers.of_lane(static_cast<int>(k)));
-    TUTTI_TRY(member.links[k]->connect(address.rails[rail], address.pair(job_.own, k)));
-  }
-  return {};
-}
-
-Status RcWire::make_staging() {
-  void* memory = ::mmap(nullptr, kChunks * kChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return system_error("verbs: cannot allocate staging memory", errno);
-  staging_ = static_cast<std::byte*>(memory);
-  staging_memory_.resize(rails_.size());
-  for (const std::size_t r : used_rails_) {
-    TUTTI_ASSIGN(staging_memory_[r], rails_[r]->register_memory(staging_, kChunks * kChunkBytes, false));
-  }
-  return {};
+  return unsupported(fmt::format("verbs: {} ranks on {} rails make an address of {} bytes; {} are allowed", job_.size(),
+                                 rails_.all.size(), address_.size(), kMostAddressBytes));
 }
 
 RcWire::~RcWire() {
   if (job_.blocks != nullptr) job_.blocks->unwatch(this);
-  finish();
-  links_.clear();
-  deregister(staging_memory_);
-  for (const RegisteredMemory* all : {&exposed_, &kept_}) {
-    for (const auto& [base, memory] : *all) deregister(memory.by_rail);
-  }
-  if (staging_ != nullptr) ::munmap(staging_, kChunks * kChunkBytes);
-}
-
-/// What was put and signalled is still to arrive: a queue pair that goes takes what is under way with it.
-void RcWire::finish() {
   const std::lock_guard lock(mutex_);
-  send_all();
-  std::vector<bool> probed(links_.size());
-  const auto is_done = [&](const std::unique_ptr<Link>& link) {
-    if (!link->connected() || link->idle()) return true;
-    const std::size_t l = link->place();
-    if (!probed[l]) probed[l] = link->broken().ok() && link->probe();  // its completion stands for all before it
-    return false;
-  };
-  for (const std::int64_t begin = now_ns(); !std::all_of(links_.begin(), links_.end(), is_done);) {
-    if (!poll()) cpu_relax();
-    if (now_ns() - begin > kLastWords) break;
-  }
+  links_.finish();
 }
 
-Result<RcWire::ByRail> RcWire::register_for_peers(std::byte* base, std::size_t bytes, const Dmabuf* device) {
-  ByRail all(rails_.size());
-  for (const std::size_t r : used_rails_) {
-    Result<ibv_mr*> memory = device != nullptr ? rails_[r]->register_device(base, bytes, *device)
-                                               : rails_[r]->register_memory(base, bytes, true);
-    if (!memory.ok()) {
-      deregister(all);
-      return memory.status();
-    }
-    all[r] = memory.take();
+Status RcWire::meet(const std::vector<std::string>& addresses) {
+  const std::lock_guard lock(mutex_);
+  for (int m = 0; m < job_.size(); ++m) {
+    if (job_.linked(m)) TUTTI_TRY(links_.connect(m, addresses[static_cast<std::size_t>(m)]));
   }
-  return all;
-}
-
-void RcWire::deregister(const ByRail& memory) {
-  for (std::size_t r = 0; r < memory.size(); ++r) {
-    if (memory[r] != nullptr) rails_[r]->deregister(memory[r]);
-  }
+  return {};
 }
 
 Result<std::string> RcWire::expose(std::byte* base, std::size_t bytes, const Dmabuf* device) {
   const std::lock_guard lock(mutex_);
-  const auto address = reinterpret_cast<std::uintptr_t>(base);
-  if (bytes == 0 || exposed_.count(address) != 0) {
-    return invalid_argument(fmt::format("verbs: {} bytes at {} cannot be exposed: {}", bytes, fmt::ptr(base),
-                                        bytes == 0 ? "there is nothing" : "memory there is exposed already"));
-  }
-  Registered exposed{bytes, device != nullptr, {}, false};
-  TUTTI_ASSIGN(exposed.by_rail, register_for_peers(base, bytes, device));
-  const std::uint64_t words[2] = {address, bytes};
-  std::string key(reinterpret_cast<const char*>(words), sizeof words);
-  for (const ibv_mr* memory : exposed.by_rail) {
-    const std::uint32_t for_peers = memory != nullptr ? memory->rkey : 0;
-    key.append(reinterpret_cast<const char*>(&for_peers), sizeof for_peers);
-  }
-  exposed_on_device_ += exposed.on_device ? 1 : 0;
-  exposed_[address] = std::move(exposed);
-  return key;
+  return memory_.expose(base, bytes, device);
 }
 
-void RcWire::conceal(std::byte* base) {
+void RcWire::unexpose(std::byte* base) {
   const std::lock_guard lock(mutex_);
-  const auto found = exposed_.find(reinterpret_cast<std::uintptr_t>(base));
-  if (found == exposed_.end()) return;
-  deregister(found->second.by_rail);
-  exposed_on_device_ -= found->second.on_device ? 1 : 0;
-  exposed_.erase(found);
+  memory_.unexpose(base);
 }
 
-const RcWire::Registered* RcWire::find(const RegisteredMemory& all, const std::byte* from, std::size_t bytes) {
-  const auto address = reinterpret_cast<std::uintptr_t>(from);
-  auto found = all.upper_bound(address);
-  if (found == all.begin()) return nullptr;
-  --found;
-  const std::size_t at = address - found->first;
-  return at <= found->second.bytes && bytes <= found->second.bytes - at ? &found->second : nullptr;
-}
-
-ibv_mr* RcWire::keep(const std::byte* from, std::size_t bytes, std::size_t rail) {
-  if (job_.blocks == nullptr) return nullptr;
-  const Registered* known = find(kept_, from, bytes);
-  if (known != nullptr && (known->by_rail[rail] != nullptr || known->is_copied)) return known->by_rail[rail];
-  if (bytes < kLeastKept) return nullptr;
-  const Blocks::Block block = job_.blocks->block_of(from, bytes);
-  if (block.base == nullptr) return nullptr;
-  // Half of what may be locked is left to windows, which cannot do without.
-  const std::size_t most = Rail::lockable_bytes() / 2;
-  if (block.bytes > most || kept_bytes_ > most - block.bytes) return nullptr;
-  Registered& kept = kept_[reinterpret_cast<std::uintptr_t>(block.base)];
-  kept.bytes = block.bytes;
-  kept.by_rail.resize(rails_.size());
-  Result<ibv_mr*> memory = rails_[rail]->register_memory(block.base, block.bytes, false);
-  kept.is_copied = !memory.ok();
-  if (kept.is_copied) {
-    log::info("{}; what is sent from there is copied", memory.status().message());
-    return nullptr;
-  }
-  kept_bytes_ += kept.bytes;
-  return kept.by_rail[rail] = memory.take();
-}
-
-void RcWire::forget(std::byte* base) {
+Result<Region> RcWire::attach(int rank, std::string_view key, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  const auto found = kept_.find(reinterpret_cast<std::uintptr_t>(base));
-  if (found == kept_.end()) return;
-  for (const ibv_mr* memory : found->second.by_rail) kept_bytes_ -= memory != nullptr ? found->second.bytes : 0;
-  deregister(found->second.by_rail);
-  kept_.erase(found);
-}
-
-Result<Region> RcWire::attach(int member, std::string_view key, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  std::uint64_t words[2] = {};
-  if (key.size() <= sizeof words || (key.size() - sizeof words) % sizeof(std::uint32_t) != 0) {
-    return invalid_argument(fmt::format("verbs: {} bytes are no key of exposed memory", key.size()));
-  }
-  std::memcpy(words, key.data(), sizeof words);
-  const std::string& who = job_.names[static_cast<std::size_t>(member)];
-  const topology::RailShare& peers = members_[static_cast<std::size_t>(member)].peers;
-  const std::size_t rails = (key.size() - sizeof words) / sizeof(std::uint32_t);
-  if (rails < static_cast<std::size_t>(peers.first + peers.count)) {
-    return invalid_argument(fmt::format("verbs: the key of {} serves {} rails, fewer than it has", who, rails));
-  }
-  if (words[1] != bytes) {
-    return invalid_argument(fmt::format("verbs: {} exposes {} bytes; {} were expected", who, words[1], bytes));
-  }
-  Attached region{member, words[0], words[1], std::vector<std::uint32_t>(rails)};
-  std::memcpy(region.keys.data(), key.data() + sizeof words, rails * sizeof(std::uint32_t));
-  auto free = std::find_if(regions_.begin(), regions_.end(), [](const Attached& r) { return r.member < 0; });
-  if (free == regions_.end()) free = regions_.insert(free, Attached());
-  *free = std::move(region);
-  return static_cast<Region>(free - regions_.begin()) + 1;  // never 0
+  return memory_.attach(rank, links_.peer(rank).theirs, key, bytes);
 }
 
 void RcWire::detach(Region region) {
   const std::lock_guard lock(mutex_);
-  regions_[region - 1] = Attached();
+  memory_.detach(region);
 }
 
-bool RcWire::settled(Ticket ticket) {
+// Puts and signals. None of them waits: what finds no room stays in its link's backlog.
+
+Status RcWire::put(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes, Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  ticket = 0;
+  TUTTI_ASSIGN(Link * link, links_.to(rank, lane));
+  TUTTI_ASSIGN(const RemoteBuffer there, place_of(rank, lane, to, at, bytes));
+  links_.naps().something_happened();
+  const auto* source = static_cast<const std::byte*>(from);
+  const bool small = bytes <= link->inline_bytes();
+  const auto rail = static_cast<std::size_t>(links_.peer(rank).own.of_lane(lane));
+  const ibv_mr* registered = memory_.source(source, bytes, small, rail);
+  Link::Write write{source, bytes, there, {}};
+  if (registered != nullptr) write.key = registered->lkey;
+  const std::uint64_t read = link->write(write);
+  if (read != 0 && !(small && link->copy_out(read))) ticket = link->place() << kTicketBits | read;
+  return links_.told(rank, *link);
+}
+
+Status RcWire::signal(int rank, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
+                      Flush flush) {
+  const std::array<std::uint64_t, 2> both{count, tag};
+  return put_inline(rank, lane, to, at, both.data(), sizeof both, flush);
+}
+
+/// One write.
+Status RcWire::put_inline(int rank, int lane, Region to, std::size_t at, const void* from, std::size_t bytes,
+                          Flush flush) {
+  const std::lock_guard lock(mutex_);
+  TUTTI_ASSIGN(Link * link, links_.to(rank, lane));
+  TUTTI_ASSIGN(const RemoteBuffer there, place_of(rank, lane, to, at, bytes));
+  links_.naps().something_happened();
+  (void)link->copy_out(link->write({static_cast<const std::byte*>(from), bytes, there, {}}));
+  if (flush == Flush::now) link->send();
+  return links_.told(rank, *link);
+}
+
+bool RcWire::completed(Ticket ticket) {
   if (ticket == 0) return true;
   const std::lock_guard lock(mutex_);
-  const Link& link = *links_[ticket >> kTicketBits];
+  const Link& link = *links_.all()[ticket >> kTicketBits];
   const std::uint64_t number = number_of(ticket);
-  if (link.settled(number)) return true;
-  (void)poll();
-  return link.settled(number);
+  if (link.completed(number)) return true;
+  (void)links_.poll();
+  return link.completed(number);
 }
 
-Status RcWire::broken(int member) {
-  const std::lock_guard lock(mutex_);
-  return members_[static_cast<std::size_t>(member)].broken;
+/// The device reads it until the write is done, or the queue pair is taken from it.
+void RcWire::release_source(Ticket ticket) {
+  if (ticket == 0) return;
+  std::unique_lock lock(mutex_);
+  Link& link = *links_.all()[ticket >> kTicketBits];
+  const std::uint64_t number = number_of(ticket);
+  if (link.completed(number) || link.copy_out(number)) return;
+  link.break_off(Code::system, "it has been closed: a call has failed here, and not all that it had put was taken");
+  links_.spread_breaks();
+  while (!link.completed(number)) {  // a second at most: then the link is finished
+    if (!links_.poll()) let_others(lock);
+  }
 }
 
-Status RcWire::post() {
+// Moving.
+
+Status RcWire::broken(int rank) {
   const std::lock_guard lock(mutex_);
-  send_all();
+  return links_.peer(rank).broken;
+}
+
+Status RcWire::flush() {
+  const std::lock_guard lock(mutex_);
+  links_.send_all();
   return {};
 }
 
-bool RcWire::idle(std::span<const int> members) {
+bool RcWire::idle(std::span<const int> ranks) {
   const std::lock_guard lock(mutex_);
-  return std::none_of(members.begin(), members.end(), [this](int m) {
-    const std::vector<Link*>& links = members_[static_cast<std::size_t>(m)].links;
+  return std::none_of(ranks.begin(), ranks.end(), [this](int m) {
+    const std::vector<Link*>& links = links_.peer(m).links;
     return std::any_of(links.begin(), links.end(), [](const Link* link) { return link->backlogged(); });
   });
 }
 
 bool RcWire::progress() {
   const std::lock_guard lock(mutex_);
-  if (++polls_ % 1024 == 0) probe_silent_links();
-  return poll();
+  if (++polls_ % 1024 == 0) links_.probe_silent_links();
+  return links_.poll();
 }
 
-void RcWire::doze(std::chrono::nanoseconds most) {
+void RcWire::sleep(std::chrono::nanoseconds most) {
   std::vector<pollfd> watched;
   std::chrono::nanoseconds nap{};
   {
     const std::lock_guard lock(mutex_);
-    probe_silent_links();
-    if (poll()) return;
-    for (const std::size_t r : used_rails_) {
-      rails_[r]->arm();
-      watched.push_back({rails_[r]->event_fd(), POLLIN, 0});
+    links_.probe_silent_links();
+    if (links_.poll()) return;
+    for (const std::size_t r : rails_.used) {
+      rails_.all[r]->arm();
+      watched.push_back({rails_.all[r]->event_fd(), POLLIN, 0});
     }
-    if (poll()) return;  // it came before the arming
-    nap = std::min<std::chrono::nanoseconds>(naps_.next(), most);
+    if (links_.poll()) return;  // it came before the arming
+    nap = std::min<std::chrono::nanoseconds>(links_.naps().next(), most);
   }
   const timespec limit{nap.count() / 1'000'000'000, nap.count() % 1'000'000'000};
   if (::ppoll(watched.data(), watched.size(), &limit, nullptr) <= 0) return;
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    if (watched[i].revents != 0) rails_[used_rails_[i]]->drain_events();
+    if (watched[i].revents != 0) rails_.all[rails_.used[i]]->drain_events();
   }
-  (void)poll();
-}
-
-bool RcWire::poll() {
-  bool any = false;
-  for (const std::size_t r : used_rails_) {
-    const int completed = rails_[r]->poll([&](const ibv_wc& completion) {
-      const auto found = link_by_pair_.find(std::uint64_t{r} << 32 | completion.qp_num);
-      if (found == link_by_pair_.end()) return;
-      found->second->take(completion);
-      any_break_ |= !found->second->broken().ok();
-    });
-    any |= completed > 0;
-    if (completed < 0) break_rail(r);
-  }
-  if (any_break_) spread_breaks();
-  if (is_waiting_) any |= advance();
-  if (any) naps_.something_happened();
-  return any;
-}
-
-void RcWire::break_rail(std::size_t rail) {
-  for (const auto& [pair, link] : link_by_pair_) {
-    if (pair >> 32 == rail) link->break_off(Code::system, "ibv_poll_cq failed");
-  }
-  any_break_ = true;
-}
-
-/// Staging memory that one link gives back may be what another one waits for.
-bool RcWire::advance() {
-  bool any = false;
-  is_waiting_ = false;
-  for (const std::unique_ptr<Link>& link : links_) {
-    if (!link->waits()) continue;
-    any |= link->advance();
-    any_break_ |= !link->broken().ok();
-    is_waiting_ |= link->waits();
-  }
-  if (any_break_) spread_breaks();
-  return any;
-}
-
-/// A member whose link has broken on one rail is not to be reached by the others either: order and completeness of what
-/// it gets are gone.
-void RcWire::spread_breaks() {
-  any_break_ = false;
-  for (Member& member : members_) {
-    if (!member.broken.ok()) continue;
-    for (const Link* link : member.links) {
-      if (!link->broken().ok()) member.broken = link->broken();
-    }
-    if (member.broken.ok()) continue;
-    for (Link* link : member.links) link->break_off(member.broken.code(), "another rail to the same peer is broken");
-    is_waiting_ = true;
-  }
-}
-
-void RcWire::send_all() {
-  for (const std::unique_ptr<Link>& link : links_) {
-    link->send();
-    any_break_ |= !link->broken().ok();
-  }
-  if (any_break_) spread_breaks();
-}
-
-void RcWire::probe_silent_links() {
-  const std::int64_t now = now_ns();
-  if (now - probed_ns_ < kProbeEvery) return;
-  probed_ns_ = now;
-  for (const Member& member : members_) {
-    if (!member.broken.ok()) continue;
-    // What is to be sent serves as well; what is under way and asked for no completion is told by the probe.
-    for (Link* link : member.links) {
-      (void)link->probe();
-      any_break_ |= !link->broken().ok();
-    }
-  }
-  if (any_break_) spread_breaks();
+  (void)links_.poll();
 }
 
 }  // namespace tutti::transport::verbs

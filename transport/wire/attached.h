@@ -18,8 +18,8 @@
 namespace tutti::transport {
 
 struct Attached {
-  int member = -1;           // -1: detached
-  std::uint32_t number = 0;  // among what the member exposes
+  int rank = -1;             // -1: detached
+  std::uint32_t number = 0;  // among what the rank exposes
   std::size_t bytes = 0;
 };
 
@@ -29,8 +29,8 @@ inline std::string print_key(std::size_t number, std::size_t bytes) { return fmt
 class AttachedMemory {
  public:
   /// `wire` and `who`: for errors. Errors: invalid_argument.
-  Result<Region> add(const char* wire, const std::string& who, int member, std::string_view key, std::size_t bytes) {
-    Attached one{member, 0, 0};
+  Result<Region> add(const char* wire, const std::string& who, int rank, std::string_view key, std::size_t bytes) {
+    Attached one{rank, 0, 0};
     const char* end = key.data() + key.size();
     const auto number = std::from_chars(key.data(), end, one.number);
     const auto size = std::from_chars(std::min(number.ptr + 1, end), end, one.bytes);
@@ -40,16 +40,16 @@ class AttachedMemory {
     if (one.bytes != bytes) {
       return invalid_argument(fmt::format("{}: {} exposes {} bytes; {} were expected", wire, who, one.bytes, bytes));
     }
-    auto free = std::find_if(all_.begin() + 1, all_.end(), [](const Attached& a) { return a.member < 0; });
+    auto free = std::find_if(all_.begin() + 1, all_.end(), [](const Attached& a) { return a.rank < 0; });
     if (free == all_.end()) free = all_.insert(free, Attached());
     *free = one;
     return static_cast<Region>(free - all_.begin());
   }
-  void remove(Region region) { all_[region].member = -1; }
-  /// REQUIRES: it is `member`'s, and has `end` bytes.
-  const Attached& of(int member, Region region, std::size_t end) const {
+  void remove(Region region) { all_[region].rank = -1; }
+  /// REQUIRES: it is `rank`'s, and has `end` bytes.
+  const Attached& of(int rank, Region region, std::size_t end) const {
     const Attached& one = all_[region];
-    TUTTI_CHECK_EQ(one.member, member);
+    TUTTI_CHECK_EQ(one.rank, rank);
     TUTTI_CHECK_LE(end, one.bytes);
     return one;
   }

@@ -1,5 +1,5 @@
-// Memory of this process that comes and goes in blocks, of whose end others are told: so a wire may keep what it knows
-// of a block (that it is registered) for as long as the block lives. Of other memory nobody tells when it is unmapped.
+// Memory of this process that comes and goes in blocks, whose end is reported. So a wire may keep what it knows of a
+// block (that it is registered) for as long as the block lives. Of other memory no one reports when it is unmapped.
 //
 // Threads: all functions may be called from any thread.
 #pragma once
@@ -17,12 +17,12 @@ class Blocks {
   };
   virtual ~Blocks() = default;
 
-  /// The block that has all of [address, address + bytes). None any more when its end is told.
+  /// Returns the block that has all of [address, address + bytes); none once its end has been reported.
   virtual Block block_of(const void* address, std::size_t bytes) const = 0;
-  /// Calls `ended` with the base of each block that ends, by the thread that ends it, before its memory is another's.
-  /// REQUIRES: `ended` ends no block, and calls neither of these.
+  /// Calls `ended` with the base of each block that ends, on the thread that ends it, before its memory is reused.
+  /// REQUIRES: `ended` ends no block, and calls neither this nor unwatch().
   virtual void watch(const void* watcher, std::function<void(std::byte* base)> ended) = 0;
-  /// Returns when the watcher is called no more.
+  /// Returns when the watcher is not called any more.
   virtual void unwatch(const void* watcher) = 0;
 };
 

@@ -22,8 +22,8 @@ struct Exposed {
 /// Not thread-safe.
 class ExposedMemory {
  public:
-  /// Its number. None comes again soon: what a dead peer has sent for memory that is exposed no longer may come late,
-  /// and must not find other memory.
+  /// Returns its number. None comes again soon: what a dead peer has sent for memory that is exposed no longer may come
+  /// late, and must not find other memory.
   std::uint32_t add(std::byte* base, std::size_t bytes, void* registration = nullptr) {
     auto free = std::find_if(all_.begin(), all_.end(), [](const Exposed& one) { return one.base == nullptr; });
     if (free == all_.end()) {
@@ -33,7 +33,7 @@ class ExposedMemory {
     *free = {free->number, base, bytes, registration};
     return free->number;
   }
-  /// What it was; none where it was not exposed.
+  /// Returns what it was; none if it was not exposed.
   Exposed remove(const std::byte* base) {
     for (Exposed& one : all_) {
       if (one.base != base) continue;
@@ -43,7 +43,7 @@ class ExposedMemory {
     }
     return {};
   }
-  /// Null where [at, at + bytes) is not exposed.
+  /// Returns null if [at, at + bytes) is not exposed.
   std::byte* place(std::uint32_t number, std::uint64_t at, std::uint64_t bytes) const {
     if (number % kPlaces >= all_.size()) return nullptr;
     const Exposed& one = all_[number % kPlaces];
@@ -62,7 +62,7 @@ inline constexpr std::size_t kSignalBytes = 16;
 
 inline bool is_cell(const std::byte* place) { return reinterpret_cast<std::uintptr_t>(place) % kSignalBytes == 0; }
 
-/// Whoever sees `count` sees `tag`, and what was written before. REQUIRES: is_cell(cell).
+/// A reader that sees `count` sees `tag`, and what was written before. REQUIRES: is_cell(cell).
 inline void write_signal(std::byte* cell, std::uint64_t count, std::uint64_t tag) {
   auto* words = reinterpret_cast<std::uint64_t*>(cell);
   std::atomic_ref(words[1]).store(tag, std::memory_order_relaxed);

@@ -4,7 +4,7 @@ namespace tutti {
 
 namespace {
 
-// A root with one card sends a broadcast this often, one after the other; trees and rings share that work.
+// A root with one NIC sends a broadcast this often, one after the other; trees and rings share that work.
 constexpr int kBroadcastRanks = 3;
 
 }  // namespace

@@ -68,13 +68,13 @@ Result<bool> GdrPath::open(int /*device*/, const executor::CallIdentity& as) {
 }
 
 Status GdrPath::attach(const Words& keys, std::size_t width) {
-  transport::FarLinks& links = *parts_.context.links;
+  transport::NetLinks& links = *parts_.context.links;
   for (int r = 0; r < parts_.context.size(); ++r) {
     transport::Region& region = regions_.emplace_back(0);
-    if (!links.far(r)) continue;
+    if (!links.is_remote(r)) continue;
     const std::uint64_t* const words = &keys[static_cast<std::size_t>(r) * width];
     const std::string_view key(reinterpret_cast<const char*>(words + 1), words[0]);
-    const auto attached = links.wire().attach(links.member(r), key, bytes_);
+    const auto attached = links.wire().attach(links.world_rank(r), key, bytes_);
     if (!attached.ok()) return parts_.context.fail(attached.status());
     region = attached.value();
   }
@@ -91,7 +91,7 @@ void GdrPath::close() {
   if (parts_.context.health.failed()) {
     pipeline_.staging().abandon_gdr();
   } else {
-    wire.conceal(base_);
+    wire.unexpose(base_);
   }
   base_ = nullptr;
 }

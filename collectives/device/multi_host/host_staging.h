@@ -59,7 +59,7 @@ class HostStaging {
   /// so before kernels run that wait for other ranks. Errors: what the driver says.
   virtual Result<std::byte*> on_device() = 0;
 
-  /// The slots in device memory, and how a card reaches them. The descriptor is this object's.
+  /// The slots in device memory, and how a NIC reaches them. The descriptor is this object's.
   struct Direct {
     std::byte* base = nullptr;
     std::size_t bytes = 0;

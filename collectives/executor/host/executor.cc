@@ -7,7 +7,7 @@ HostExecutor::HostExecutor(transport::Transport& transport, Waiter& waiter, Heal
       links_(transport, rank),
       bases_(transport, links_, rank),
       entry_(transport, waiter, links_, bases_, rank),
-      net_(transport.far_links() == nullptr
+      net_(transport.net_links() == nullptr
                ? std::nullopt
                : std::make_optional<NetSteps>(transport, waiter, entry_, links_, bases_, rank)),
       walker_(transport, waiter, health, entry_, links_, bases_, net_ ? &*net_ : nullptr, rank) {}
@@ -20,7 +20,7 @@ std::uint64_t HostExecutor::enter(const Announcement& announcement, const Buffer
 
 Status HostExecutor::run(const Prepared& prepared, const Buffers& buffers) {
   const Status status = run_steps(prepared, buffers);
-  walker_.end_landings();
+  walker_.end_redirects();
   return status;
 }
 

@@ -22,7 +22,7 @@ Status NetPuts::put(int peer, int lane, const void* to, const void* from, std::s
 
 Status NetPuts::put(int peer, int lane, transport::Region to, std::size_t at, const void* from, std::size_t bytes) {
   transport::Ticket ticket = 0;
-  const Status status = links_.wire().put(links_.member(peer), lane, to, at, from, bytes, ticket);
+  const Status status = links_.wire().put(links_.world_rank(peer), lane, to, at, from, bytes, ticket);
   return keep(status, ticket, peer, from, bytes, true);
 }
 
@@ -42,8 +42,8 @@ Status NetPuts::settle(Matters&& matters) {
       ++i;
       continue;
     }
-    if (!links_.settled(put.ticket)) {
-      TUTTI_TRY(waiter_.until([&] { return links_.settled(put.ticket); }, put.peer));
+    if (!links_.completed(put.ticket)) {
+      TUTTI_TRY(waiter_.until([&] { return links_.completed(put.ticket); }, put.peer));
     }
     pending_[i] = pending_.back();
     pending_.pop_back();
@@ -65,9 +65,9 @@ Status NetPuts::before_signal(int peer) {
   return settle([&](const Pending& put) { return !put.fixed && put.peer != peer; });
 }
 
-Status NetPuts::finish(bool post) {
+Status NetPuts::finish(bool flush) {
   TUTTI_TRY(settle([](const Pending&) { return true; }));
-  if (post) TUTTI_TRY(links_.post());
+  if (flush) TUTTI_TRY(links_.flush());
   const auto idle = [&] { return links_.idle(); };
   return idle() ? Status() : waiter_.until(idle, waiter_.rank());
 }
@@ -75,10 +75,10 @@ Status NetPuts::finish(bool post) {
 void NetPuts::drop() {
   const std::int64_t since = now_ns();
   for (const Pending& put : pending_) {
-    while (!links_.settled(put.ticket) && now_ns() - since < kDropNs) {
-      if (!links_.progress()) links_.doze(std::chrono::milliseconds(1));
+    while (!links_.completed(put.ticket) && now_ns() - since < kDropNs) {
+      if (!links_.progress()) links_.sleep(std::chrono::milliseconds(1));
     }
-    links_.wire().let_go(put.ticket);
+    links_.wire().release_source(put.ticket);
   }
   pending_.clear();
 }

@@ -20,7 +20,7 @@ namespace tutti::executor {
 
 class NetPuts {
  public:
-  NetPuts(transport::FarLinks& links, Waiter& waiter) : links_(links), waiter_(waiter) {}
+  NetPuts(transport::NetLinks& links, Waiter& waiter) : links_(links), waiter_(waiter) {}
 
   /// `fixed`: the source is not written before finish().
   Status put(int peer, int lane, const void* to, const void* from, std::size_t bytes, bool fixed);
@@ -30,8 +30,8 @@ class NetPuts {
   bool reads(const void* begin, std::size_t bytes) const;
   Status before_write(const void* begin, std::size_t bytes);
   Status before_signal(int peer);
-  /// Stays until all sources are free and what was sent has left: with `post` also what was held back.
-  Status finish(bool post = true);
+  /// Stays until all sources are free and what was sent has left: with `flush` also what was held back.
+  Status finish(bool flush = true);
   /// Gives the puts in progress a moment, after a failure, and then takes their buffers from the wire, since they may
   /// be freed when the call returns.
   void drop();
@@ -53,7 +53,7 @@ class NetPuts {
   template <class Matters>
   Status settle(Matters&& matters);
 
-  transport::FarLinks& links_;
+  transport::NetLinks& links_;
   Waiter& waiter_;
   std::vector<Pending> pending_;
 };

@@ -11,11 +11,11 @@
 namespace tutti::executor {
 
 using transport::CallRecord;
-using transport::Push;
+using transport::Flush;
 
 NetSteps::NetSteps(transport::Transport& transport, Waiter& waiter, const CallEntry& entry, SignalLinks& links,
                    BaseTable& bases, int rank)
-    : network_(*transport.far_links()),
+    : network_(*transport.net_links()),
       waiter_(waiter),
       entry_(entry),
       links_(links),
@@ -28,7 +28,7 @@ Status NetSteps::announce(int peer) {
   CallRecord record;
   write_net_record(entry_.record(), 0, record);
   CallRecord& there = network_.mirror_at(peer).calls[entry_.sequence() % transport::kCallRing];
-  const Status sent = network_.note(peer, &there, &record, kNetRecordBytes, Push::later);
+  const Status sent = network_.put_inline(peer, &there, &record, kNetRecordBytes, Flush::later);
   if (!sent.ok()) return waiter_.lost(peer, sent);
   announced_[static_cast<std::size_t>(peer)] = entry_.sequence();
   return {};
@@ -43,7 +43,7 @@ Status NetSteps::announce(std::span<const int> neighbours, const std::vector<boo
   };
   pending_.clear();
   for (const int peer : neighbours) {
-    if (!network_.far(peer)) continue;
+    if (!network_.is_remote(peer)) continue;
     if (soon(peer)) {
       pending_.push_back(peer);
     } else {
@@ -56,7 +56,7 @@ Status NetSteps::announce(std::span<const int> neighbours, const std::vector<boo
   }
   neighbours_.clear();
   std::copy_if(neighbours.begin(), neighbours.end(), std::back_inserter(neighbours_),
-               [this](int peer) { return network_.far(peer); });
+               [this](int peer) { return network_.is_remote(peer); });
   return {};
 }
 
@@ -65,7 +65,7 @@ void NetSteps::announce_pending() {
     if (announced_[static_cast<std::size_t>(peer)] < entry_.sequence()) (void)announce(peer);  // Health has a failure
   }
   pending_.clear();
-  (void)network_.post();
+  (void)network_.flush();
 }
 
 // The announcement of an express call need not be a message: it goes with the next signal, or with the announcement of
@@ -85,7 +85,7 @@ Status NetSteps::finish(bool flush) {
 
 Status NetSteps::signal(int peer, int lane, int channel) {
   SignalLink& l = links_.at(peer, lane, channel);
-  const Status sent = network_.signal(peer, lane, l.out, ++l.sent, entry_.tag(), Push::now);
+  const Status sent = network_.signal(peer, lane, l.out, ++l.sent, entry_.tag(), Flush::now);
   return sent.ok() ? sent : waiter_.lost(peer, sent);
 }
 
@@ -96,7 +96,7 @@ Status NetSteps::signal_express(const Prepared& prepared, int peer) {
   const std::size_t along = bytes <= kMostAlong ? bytes : 0;
   if (bytes > along) TUTTI_TRY(puts_.put(peer, 0, net_payload(cell), net_payload(cell), bytes, true));
   write_net_record(entry_.record(), along, net_record(cell));
-  const Status sent = network_.note(peer, &cell, &cell, kNetRecordBytes + along, Push::now);
+  const Status sent = network_.put_inline(peer, &cell, &cell, kNetRecordBytes + along, Flush::now);
   if (!sent.ok()) return waiter_.lost(peer, sent);
   announced_[static_cast<std::size_t>(peer)] = entry_.sequence();
   return {};

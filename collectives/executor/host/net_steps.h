@@ -18,8 +18,8 @@
 #include "collectives/executor/host/signal_links.h"
 #include "collectives/executor/prepared.h"
 #include "collectives/executor/wait/wait.h"
-#include "transport/wire/net_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 
@@ -37,7 +37,7 @@ class NetSteps {
   NetSteps(transport::Transport& transport, Waiter& waiter, const CallEntry& entry, SignalLinks& links,
            BaseTable& bases, int rank);
 
-  transport::FarLinks& network() { return network_; }
+  transport::NetLinks& network() { return network_; }
   NetPuts& puts() { return puts_; }
 
   /// Sends the call's announcement to a remote rank, with what goes to it next.
@@ -60,7 +60,7 @@ class NetSteps {
   Result<std::size_t> move(std::span<const int> peers, std::span<const RemoteMove> moves);
 
  private:
-  transport::FarLinks& network_;
+  transport::NetLinks& network_;
   Waiter& waiter_;
   const CallEntry& entry_;
   SignalLinks& links_;

@@ -138,7 +138,7 @@ Result<PlanWalker::Progress> PlanWalker::walk_lane(const Prepared& prepared, con
             TUTTI_TRY(links_.is_remote(s.peer) ? wait_express_remote(s.peer) : wait_express(s.peer));
             break;
           }
-          if (net_ != nullptr) TUTTI_TRY(land_ahead(prepared, buffers, lane, cursor));
+          if (net_ != nullptr) TUTTI_TRY(redirect_ahead(prepared, buffers, lane, cursor));
           TUTTI_ASSIGN(const bool came, wait(s.peer, lane, s.channel, may_block));
           if (!came) return Progress::blocked;
           break;
@@ -160,7 +160,7 @@ void PlanWalker::signal(int peer, int lane, int channel) {
   l.out->count.store(++l.sent, std::memory_order_release);
   ++signals_;
   // No fence before this load: a sleeper that it misses wakes up by itself within a millisecond.
-  if (l.doze->sleeping.load(std::memory_order_relaxed) != 0) wake(l.out->count);
+  if (l.sleep->state.load(std::memory_order_relaxed) != 0) wake(l.out->count);
 }
 
 Result<bool> PlanWalker::wait(int peer, int lane, int channel, bool may_block) {
@@ -192,7 +192,7 @@ void PlanWalker::signal_express(const Prepared& prepared, int peer) {
   }
   cell.tag.store(entry_.tag(), std::memory_order_release);
   ++signals_;
-  if (links_.first(peer).doze->sleeping.load(std::memory_order_relaxed) != 0) wake(cell.tag);
+  if (links_.first(peer).sleep->state.load(std::memory_order_relaxed) != 0) wake(cell.tag);
 }
 
 // No other tag passes, so a rank in another call is never mistaken for one in this; the long wait finds it out.
@@ -261,7 +261,7 @@ Status PlanWalker::pass(const Prepared& prepared, const PreparedStep& s, const C
   }
   bytes_ += in_peers * elements * prepared.element;
   if (net_ != nullptr) {
-    if (s.lands_from != PreparedStep::kNever && has_landed(from[0])) return {};
+    if (s.redirects_from != PreparedStep::kNever && was_redirected(from[0])) return {};
     if (out_of_reach) return put_remote(prepared, s, buffers, offsets, elements, lane);
     for (std::size_t i = 0; i < s.destination_count; ++i) {
       TUTTI_TRY(net_->puts().before_write(to[i], elements * prepared.element));

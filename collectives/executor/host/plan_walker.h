@@ -39,7 +39,7 @@ class PlanWalker {
   /// Carries out all steps. REQUIRES: the call has passed its gate.
   Status walk(const Prepared& prepared, const CallBuffers& buffers);
   /// Ends landings, after walk(): nothing comes to the output by itself from now on. Some does after a failure.
-  void end_landings();
+  void end_redirects();
   /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
 
@@ -55,7 +55,7 @@ class PlanWalker {
   struct Cursor {
     int round = 0;
     std::size_t step = 0;
-    // Until where land_ahead() has looked.
+    // Until where redirect_ahead() has looked.
     int ahead_round = 0;
     std::size_t ahead_step = 0;
   };
@@ -104,9 +104,9 @@ class PlanWalker {
   Status put_remote(const Prepared& prepared, const PreparedStep& step, const CallBuffers& buffers,
                     std::span<const std::size_t> offsets, std::size_t elements, int lane);
   /// Lets later messages that will be copied to the output come there at once, before a wait.
-  Status land_ahead(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor);
+  Status redirect_ahead(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor);
   /// Whether that has happened to what was put to this slot, whose signal has come.
-  bool has_landed(const void* slot);
+  bool was_redirected(const void* slot);
 
   transport::Transport& transport_;
   Waiter& waiter_;
@@ -123,9 +123,9 @@ class PlanWalker {
     std::size_t scratch = 0;
     std::size_t published = 0;
   } rotation_[2];
-  bool warm_ = false;                  // the transport is
-  std::vector<const void*> landings_;  // slots that messages may pass by on their way to the output
-  std::vector<std::byte> bounce_;      // what cross-memory access reads into
+  bool warm_ = false;                    // the transport is
+  std::vector<const void*> redirected_;  // slots that messages may pass by on their way to the output
+  std::vector<std::byte> bounce_;        // what cross-memory access reads into
   SlotStores slot_stores_;
   std::uint64_t bytes_ = 0;
   std::uint64_t signals_ = 0;

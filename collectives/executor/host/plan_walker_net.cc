@@ -78,12 +78,13 @@ Status PlanWalker::put_remote(const Prepared& prepared, const PreparedStep& s, c
   return {};
 }
 
-// ---- Landing: a message that is only copied to the output goes there at once (Wire::land()), a pass over memory less.
+// ---- Redirects: a message that is only copied to the output goes there at once (Wire::redirect()), which saves a
+// pass.
 //
 // Such a message comes earlier than its copy would: while this rank still waits, perhaps for another one. This is no
-// race. Nothing of this rank touches that part of the output from the wait until the copy (PreparedStep::lands_from).
-// No peer touches it either, since plans that open buffers do not land. What an earlier step still sends from there is
-// checked for (NetPuts::reads).
+// race. Nothing of this rank touches that part of the output from the wait until the copy
+// (PreparedStep::redirects_from). No peer touches it either, since plans that open buffers have no redirects. What an
+// earlier step still sends from there is checked for (NetPuts::reads).
 
 namespace {
 
@@ -99,7 +100,7 @@ bool may_be_in_place(const Prepared& prepared, const CallBuffers& buffers) {
 
 }  // namespace
 
-Status PlanWalker::land_ahead(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor) {
+Status PlanWalker::redirect_ahead(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor) {
   const auto& steps = prepared.lanes[static_cast<std::size_t>(lane)];
   if (cursor.ahead_round < cursor.round || (cursor.ahead_round == cursor.round && cursor.ahead_step < cursor.step)) {
     cursor.ahead_round = cursor.round;
@@ -114,8 +115,8 @@ Status PlanWalker::land_ahead(const Prepared& prepared, const CallBuffers& buffe
     // The slots of the round after the next may be those of this one.
     if (cursor.ahead_round >= prepared.rounds || cursor.ahead_round > cursor.round + 1) return {};
     const PreparedStep& s = steps[cursor.ahead_step];
-    if (s.lands_from == PreparedStep::kNever || !links_.is_remote(s.sender)) continue;
-    const std::uint32_t from = may_be_in_place(prepared, buffers) ? s.lands_from_in_place : s.lands_from;
+    if (s.redirects_from == PreparedStep::kNever || !links_.is_remote(s.sender)) continue;
+    const std::uint32_t from = may_be_in_place(prepared, buffers) ? s.redirects_from_in_place : s.redirects_from;
     if (from > (cursor.ahead_round == cursor.round ? cursor.step : 0)) return {};  // not yet
     TUTTI_TRY(each_pass(prepared, s, buffers, cursor.ahead_round,
                         [&](std::span<const std::size_t> offsets, std::size_t elements) -> Status {
@@ -124,24 +125,24 @@ Status PlanWalker::land_ahead(const Prepared& prepared, const CallBuffers& buffe
                           std::byte* to = bases[ranges[1].base] + offsets[1];
                           const std::size_t bytes = elements * prepared.element;
                           if (bytes <= net_->network().info().copied || net_->puts().reads(to, bytes)) return {};
-                          net_->network().wire().land(slot, bytes, to);
-                          landings_.push_back(slot);
+                          net_->network().wire().redirect(slot, bytes, to);
+                          redirected_.push_back(slot);
                           return {};
                         }));
   }
 }
 
-bool PlanWalker::has_landed(const void* slot) {
-  const auto found = std::find(landings_.begin(), landings_.end(), slot);
-  if (found == landings_.end()) return false;
-  *found = landings_.back();
-  landings_.pop_back();
-  return net_->network().wire().landed(slot);
+bool PlanWalker::was_redirected(const void* slot) {
+  const auto found = std::find(redirected_.begin(), redirected_.end(), slot);
+  if (found == redirected_.end()) return false;
+  *found = redirected_.back();
+  redirected_.pop_back();
+  return net_->network().wire().end_redirect(slot);
 }
 
-void PlanWalker::end_landings() {
-  for (const void* slot : landings_) (void)net_->network().wire().landed(slot);
-  landings_.clear();
+void PlanWalker::end_redirects() {
+  for (const void* slot : redirected_) (void)net_->network().wire().end_redirect(slot);
+  redirected_.clear();
 }
 
 }  // namespace tutti::executor

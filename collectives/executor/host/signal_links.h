@@ -15,7 +15,7 @@ namespace tutti::executor {
 struct SignalLink {
   transport::SignalCell* in = nullptr;
   transport::SignalCell* out = nullptr;
-  const transport::Doze* doze = nullptr;  // of the peer
+  const transport::SleepState* sleep = nullptr;  // of the peer
   bool remote = false;
   std::uint64_t seen = 0;
   std::uint64_t sent = 0;

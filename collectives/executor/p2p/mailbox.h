@@ -72,7 +72,7 @@ class MailboxEnd {
   /// The next slot has been filled, or emptied: raises that counter, and wakes the other side if it sleeps.
   void pass(std::atomic<std::uint64_t>& counter, transport::Board& of_other_side) {
     counter.store(++passed_, std::memory_order_release);
-    wake_sleeper(of_other_side.doze, counter);
+    wake_sleeper(of_other_side.sleep, counter);
     next_ += stride_;
     if (next_ == end_) next_ = ring_;
   }

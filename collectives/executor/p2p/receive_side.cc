@@ -17,7 +17,7 @@ namespace tutti::executor {
 ReceiveSide::ReceiveSide(transport::Transport& transport, Waiter& waiter, Health& health, MessagePool& pool,
                          const PendingTransfers& pending, int rank, std::size_t streaming_above, std::size_t room)
     : transport_(transport),
-      net_(transport.far_links()),
+      net_(transport.net_links()),
       waiter_(waiter),
       health_(health),
       pool_(pool),
@@ -28,7 +28,7 @@ ReceiveSide::ReceiveSide(transport::Transport& transport, Waiter& waiter, Health
   const std::size_t bytes = transport.sizes().mailbox;
   incoming_.reserve(static_cast<std::size_t>(ranks_));
   for (int peer = 0; peer < ranks_; ++peer) {
-    const bool remote = net_ != nullptr && net_->far(peer);
+    const bool remote = net_ != nullptr && net_->is_remote(peer);
     std::byte* there = mailbox_of(transport, peer, rank);
     std::byte* here = mailbox_of(transport, rank, peer);
     incoming_.push_back({remote ? MailboxEnd::remote_incoming(here, there, bytes) : MailboxEnd(here, bytes),
@@ -77,7 +77,7 @@ std::string ReceiveSide::obstacle(int peer) const {
 void ReceiveSide::pass_emptied(int peer) {
   Incoming& in = from(peer);
   in.box.pass(in.box.emptied(), *in.board);
-  if (in.remote) (void)net_->signal(peer, 0, &in.box.emptied(), in.box.passed(), 0, transport::Push::now);
+  if (in.remote) (void)net_->signal(peer, 0, &in.box.emptied(), in.box.passed(), 0, transport::Flush::now);
 }
 
 void ReceiveSide::start(int index) {

@@ -16,8 +16,8 @@
 #include "collectives/executor/p2p/message_pool.h"
 #include "collectives/executor/wait/health.h"
 #include "collectives/executor/wait/wait.h"
-#include "transport/wire/net_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 
@@ -113,7 +113,7 @@ class ReceiveSide {
   Status mismatch(int peer, std::uint64_t count, std::uint8_t type, const Transfer& receive) const;
 
   transport::Transport& transport_;
-  transport::FarLinks* const net_;  // null: all ranks are on this host
+  transport::NetLinks* const net_;  // null: all ranks are on this host
   Waiter& waiter_;
   Health& health_;
   MessagePool& pool_;

@@ -21,12 +21,12 @@ constexpr std::int64_t kWithdrawNs = 500'000'000;  // for a receiver that is jus
 }  // namespace
 
 SendSide::SendSide(transport::Transport& transport, MessagePool& pool, int rank)
-    : transport_(transport), net_(transport.far_links()), pool_(pool) {
+    : transport_(transport), net_(transport.net_links()), pool_(pool) {
   const std::size_t bytes = transport.sizes().mailbox;
   const int ranks = transport.sizes().ranks;
   outgoing_.reserve(static_cast<std::size_t>(ranks));
   for (int peer = 0; peer < ranks; ++peer) {
-    const bool remote = net_ != nullptr && net_->far(peer);
+    const bool remote = net_ != nullptr && net_->is_remote(peer);
     std::byte* there = mailbox_of(transport, peer, rank);
     std::byte* here = mailbox_of(transport, rank, peer);
     outgoing_.push_back({remote ? MailboxEnd::remote_outgoing(there, here, bytes) : MailboxEnd(there, bytes),
@@ -76,14 +76,14 @@ void SendSide::pass_filled(int peer) {
   const std::byte* slot = out.box.last();
   const std::size_t bytes = sizeof(SlotHeader) + reinterpret_cast<const SlotHeader*>(slot)->payload_bytes;
   (void)net_->put(peer, 0, slot, slot, bytes, ticket);
-  std::erase_if(unsettled_, [this](transport::Ticket t) { return net_->settled(t); });
-  if (ticket != 0) unsettled_.push_back(ticket);
-  (void)net_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Push::now);
+  std::erase_if(incomplete_, [this](transport::Ticket t) { return net_->completed(t); });
+  if (ticket != 0) incomplete_.push_back(ticket);
+  (void)net_->signal(peer, 0, &out.box.filled(), out.box.passed(), 0, transport::Flush::now);
 }
 
 bool SendSide::settled() {
-  while (!unsettled_.empty() && net_->settled(unsettled_.back())) unsettled_.pop_back();
-  return unsettled_.empty() && (net_ == nullptr || net_->idle());
+  while (!incomplete_.empty() && net_->completed(incomplete_.back())) incomplete_.pop_back();
+  return incomplete_.empty() && (net_ == nullptr || net_->idle());
 }
 
 bool SendSide::send_at_once(const Transfer& t) {

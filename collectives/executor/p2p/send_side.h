@@ -11,8 +11,8 @@
 #include "collectives/executor/p2p/mailbox.h"
 #include "collectives/executor/p2p/message_pool.h"
 #include "collectives/executor/wait/wait.h"
-#include "transport/wire/net_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 
@@ -70,11 +70,11 @@ class SendSide {
   void withdraw(const Outgoing& out, const Message& message);
 
   transport::Transport& transport_;
-  transport::FarLinks* const net_;  // null: all ranks are on this host
+  transport::NetLinks* const net_;  // null: all ranks are on this host
   MessagePool& pool_;
   std::vector<Outgoing> outgoing_;
   std::vector<int> sending_;
-  std::vector<transport::Ticket> unsettled_;  // of what went to remote ranks
+  std::vector<transport::Ticket> incomplete_;  // of what went to remote ranks
   std::uint64_t bytes_ = 0;
 };
 

@@ -54,7 +54,7 @@ class Transfers final : public PendingTransfers {
   /// rank that goes away computing then keeps it from its receiver.
   bool settled() { return sends_.settled(); }
   /// Moves until a batch is done, or `news` is true, or nothing is in progress and all is settled. `news` may be null.
-  /// The thread that sets `news` then calls wake_any() on this rank's doze.
+  /// The thread that sets `news` then calls wake_any() on this rank's sleep.
   Status progress(const std::atomic<bool>* news = nullptr);
   /// Takes messages back, after a failure, whose place was sent: their buffers may be freed when this returns. Forgets
   /// all batches. If a receiver is just reading one, waits for that (half a second at most: it may be stopped).

@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kPause{1};
 PeerDiagnosis::PeerDiagnosis(transport::Transport& transport, Health& health, PeerProgress& progress, int rank,
                              RankName name, std::function<void()> query_progress, std::chrono::nanoseconds timeout)
     : transport_(transport),
-      net_(transport.far_links()),
+      net_(transport.net_links()),
       health_(health),
       progress_(progress),
       rank_(rank),
@@ -42,7 +42,7 @@ PeerDiagnosis::PeerDiagnosis(transport::Transport& transport, Health& health, Pe
 void PeerDiagnosis::serve_network(int peer) {
   progress_.send_pulse(now_ns());
   const bool moved = transfers_ == nullptr && is_remote(peer) ? net_->progress_for(peer) : net_->progress();
-  if (!moved) net_->doze(kNetSleep);
+  if (!moved) net_->sleep(kNetSleep);
 }
 
 // A rank that has closed its communicator did its part in every call that it entered, and may end when it likes: that
@@ -103,7 +103,7 @@ Status PeerDiagnosis::unreachable(int peer, const Status& why) { return unreacha
 Status PeerDiagnosis::unreachable(int peer, const Status& why, const std::string& activity) {
   const bool is_silent = why.code() == Code::peer_died;
   if (is_silent && !is_remote(peer)) return health_.fail(Code::peer_died, death_text(peer));
-  if (is_silent && !net_->hears_of_deaths()) {
+  if (is_silent && !net_->server_reports_deaths()) {
     return health_.fail(Code::peer_died, fmt::format("{}, or is cut off: {}", death_text(peer), why.message()));
   }
   // A remote process whose link is broken may well live; if not, the bootstrap server would have reported it.
@@ -116,7 +116,7 @@ Status PeerDiagnosis::lost(int peer, const Status& why) {
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
     TUTTI_TRY(remote_failure());
     // A peer that has closed its communicator did its part, and needs no more messages.
-    if (transport_.window(peer).board->pulse.departed.load(std::memory_order_acquire) != 0) return {};
+    if (transport_.window(peer).board->pulse.has_left.load(std::memory_order_acquire) != 0) return {};
     if (!net_->progress()) std::this_thread::sleep_for(kPause);
   }
   return health_.failed() ? health_.status() : unreachable(peer, why);
@@ -222,7 +222,7 @@ std::vector<PeerDiagnosis::Pace> PeerDiagnosis::paces() {
   const auto awaits_answer = [&] {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (is_remote(rank) && progress_.pulse_of(rank) == 0 && !progress_.has_answered(rank)) {
-        return net_->hears_of_deaths();
+        return net_->server_reports_deaths();
       }
     }
     return false;
@@ -245,13 +245,13 @@ std::vector<PeerDiagnosis::Pace> PeerDiagnosis::paces() {
   }
   // If the bootstrap server is stopped, nothing is known of a rank that has neither a pulse nor an answer, except of
   // the server's own rank. Without a bootstrap server pulses go to all.
-  const bool silent_server = net_ != nullptr && net_->hears_of_deaths() && !progress_.has_answered(rank_);
+  const bool silent_server = net_ != nullptr && net_->server_reports_deaths() && !progress_.has_answered(rank_);
   std::vector<Pace> paces;
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::uint64_t pulse = progress_.pulse_of(rank);
     const bool polls =
         pulse != before[static_cast<std::size_t>(rank)] || progress_.answers_that_it_polls(rank) || rank == rank_;
-    const bool unknown = silent_server && is_remote(rank) && pulse == 0 && net_->member(rank) != 0;
+    const bool unknown = silent_server && is_remote(rank) && pulse == 0 && net_->world_rank(rank) != 0;
     paces.push_back(polls ? Pace::polls : unknown ? Pace::unknown : Pace::still);
   }
   return paces;
@@ -335,7 +335,7 @@ Status PeerDiagnosis::timeout(const std::string& who, std::string what, const st
 
 std::string PeerDiagnosis::obstacle() const {
   for (int rank = 0; rank < ranks_; ++rank) {
-    const std::string text = is_remote(rank) ? net_->wire().obstacle(net_->member(rank)) : "";
+    const std::string text = is_remote(rank) ? net_->wire().obstacle(net_->world_rank(rank)) : "";
     if (!text.empty()) return fmt::format("; {}: {}", name_(rank), text);
   }
   return "";

@@ -18,8 +18,8 @@
 #include "base/status.h"
 #include "collectives/executor/wait/health.h"
 #include "collectives/executor/wait/peer_progress.h"
-#include "transport/wire/net_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 
@@ -125,7 +125,7 @@ class PeerDiagnosis {
   std::string call_text(int rank, std::uint64_t sequence) const;
 
   transport::Transport& transport_;
-  transport::FarLinks* const net_;  // null: all ranks are on this host
+  transport::NetLinks* const net_;  // null: all ranks are on this host
   Health& health_;
   PeerProgress& progress_;
   const int rank_;

@@ -25,7 +25,7 @@ constexpr std::uint64_t kCall = 4;
 
 PeerProgress::PeerProgress(transport::Transport& transport, int rank)
     : transport_(transport),
-      net_(transport.far_links()),
+      net_(transport.net_links()),
       board_(*transport.window(rank).board),
       express_(transport.window(rank).express),
       answers_(static_cast<std::size_t>(transport.sizes().ranks)) {
@@ -71,7 +71,7 @@ bool PeerProgress::is_inside(int rank, std::uint64_t call) const {
 
 bool PeerProgress::has_closed(int rank) const {
   const Board* board = transport_.window(rank).board;
-  return board != nullptr && board->pulse.departed.load(std::memory_order_acquire) != 0;
+  return board != nullptr && board->pulse.has_left.load(std::memory_order_acquire) != 0;
 }
 
 std::uint64_t PeerProgress::standing() const {
@@ -103,8 +103,8 @@ void PeerProgress::send_pulse(std::int64_t now_ns) {
   const std::uint64_t beats = board_.pulse.beats.load(std::memory_order_relaxed);
   for (int rank = 0; rank < transport_.sizes().ranks; ++rank) {
     // Without a bootstrap server, which reports deaths, a link that breaks shows them.
-    if (is_remote(rank) && (net_->has_written_to(rank) || !net_->hears_of_deaths())) {
-      (void)net_->signal(rank, 0, &net_->mirror_at(rank).pulse, beats, 0, transport::Push::now);
+    if (is_remote(rank) && (net_->has_written_to(rank) || !net_->server_reports_deaths())) {
+      (void)net_->signal(rank, 0, &net_->mirror_at(rank).pulse, beats, 0, transport::Flush::now);
     }
   }
 }

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/wire/net_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 
@@ -22,7 +22,7 @@ class PeerProgress {
  public:
   PeerProgress(transport::Transport& transport, int rank);
 
-  bool is_remote(int rank) const { return net_ != nullptr && net_->far(rank); }
+  bool is_remote(int rank) const { return net_ != nullptr && net_->is_remote(rank); }
   /// Returns where the record of `call` is, or would be; null: nowhere. What a remote rank has sent in an express cell
   /// is first written into the mirror of its board.
   transport::CallRecord* record_of(int rank, std::uint64_t call) const;
@@ -63,7 +63,7 @@ class PeerProgress {
   transport::ExpressCell& cell_from(int rank, std::uint64_t call) const;
 
   transport::Transport& transport_;
-  transport::FarLinks* const net_;                   // null: all ranks are on this host
+  transport::NetLinks* const net_;                   // null: all ranks are on this host
   transport::Board& board_;                          // this rank's
   std::byte* const express_;                         // this rank's cells
   std::vector<std::atomic<std::uint64_t>> answers_;  // by rank

@@ -48,17 +48,17 @@ void breathe() {
 
 void wake(Word& word) { syscall(SYS_futex, futex_word(word), FUTEX_WAKE, 1, nullptr, nullptr, 0); }
 
-void wake_any(transport::Doze& doze) {
+void wake_any(transport::SleepState& sleep) {
   // A rank that is just about to sleep finds another word there, and does not.
-  std::uint32_t asleep = transport::kOnDoze;
-  if (doze.sleeping.load(std::memory_order_relaxed) != asleep) return;
-  if (!doze.sleeping.compare_exchange_strong(asleep, transport::kAwake)) return;
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&doze.sleeping), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  std::uint32_t asleep = transport::kOnAny;
+  if (sleep.state.load(std::memory_order_relaxed) != asleep) return;
+  if (!sleep.state.compare_exchange_strong(asleep, transport::kAwake)) return;
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&sleep.state), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 Waiter::Waiter(transport::Transport& transport, Health& health, int rank, RankName name, WaitOptions options)
     : transport_(transport),
-      net_(transport.far_links()),
+      net_(transport.net_links()),
       health_(health),
       options_(std::move(options)),
       progress_(transport, rank),
@@ -84,9 +84,9 @@ Status Waiter::pause(WaitState& state, int peer, Word* word) {
   }
   const std::int64_t spin = oversubscribed_ ? 0 : options_.spin.count();
   if (net_ != nullptr) {
-    if (holds_back_ && !state.has_posted && waited > kHoldBackNs) {
-      state.has_posted = true;
-      (void)net_->post();
+    if (holds_back_ && !state.has_flushed && waited > kHoldBackNs) {
+      state.has_flushed = true;
+      (void)net_->flush();
     }
     // What a rank of this host does ends no sleep on the network. For such a peer that sleep comes later.
     const bool is_local = diagnosis_.transfers() == nullptr && peer != rank() && !progress_.is_remote(peer);
@@ -106,7 +106,7 @@ void Waiter::serve_network(std::int64_t now, int peer, std::chrono::nanoseconds 
   progress_.send_pulse(now);
   if (progress_network(peer)) return;
   if (most.count() > 0) {
-    net_->doze(most);
+    net_->sleep(most);
   } else {
     give_way();  // hosts may share cores, as containers do
   }
@@ -136,24 +136,24 @@ Status Waiter::ask(WaitState& state, std::int64_t now, int peer) {
 // so that both must fall into the few nanoseconds that a store takes to be seen; then the sleep lasts its whole
 // millisecond.
 void Waiter::sleep(WaitState& state, Word* word) {
-  transport::Doze& doze = transport_.window(rank()).board->doze;
+  transport::SleepState& sleep = transport_.window(rank()).board->sleep;
   if (word != nullptr) {
-    doze.sleeping.store(transport::kOnCounter, std::memory_order_relaxed);
+    sleep.state.store(transport::kOnCounter, std::memory_order_relaxed);
     futex_wait(futex_word(*word), state.seen);
-    doze.sleeping.store(transport::kAwake, std::memory_order_relaxed);
+    sleep.state.store(transport::kAwake, std::memory_order_relaxed);
     return;
   }
   if (!state.armed) {
-    doze.sleeping.store(transport::kOnDoze, std::memory_order_seq_cst);
-  } else if (doze.sleeping.load(std::memory_order_relaxed) == transport::kOnDoze) {
-    futex_wait(reinterpret_cast<std::uint32_t*>(&doze.sleeping), transport::kOnDoze);
+    sleep.state.store(transport::kOnAny, std::memory_order_seq_cst);
+  } else if (sleep.state.load(std::memory_order_relaxed) == transport::kOnAny) {
+    futex_wait(reinterpret_cast<std::uint32_t*>(&sleep.state), transport::kOnAny);
   }
   state.armed = !state.armed;
   if (!state.armed) disarm();
 }
 
 void Waiter::disarm() {
-  transport_.window(rank()).board->doze.sleeping.store(transport::kAwake, std::memory_order_relaxed);
+  transport_.window(rank()).board->sleep.state.store(transport::kAwake, std::memory_order_relaxed);
 }
 
 void Waiter::part(std::uint64_t sequence) {

@@ -20,8 +20,8 @@
 #include "collectives/executor/wait/health.h"
 #include "collectives/executor/wait/peer_diagnosis.h"
 #include "collectives/executor/wait/peer_progress.h"
-#include "transport/wire/net_links.h"
 #include "transport/transport.h"
+#include "transport/wire/net_links.h"
 
 namespace tutti::executor {
 
@@ -39,14 +39,14 @@ using Word = std::atomic<std::uint64_t>;
 
 /// Ends the sleep of the thread that waits on this word.
 void wake(Word& word);
-/// Ends the sleep of a rank that waits for several things (transport::kOnDoze).
-void wake_any(transport::Doze& doze);
+/// Ends the sleep of a rank that waits for several things (transport::kOnAny).
+void wake_any(transport::SleepState& sleep);
 /// Ends the sleep of a rank that waits for `word`, alone or among other things, after the word was changed.
-inline void wake_sleeper(transport::Doze& doze, Word& word) {
-  const std::uint32_t sleeping = doze.sleeping.load(std::memory_order_relaxed);
+inline void wake_sleeper(transport::SleepState& sleep, Word& word) {
+  const std::uint32_t sleeping = sleep.state.load(std::memory_order_relaxed);
   if (sleeping == transport::kAwake) return;
   if (sleeping == transport::kOnCounter) return wake(word);
-  wake_any(doze);
+  wake_any(sleep);
 }
 
 /// One per communicator and rank.
@@ -76,8 +76,8 @@ class Waiter {
   template <class Holds>
   Status until(Holds&& holds, int peer, Word* word = nullptr) {
     if (holds()) return {};
-    if (net_ != nullptr && !holds_back_) (void)net_->post();  // a link that has broken is found out below
-    const int looks = shares_core_ ? 0 : quick_spins_;        // another thread has work for it
+    if (net_ != nullptr && !holds_back_) (void)net_->flush();  // a link that has broken is found out below
+    const int looks = shares_core_ ? 0 : quick_spins_;         // another thread has work for it
     for (int i = 0; i < looks; ++i) {
       if (net_ == nullptr) {
         cpu_relax();
@@ -121,9 +121,9 @@ class Waiter {
     std::int64_t last_look = 0;  // at the peers' boards
     std::int64_t last_ask = 0;   // whether it is interrupted
     PeerDiagnosis::Suspicion suspicion;
-    std::uint32_t seen = 0;   // of the word, before holds() was last asked
-    bool has_posted = false;  // what was held back
-    bool armed = false;       // the doze says that this rank sleeps: holds() is asked once more before it does
+    std::uint32_t seen = 0;    // of the word, before holds() was last asked
+    bool has_flushed = false;  // what was held back
+    bool armed = false;        // the board says that this rank sleeps: holds() is asked once more before it does
   };
 
   /// One pause of a long wait.
@@ -137,13 +137,13 @@ class Waiter {
   void serve_network(std::int64_t now, int peer, std::chrono::nanoseconds most);
   /// Moves what can be moved now, first of all what comes from `peer`.
   bool progress_network(int peer) {
-    return diagnosis_.transfers() == nullptr && net_->far(peer) ? net_->progress_for(peer) : net_->progress();
+    return diagnosis_.transfers() == nullptr && net_->is_remote(peer) ? net_->progress_for(peer) : net_->progress();
   }
   /// Lets others have the core, and learns whether there are any.
   void give_way();
 
   transport::Transport& transport_;
-  transport::FarLinks* const net_;  // null: all ranks are on this host
+  transport::NetLinks* const net_;  // null: all ranks are on this host
   Health& health_;
   WaitOptions options_;
   PeerProgress progress_;

@@ -8,22 +8,22 @@
 namespace tutti::tcp {
 
 /// Few at a time: those that a rank waits for. Not thread-safe.
-class Landings {
+class Redirects {
  public:
   void add(const std::byte* slot, std::size_t bytes, std::byte* to) { all_.push_back({slot, bytes, to}); }
-  /// A put of `bytes` to `slot` begins: where it goes instead; null: nowhere else.
+  /// Called when a put of `bytes` to `slot` begins. Returns where it goes instead; null: to the slot.
   std::byte* begin(const std::byte* slot, std::size_t bytes) {
     const auto one = find(slot);
     if (one == all_.end() || one->bytes != bytes || one->has_begun) return nullptr;
     one->has_begun = true;
     return one->to;
   }
-  /// That put goes on: null if nobody waits for it any more.
+  /// Returns where that put goes on; null if no caller waits for it any more.
   std::byte* find_begun(const std::byte* slot) {
     const auto one = find(slot);
     return one == all_.end() ? nullptr : one->to;
   }
-  /// Whether that put has begun.
+  /// Returns true if that put has begun.
   bool remove(const std::byte* slot) {
     const auto one = find(slot);
     if (one == all_.end()) return false;
@@ -34,16 +34,16 @@ class Landings {
   }
 
  private:
-  struct Landing {
+  struct Redirect {
     const std::byte* slot;
     std::size_t bytes;
     std::byte* to;
     bool has_begun = false;
   };
-  std::vector<Landing>::iterator find(const std::byte* slot) {
-    return std::find_if(all_.begin(), all_.end(), [slot](const Landing& one) { return one.slot == slot; });
+  std::vector<Redirect>::iterator find(const std::byte* slot) {
+    return std::find_if(all_.begin(), all_.end(), [slot](const Redirect& one) { return one.slot == slot; });
   }
-  std::vector<Landing> all_;
+  std::vector<Redirect> all_;
 };
 
 }  // namespace tutti::tcp

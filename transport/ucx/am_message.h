@@ -1,11 +1,11 @@
-// What goes from one member to another as one message: small puts with their bytes, signals, and at most one large put,
-// whose bytes are not part of the parcel but go behind it. And the order of what arrives.
+// What goes from one rank to another as one message: small puts with their bytes, signals, and at most one large put,
+// whose bytes are not part of the message but go behind it. And the order of what arrives.
 //
-//   Parcel parcel(most);
-//   if (!parcel.has_room_for(bytes)) ... send it first ...
-//   parcel.put(region, at, from, bytes);
-//   parcel.signal(region, at, count, tag);
-//   parcel.seal(own, lane, number, pass);       // parcel.bytes() is what goes
+//   AmMessage message(most);
+//   if (!message.has_room_for(bytes)) ... send it first ...
+//   message.put(region, at, from, bytes);
+//   message.signal(region, at, count, tag);
+//   message.set_head(own, lane, number, pass);       // message.bytes() is what goes
 //
 // Layout: a head, then entries in order, each followed by the bytes that it has, filled up to a multiple of eight. Both
 // sides have the same byte order (UCX wants that too).
@@ -35,21 +35,21 @@ struct Entry {
 static_assert(sizeof(Entry) == 32);
 
 struct Head {
-  std::uint32_t member = 0;  // the sender
+  std::uint32_t rank = 0;  // the sender
   std::uint32_t lane = 0;
-  std::uint64_t number = 0;  // of the parcel, in its lane; from 0
-  std::uint64_t pass = 0;    // what the two members alone know: see pass_between()
+  std::uint64_t number = 0;  // of the message, in its lane; from 0
+  std::uint64_t pass = 0;    // what the two ranks alone know: see pass_between()
 };
 static_assert(sizeof(Head) == 24);
 
-class Parcel {
+class AmMessage {
  public:
   /// `most`: bytes that it may have.
-  explicit Parcel(std::size_t most) : most_(most) { clear(); }
+  explicit AmMessage(std::size_t most) : most_(most) { clear(); }
 
   void clear() { text_.assign(sizeof(Head), '\0'); }
   bool empty() const { return text_.size() == sizeof(Head); }
-  /// For one more entry that brings so many bytes along.
+  /// Returns true if there is room for one more entry, with so many bytes.
   bool has_room_for(std::size_t bytes) const { return text_.size() + sizeof(Entry) + rounded(bytes) <= most_; }
 
   // REQUIRES: there is room.
@@ -57,7 +57,7 @@ class Parcel {
   void large_put(std::uint32_t region, std::uint64_t at, std::size_t bytes);
   void signal(std::uint32_t region, std::uint64_t at, std::uint64_t count, std::uint64_t tag);
 
-  void seal(int member, int lane, std::uint64_t number, std::uint64_t pass);
+  void set_head(int rank, int lane, std::uint64_t number, std::uint64_t pass);
   std::string_view bytes() const { return text_; }
 
  private:
@@ -68,13 +68,13 @@ class Parcel {
   std::string text_;
 };
 
-/// Reads a parcel. Errors: system, it is no parcel ("... 17 bytes are too few").
-class Reading {
+/// Reads a message. Errors: system, it is no message ("... 17 bytes are too few").
+class MessageReader {
  public:
-  static Result<Reading> open(std::string_view text);
+  static Result<MessageReader> open(std::string_view text);
 
   const Head& head() const { return head_; }
-  /// The next entry and its bytes; false: there is none, or (status) it is cut off.
+  /// Gives the next entry and its bytes. Returns false if there is none, or if it is cut off (status()).
   bool next(Entry& entry, const char*& bytes);
   const Status& status() const { return status_; }
 
@@ -84,9 +84,9 @@ class Reading {
   Status status_;
 };
 
-/// The parcels of one sender in one lane. Their puts are written as they come, their signals when all parcels before
+/// The messages of one sender in one lane. Their puts are written as they come, their signals when all messages before
 /// have come and all large puts up to there have been written.
-class Inbox {
+class ReorderQueue {
  public:
   struct Signal {
     std::uint32_t region = 0;
@@ -95,15 +95,16 @@ class Inbox {
     std::uint64_t tag = 0;
   };
 
-  /// Can a parcel have this number? Each comes once.
+  /// Returns true if a message can have this number. Each comes once.
   bool expects(std::uint64_t number) const { return number >= next_ && waiting_.count(number) == 0; }
-  /// Is the parcel the next one, so that its signals need not wait for another? Then, if it has no large put: passed().
+  /// Returns true if the message is the next one, so that its signals need not wait for another. Then passed() follows,
+  /// if it has no large put.
   bool is_next(std::uint64_t number) const { return waiting_.empty() && number == next_; }
   void passed() { ++next_; }
 
-  /// A parcel whose signals must wait. REQUIRES: expects(number).
+  /// A message whose signals must wait. REQUIRES: expects(number).
   void wait(std::uint64_t number, std::vector<Signal> signals, bool complete);
-  /// The large put of a waiting parcel has been written. REQUIRES: it waits, and is not complete.
+  /// The large put of a waiting message has been written. REQUIRES: it waits, and is not complete.
   void complete(std::uint64_t number);
   /// Signals whose time has come, in order.
   void drain(const std::function<void(const Signal&)>& apply);

@@ -1,18 +1,18 @@
 // What comes from a peer by UCX: any bytes are read or refused, nothing beyond them is; and whatever numbers its
-// parcels have, those that are taken come out once each, in order.
+// messages have, those that are taken come out once each, in order.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
 
-#include "transport/ucx/parcel.h"
+#include "transport/ucx/am_message.h"
 
 namespace {
 
 using namespace tutti::ucx;
 
 void read_all(std::string_view text) {
-  auto reading = Reading::open(text);
+  auto reading = MessageReader::open(text);
   if (!reading.ok()) return;
   const char* const end = text.data() + text.size();
   Entry entry;
@@ -23,13 +23,13 @@ void read_all(std::string_view text) {
   }
 }
 
-/// A byte for each step: a parcel with this number comes, whole or with a large put under way, or one that is under way
-/// is complete.
+/// A byte for each step: a message with this number comes, whole or with a large put under way, or one that is under
+/// way is complete.
 void number_all(std::string_view steps) {
-  Inbox inbox;
+  ReorderQueue queue;
   std::vector<std::uint64_t> under_way;
   std::uint64_t next = 0;
-  const auto apply = [&](const Inbox::Signal& signal) {
+  const auto apply = [&](const ReorderQueue::Signal& signal) {
     if (signal.count != next++) std::abort();
   };
   for (const char letter : steps) {
@@ -38,18 +38,18 @@ void number_all(std::string_view steps) {
     const bool whole = (step & 64) != 0;
     if ((step & 128) != 0) {
       if (under_way.empty()) continue;
-      inbox.complete(under_way.back());
+      queue.complete(under_way.back());
       under_way.pop_back();
-    } else if (!inbox.expects(number)) {
+    } else if (!queue.expects(number)) {
       continue;
-    } else if (whole && inbox.is_next(number)) {
+    } else if (whole && queue.is_next(number)) {
       apply({0, 0, number, 0});
-      inbox.passed();
+      queue.passed();
     } else {
-      inbox.wait(number, {{0, 0, number, 0}}, whole);
+      queue.wait(number, {{0, 0, number, 0}}, whole);
       if (!whole) under_way.push_back(number);
     }
-    inbox.drain(apply);
+    queue.drain(apply);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "transport/ucx/parcel.h"
+#include "transport/ucx/am_message.h"
 
 #include <fmt/format.h>
 
@@ -10,38 +10,38 @@
 
 namespace tutti::ucx {
 
-void Parcel::add(const Entry& entry) { text_.append(reinterpret_cast<const char*>(&entry), sizeof entry); }
+void AmMessage::add(const Entry& entry) { text_.append(reinterpret_cast<const char*>(&entry), sizeof entry); }
 
-void Parcel::put(std::uint32_t region, std::uint64_t at, const void* from, std::size_t bytes) {
+void AmMessage::put(std::uint32_t region, std::uint64_t at, const void* from, std::size_t bytes) {
   add({Kind::put, region, at, bytes, 0});
   text_.append(static_cast<const char*>(from), bytes);
   text_.resize(text_.size() + rounded(bytes) - bytes);
 }
 
-void Parcel::large_put(std::uint32_t region, std::uint64_t at, std::size_t bytes) {
+void AmMessage::large_put(std::uint32_t region, std::uint64_t at, std::size_t bytes) {
   add({Kind::large_put, region, at, bytes, 0});
 }
 
-void Parcel::signal(std::uint32_t region, std::uint64_t at, std::uint64_t count, std::uint64_t tag) {
+void AmMessage::signal(std::uint32_t region, std::uint64_t at, std::uint64_t count, std::uint64_t tag) {
   add({Kind::signal, region, at, count, tag});
 }
 
-void Parcel::seal(int member, int lane, std::uint64_t number, std::uint64_t pass) {
-  const Head head{static_cast<std::uint32_t>(member), static_cast<std::uint32_t>(lane), number, pass};
+void AmMessage::set_head(int rank, int lane, std::uint64_t number, std::uint64_t pass) {
+  const Head head{static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(lane), number, pass};
   std::memcpy(text_.data(), &head, sizeof head);
 }
 
-Result<Reading> Reading::open(std::string_view text) {
+Result<MessageReader> MessageReader::open(std::string_view text) {
   if (text.size() < sizeof(Head)) {
     return Status(Code::system, fmt::format("a message of {} bytes is too short", text.size()));
   }
-  Reading reading;
+  MessageReader reading;
   std::memcpy(&reading.head_, text.data(), sizeof(Head));
   reading.rest_ = text.substr(sizeof(Head));
   return reading;
 }
 
-bool Reading::next(Entry& entry, const char*& bytes) {
+bool MessageReader::next(Entry& entry, const char*& bytes) {
   if (rest_.empty()) return false;
   std::size_t behind = 0;
   if (rest_.size() >= sizeof(Entry)) {
@@ -58,17 +58,17 @@ bool Reading::next(Entry& entry, const char*& bytes) {
   return true;
 }
 
-void Inbox::wait(std::uint64_t number, std::vector<Signal> signals, bool complete) {
+void ReorderQueue::wait(std::uint64_t number, std::vector<Signal> signals, bool complete) {
   waiting_.emplace(number, Waiting{std::move(signals), complete});
 }
 
-void Inbox::complete(std::uint64_t number) {
+void ReorderQueue::complete(std::uint64_t number) {
   const auto found = waiting_.find(number);
   TUTTI_CHECK(found != waiting_.end());
   found->second.complete = true;
 }
 
-void Inbox::drain(const std::function<void(const Signal&)>& apply) {
+void ReorderQueue::drain(const std::function<void(const Signal&)>& apply) {
   while (!waiting_.empty() && waiting_.begin()->first == next_ && waiting_.begin()->second.complete) {
     for (const Signal& signal : waiting_.begin()->second.signals) apply(signal);
     waiting_.erase(waiting_.begin());

@@ -1,4 +1,4 @@
-// A wire over TCP, and the other member of its job made of bare sockets.
+// A wire over TCP, and the other rank of its job made of bare sockets.
 #pragma once
 
 #include <fmt/format.h>
@@ -32,12 +32,12 @@ using tcp::Hello;
 using tcp::Kind;
 using transport::TcpWire;
 
-inline WireJob job_of(int own, int members = 2) {
+inline WireJob job_of(int own, int ranks = 2) {
   WireJob job;
-  job.own = own;
-  for (int m = 0; m < members; ++m) {
+  job.rank = own;
+  for (int m = 0; m < ranks; ++m) {
     job.hosts.push_back(m);
-    job.names.push_back("member " + std::to_string(m));
+    job.names.push_back("rank " + std::to_string(m));
   }
   job.own_ip = "127.0.0.1";
   return job;
@@ -49,20 +49,20 @@ inline std::string address_text(const sockets::Endpoint& at, const sockets::Nonc
   return text;
 }
 
-/// The wire is member `own` of two.
-class Scene {
+/// The wire is rank `own` of two.
+class TcpFixture {
  public:
   static constexpr std::size_t kBytes = 4096;
 
-  explicit Scene(int own) : Scene(own, sockets::Listener::open({"127.0.0.1", 0}).take()) {}
-  /// The other member listens elsewhere.
-  Scene(int own, const sockets::Endpoint& there) : Scene(own, nullptr, there) {}
+  explicit TcpFixture(int own) : TcpFixture(own, sockets::Listener::open({"127.0.0.1", 0}).take()) {}
+  /// The other rank listens elsewhere.
+  TcpFixture(int own, const sockets::Endpoint& there) : TcpFixture(own, nullptr, there) {}
 
   Wire& wire() { return *wire_; }
   /// Memory of the other's.
   Region attach(std::size_t bytes) { return wire_->attach(1 - own_, fmt::format("1 {}", bytes), bytes).take(); }
   std::byte* exposed() { return memory + kBytes; }
-  /// The other member's own connection, welcome.
+  /// The other rank's own connection, welcome.
   Fd join() {
     Fd fd = connect();
     const Hello first = hello();
@@ -70,7 +70,7 @@ class Scene {
     EXPECT_EQ(answer(fd), static_cast<char>(Answer::welcome));
     return fd;
   }
-  Status signal(std::uint64_t count) { return wire_->signal(1 - own_, 0, region_, 0, count, 0, Push::now); }
+  Status signal(std::uint64_t count) { return wire_->signal(1 - own_, 0, region_, 0, count, 0, Flush::now); }
 
   Hello hello() const {
     const std::string& address = wire_->address();
@@ -140,8 +140,9 @@ class Scene {
   }
 
  private:
-  Scene(int own, std::unique_ptr<sockets::Listener> listener) : Scene(own, std::move(listener), sockets::Endpoint()) {}
-  Scene(int own, std::unique_ptr<sockets::Listener> listener, const sockets::Endpoint& there)
+  TcpFixture(int own, std::unique_ptr<sockets::Listener> listener)
+      : TcpFixture(own, std::move(listener), sockets::Endpoint()) {}
+  TcpFixture(int own, std::unique_ptr<sockets::Listener> listener, const sockets::Endpoint& there)
       : own_(own), wire_(TcpWire::open(job_of(own)).take()), listener_(std::move(listener)) {
     std::memset(memory, 0x55, sizeof memory);
     nonce_.fill(7);
@@ -155,7 +156,7 @@ class Scene {
 
   const int own_;
   std::unique_ptr<Wire> wire_;
-  std::unique_ptr<sockets::Listener> listener_;  // of the other member; null: it listens elsewhere
+  std::unique_ptr<sockets::Listener> listener_;  // of the other rank; null: it listens elsewhere
   sockets::Nonce nonce_{};
   Region region_ = 0;
   alignas(64) std::byte memory[3 * kBytes];

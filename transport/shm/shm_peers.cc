@@ -1,4 +1,4 @@
-#include "transport/shm/acquaintance.h"
+#include "transport/shm/shm_peers.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ using sockets::FdSocket;
 using sockets::Token;
 
 // What a rank says of itself, as the bytes of one exchange (all ranks run the same build on the same kind of machine).
-struct Card {
+struct ShmPeerInfo {
   char machine[192] = {};  // boot id, network and process namespace (shares abstract sockets and pids), TUTTI_HOST_ID
   char socket[64] = {};    // where descriptors are received
   unsigned char token[16] = {};
@@ -41,9 +41,10 @@ struct Card {
 
 std::uint64_t probe_word = 0;
 
-/// How long to wait for parcels. Whoever has all of its own waits for the others at the next exchange, until a deadline
-/// that may be no later by a hair, and would blame those too who only wait for the one to blame: so they say it before.
-std::chrono::milliseconds for_parcels(std::chrono::milliseconds deadline) {
+/// Returns how long to wait for descriptors. A rank that has all of its own waits for the others at the next exchange.
+/// Its deadline there may be hardly later, and its error would also name ranks that only wait for the late one. So
+/// those report it before.
+std::chrono::milliseconds for_descriptors(std::chrono::milliseconds deadline) {
   return deadline - std::min<std::chrono::milliseconds>(deadline / 8, std::chrono::seconds(1));
 }
 
@@ -54,7 +55,7 @@ std::uint64_t random_word() {
   return word;
 }
 
-/// Where the namespaces cannot be told, which takes /proc, a process counts as a host of its own.
+/// If the namespaces are unknown (no /proc), a process counts as a host of its own.
 std::string machine_identity() {
   struct stat network {};
   struct stat processes {};
@@ -82,7 +83,7 @@ Status died(const Bootstrap& bootstrap, int rank) {
                                " died while the communicator was made"};
 }
 
-/// What a rank has told of the end of the making; ok: nothing.
+/// Returns the failure by which a rank has ended the making; ok: none has.
 Status told(const Bootstrap& bootstrap) {
   const std::optional<bootstrap::Failure> failure = bootstrap.early_failure();
   return failure && failure->comm_id == bootstrap::kMakingComm ? Status(failure->code, failure->message) : Status();
@@ -103,24 +104,25 @@ Status end_of(const Bootstrap& bootstrap, int rank) {
   return bootstrap.has_left(rank) ? left(bootstrap, rank) : died(bootstrap, rank);
 }
 
-/// Whether a rank of the job is gone, which ends the making: who gave up and why, who died, or else who has left.
+/// Returns an error if a rank of the job is gone, which ends the making: the rank that gave up, and why; or the one
+/// that died; or else the one that has left.
 Status who_is_gone(const Bootstrap& bootstrap, const std::vector<ShmProcess>& processes) {
   TUTTI_TRY(told(bootstrap));
   Status gone;
   for (int r = 0; r < bootstrap.size(); ++r) {
     if (!bootstrap.has_left(r) && !has_ended(processes[static_cast<std::size_t>(r)])) continue;
-    // Who left in order did so because it saw somebody die, or for a reason of its own.
+    // A rank that left in order did so because it saw another die, or for a reason of its own.
     gone = end_of(bootstrap, r);
     if (gone.code() != Code::aborted) return gone;
   }
   return gone;
 }
 
-/// The next parcel for this rank. Who is missing is watched meanwhile: a death ends the wait, and the deadline names
+/// The next message for this rank. Who is missing is watched meanwhile: a death ends the wait, and the deadline names
 /// those that have not sent.
-Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, const Bootstrap& bootstrap,
-                                       const Acquaintance& known, const std::vector<ShmProcess>& processes,
-                                       std::chrono::steady_clock::time_point until, std::chrono::milliseconds limit) {
+Result<FdSocket::Received> next_fds(FdSocket& socket, const Token& token, const Bootstrap& bootstrap,
+                                    const ShmPeers& known, const std::vector<ShmProcess>& processes,
+                                    std::chrono::steady_clock::time_point until, std::chrono::milliseconds limit) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
   for (;;) {
     const auto now = std::chrono::steady_clock::now();
@@ -142,13 +144,13 @@ Result<FdSocket::Received> next_parcel(FdSocket& socket, const Token& token, con
   }
 }
 
-std::vector<int> hosts_of(const std::vector<Card>& cards) {
+std::vector<int> hosts_of(const std::vector<ShmPeerInfo>& infos) {
   std::vector<int> hosts;
   int known = 0;
-  for (const Card& card : cards) {
+  for (const ShmPeerInfo& info : infos) {
     int host = known;
     for (std::size_t r = 0; r < hosts.size() && host == known; ++r) {
-      if (std::strncmp(cards[r].machine, card.machine, sizeof(card.machine)) == 0) host = hosts[r];
+      if (std::strncmp(infos[r].machine, info.machine, sizeof(info.machine)) == 0) host = hosts[r];
     }
     hosts.push_back(host);
     known = std::max(known, host + 1);
@@ -156,20 +158,20 @@ std::vector<int> hosts_of(const std::vector<Card>& cards) {
   return hosts;
 }
 
-bool can_reach(const Card& card) {
+bool can_reach(const ShmPeerInfo& info) {
   std::uint64_t word = 0;
-  const auto pid = static_cast<pid_t>(card.pid);
-  return cross_memory_read(pid, card.probe, &word, sizeof(word)).ok() && word == card.word &&
-         cross_memory_write(pid, &word, card.probe, sizeof(word)).ok();
+  const auto pid = static_cast<pid_t>(info.pid);
+  return cross_memory_read(pid, info.probe, &word, sizeof(word)).ok() && word == info.word &&
+         cross_memory_write(pid, &word, info.probe, sizeof(word)).ok();
 }
 
 }  // namespace
 
-Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline) {
-  const std::chrono::milliseconds limit = for_parcels(deadline);
+Result<ShmPeers> exchange_shm_peers(Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline) {
+  const std::chrono::milliseconds limit = for_descriptors(deadline);
   const auto until = std::chrono::steady_clock::now() + limit;
   TUTTI_ASSIGN(FdSocket socket, FdSocket::listen());
-  Card mine;
+  ShmPeerInfo mine;
   put_text(mine.machine, machine_identity());
   put_text(mine.socket, socket.name());
   const Token token = sockets::random_token();
@@ -182,25 +184,23 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
 
   TUTTI_ASSIGN(const std::vector<std::string> blobs,
                bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(mine)}));
-  std::vector<Card> cards(blobs.size());
+  std::vector<ShmPeerInfo> infos(blobs.size());
   for (std::size_t r = 0; r < blobs.size(); ++r) {
-    if (blobs[r].size() != sizeof(Card)) {
+    if (blobs[r].size() != sizeof(ShmPeerInfo)) {
       return Status(Code::mismatch,
                     fmt::format("rank {} runs another version of Tutti than rank {}", r, bootstrap.rank()));
     }
-    std::memcpy(&cards[r], blobs[r].data(), sizeof(Card));
+    std::memcpy(&infos[r], blobs[r].data(), sizeof(ShmPeerInfo));
   }
 
-  Acquaintance acquaintance;
-  acquaintance.hosts = hosts_of(cards);
-  acquaintance.processes.resize(cards.size());
+  ShmPeers peers;
+  peers.hosts = hosts_of(infos);
+  peers.processes.resize(infos.size());
   const int rank = bootstrap.rank();
-  const auto near = [&](std::size_t r) {
-    return acquaintance.hosts[r] == acquaintance.hosts[static_cast<std::size_t>(rank)];
-  };
-  const auto neighbours = static_cast<int>(std::count(acquaintance.hosts.begin(), acquaintance.hosts.end(),
-                                                      acquaintance.hosts[static_cast<std::size_t>(rank)]));
-  std::vector<ShmProcess> processes(cards.size());  // watched here until all are known
+  const auto near = [&](std::size_t r) { return peers.hosts[r] == peers.hosts[static_cast<std::size_t>(rank)]; };
+  const auto neighbours =
+      static_cast<int>(std::count(peers.hosts.begin(), peers.hosts.end(), peers.hosts[static_cast<std::size_t>(rank)]));
+  std::vector<ShmProcess> processes(infos.size());  // watched here until all are known
   struct Closer {
     const std::vector<ShmProcess>& processes;
     std::vector<bool> handed_over;
@@ -209,11 +209,11 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
         if (processes[r].pidfd >= 0 && !handed_over[r]) close(processes[r].pidfd);
       }
     }
-  } closer{processes, std::vector<bool>(cards.size())};
+  } closer{processes, std::vector<bool>(infos.size())};
   std::vector<int> vanished;  // before there was a link to them
-  for (std::size_t r = 0; r < cards.size(); ++r) {
+  for (std::size_t r = 0; r < infos.size(); ++r) {
     if (!near(r)) continue;
-    processes[r].pid = static_cast<pid_t>(cards[r].pid);
+    processes[r].pid = static_cast<pid_t>(infos[r].pid);
     if (processes[r].pid == getpid()) continue;
     // The link by which a dead process is noticed even where the bootstrap server is gone too.
     processes[r].pidfd = static_cast<int>(syscall(SYS_pidfd_open, processes[r].pid, 0));
@@ -231,16 +231,16 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
   if (!vanished.empty()) TUTTI_TRY(who_is_gone(bootstrap, processes));
   for (int r = 0; r < bootstrap.size(); ++r) {
     if (r == rank || !near(static_cast<std::size_t>(r))) continue;
-    const Card& card = cards[static_cast<std::size_t>(r)];
+    const ShmPeerInfo& info = infos[static_cast<std::size_t>(r)];
     Token theirs;
-    std::memcpy(theirs.data(), card.token, theirs.size());
-    // Who listens there may itself wait for this rank to take what it sends.
-    const Status sent = sockets::send_fds(card.socket, theirs, rank, {arena.descriptor()}, [&] {
+    std::memcpy(theirs.data(), info.token, theirs.size());
+    // The listener there may itself wait for this rank to take what it sends.
+    const Status sent = sockets::send_fds(info.socket, theirs, rank, {arena.descriptor()}, [&] {
       const Status gone = who_is_gone(bootstrap, processes);
       return gone.ok() ? socket.take_in(token) : gone;
     });
     if (sent.ok()) continue;
-    // A rank that does not listen any more is gone; the bootstrap server may hear of it a moment later.
+    // A peer that does not listen any more is gone; the bootstrap server may see it a moment later.
     for (int look = 0; look < 100; ++look) {
       TUTTI_TRY(who_is_gone(bootstrap, processes));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -248,35 +248,33 @@ Result<Acquaintance> meet_processes(Bootstrap& bootstrap, Arena& arena, std::chr
     return sent;
   }
   for (int left = neighbours - 1; left > 0; --left) {
-    TUTTI_ASSIGN(FdSocket::Received received,
-                 next_parcel(socket, token, bootstrap, acquaintance, processes, until, limit));
+    TUTTI_ASSIGN(FdSocket::Received received, next_fds(socket, token, bootstrap, peers, processes, until, limit));
     const auto r = static_cast<std::size_t>(received.sender);
-    if (received.sender < 0 || r >= cards.size() || !near(r) || received.fds.size() != 1 || acquaintance.processes[r]) {
-      return Status(Code::system, fmt::format("rank {} was sent a parcel that no rank of the job sends", rank));
+    if (received.sender < 0 || r >= infos.size() || !near(r) || received.fds.size() != 1 || peers.processes[r]) {
+      return Status(Code::system, fmt::format("rank {} was sent file descriptors that no rank of the job sends", rank));
     }
     struct stat file {};
     if (fstat(received.fds[0].get(), &file) != 0) return system_error("cannot look at a peer's arena (fstat)", errno);
-    if (static_cast<std::uint64_t>(file.st_size) != cards[r].arena_bytes) {
+    if (static_cast<std::uint64_t>(file.st_size) != infos[r].arena_bytes) {
       return Status(Code::system, fmt::format("rank {} sent a descriptor that is not its arena", r));
     }
-    TUTTI_ASSIGN(processes[r].arena, ArenaMapping::map(received.fds[0].get(), cards[r].arena_bytes));
-    acquaintance.processes[r] = own_process(processes[r]);
+    TUTTI_ASSIGN(processes[r].arena, ArenaMapping::map(received.fds[0].get(), infos[r].arena_bytes));
+    peers.processes[r] = own_process(processes[r]);
     closer.handed_over[r] = true;
   }
   ShmProcess self;
   self.pid = getpid();
-  acquaintance.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
+  peers.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
 
   const std::string& wish = options::text(Option::cross_memory);
   bool reach = wish != "off";
-  for (std::size_t r = 0; r < cards.size(); ++r) reach = reach && (!near(r) || can_reach(cards[r]));
+  for (std::size_t r = 0; r < infos.size(); ++r) reach = reach && (!near(r) || can_reach(infos[r]));
   TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(reach ? "1" : "0"));
-  acquaintance.cross_memory =
-      std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });
-  if (acquaintance.cross_memory && wish == "auto") {
-    TUTTI_ASSIGN(acquaintance.cross_memory, attach_pays(bootstrap, arena, acquaintance.processes));
+  peers.cross_memory = std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });
+  if (peers.cross_memory && wish == "auto") {
+    TUTTI_ASSIGN(peers.cross_memory, attach_pays(bootstrap, arena, peers.processes));
   }
-  return acquaintance;
+  return peers;
 }
 
 }  // namespace tutti::transport

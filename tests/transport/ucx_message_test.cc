@@ -12,26 +12,26 @@
 #include <utility>
 #include <vector>
 
-#include "transport/ucx/parcel.h"
+#include "transport/ucx/am_message.h"
 
-namespace tutti::ucx::ucx_parcel_test {
+namespace tutti::ucx::ucx_message_test {
 namespace {
 
-Parcel sample() {
-  Parcel parcel(4096);
-  parcel.put(7, 1000, "record", 6);
-  parcel.signal(7, 16, 41, 42);
-  parcel.large_put(8, 5, 1 << 20);
-  parcel.signal(8, 32, 43, 44);
-  parcel.seal(3, 1, 99, 17);
-  return parcel;
+AmMessage sample() {
+  AmMessage message(4096);
+  message.put(7, 1000, "record", 6);
+  message.signal(7, 16, 41, 42);
+  message.large_put(8, 5, 1 << 20);
+  message.signal(8, 32, 43, 44);
+  message.set_head(3, 1, 99, 17);
+  return message;
 }
 
-TEST(Parcel, IsReadAsItWasWritten) {
-  const Parcel parcel = sample();
-  Result<Reading> reading = Reading::open(parcel.bytes());
+TEST(AmMessage, IsReadAsItWasWritten) {
+  const AmMessage message = sample();
+  Result<MessageReader> reading = MessageReader::open(message.bytes());
   ASSERT_TRUE(reading.ok());
-  EXPECT_EQ(reading.value().head().member, 3u);
+  EXPECT_EQ(reading.value().head().rank, 3u);
   EXPECT_EQ(reading.value().head().lane, 1u);
   EXPECT_EQ(reading.value().head().number, 99u);
   EXPECT_EQ(reading.value().head().pass, 17u);
@@ -55,27 +55,27 @@ TEST(Parcel, IsReadAsItWasWritten) {
   EXPECT_TRUE(reading.value().status().ok());
 }
 
-TEST(Parcel, KnowsItsRoom) {
-  Parcel parcel(256);
-  EXPECT_TRUE(parcel.empty());
+TEST(AmMessage, KnowsItsRoom) {
+  AmMessage message(256);
+  EXPECT_TRUE(message.empty());
   int puts = 0;
-  for (const std::string bytes(9, 'x'); parcel.has_room_for(bytes.size()); ++puts) {
-    parcel.put(0, 0, bytes.data(), bytes.size());
+  for (const std::string bytes(9, 'x'); message.has_room_for(bytes.size()); ++puts) {
+    message.put(0, 0, bytes.data(), bytes.size());
   }
   EXPECT_EQ(puts, 4);  // 24 of the head, and 48 each
-  EXPECT_LE(parcel.bytes().size(), 256u);
-  parcel.clear();
-  EXPECT_TRUE(parcel.empty());
-  EXPECT_FALSE(parcel.has_room_for(256));
+  EXPECT_LE(message.bytes().size(), 256u);
+  message.clear();
+  EXPECT_TRUE(message.empty());
+  EXPECT_FALSE(message.has_room_for(256));
 }
 
 /// A peer that writes nonsense makes a sentence, and nothing beyond the text is read.
-TEST(Parcel, WhatIsCutOffOrSpoiltIsRefused) {
+TEST(AmMessage, WhatIsCutOffOrMalformedIsRefused) {
   const std::string whole(sample().bytes());
   const auto read_all = [](std::string_view text) -> Status {
     // A copy of its own, so that a sanitizer sees what is read beyond.
     const std::vector<char> copy(text.begin(), text.end());
-    TUTTI_ASSIGN(Reading reading, Reading::open({copy.data(), copy.size()}));
+    TUTTI_ASSIGN(MessageReader reading, MessageReader::open({copy.data(), copy.size()}));
     Entry entry;
     const char* behind = nullptr;
     unsigned sum = 0;
@@ -102,46 +102,46 @@ TEST(Parcel, WhatIsCutOffOrSpoiltIsRefused) {
   EXPECT_FALSE(read_all(huge).ok());
 }
 
-/// Parcels that arrive in any order, their large puts written in any order: signals come out in the sender's.
-TEST(Inbox, SignalsComeInOrder) {
+/// Messages that arrive in any order, their large puts written in any order: signals come out in the sender's.
+TEST(ReorderQueue, SignalsComeInOrder) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 200; ++round) {
-    Inbox inbox;
+    ReorderQueue queue;
     std::vector<std::uint64_t> arriving(20), large, seen;
     std::iota(arriving.begin(), arriving.end(), 0);
     std::shuffle(arriving.begin(), arriving.end(), random);
     std::vector<bool> complete(arriving.size());
     const auto drain = [&] {
-      inbox.drain([&](const Inbox::Signal& signal) { seen.push_back(signal.count); });
+      queue.drain([&](const ReorderQueue::Signal& signal) { seen.push_back(signal.count); });
       const auto first_missing =
           static_cast<std::size_t>(std::find(complete.begin(), complete.end(), false) - complete.begin());
       EXPECT_EQ(seen.size(), first_missing);  // neither early nor late
     };
     for (const std::uint64_t number : arriving) {
-      EXPECT_TRUE(inbox.expects(number));
+      EXPECT_TRUE(queue.expects(number));
       const bool now = random() % 2 == 0;
-      if (now && inbox.is_next(number)) {
-        inbox.passed();
+      if (now && queue.is_next(number)) {
+        queue.passed();
         seen.push_back(number);
       } else {
-        inbox.wait(number, {{0, 0, number, 0}}, now);
+        queue.wait(number, {{0, 0, number, 0}}, now);
       }
       complete[number] = now;
-      EXPECT_FALSE(inbox.expects(number));
+      EXPECT_FALSE(queue.expects(number));
       if (!now) large.push_back(number);
       drain();
       if (!large.empty() && random() % 3 == 0) {
         std::swap(large.back(), large[random() % large.size()]);
-        inbox.complete(large.back());
+        queue.complete(large.back());
         complete[large.back()] = true;
         large.pop_back();
         drain();
       }
     }
     for (; !large.empty(); large.pop_back()) {
-      inbox.complete(large.back());
+      queue.complete(large.back());
       complete[large.back()] = true;
       drain();
     }
@@ -151,4 +151,4 @@ TEST(Inbox, SignalsComeInOrder) {
 }
 
 }  // namespace
-}  // namespace tutti::ucx::ucx_parcel_test
+}  // namespace tutti::ucx::ucx_message_test

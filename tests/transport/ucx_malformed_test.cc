@@ -27,23 +27,23 @@
 
 #include "transport/ucx/links.h"
 
-namespace tutti::testing::ucx_spoilt_test {
+namespace tutti::testing::ucx_malformed_test {
 namespace {
 
 using transport::UcxWire;
-using ucx::Parcel;
+using ucx::AmMessage;
 
 WireJob job_of(int own) {
   WireJob job;
-  job.own = own;
+  job.rank = own;
   job.hosts = {0, 1};
-  job.names = {"member 0", "member 1"};
+  job.names = {"rank 0", "rank 1"};
   job.lanes = 2;
   job.own_ip = "127.0.0.1";
   return job;
 }
 
-/// Member 1 of a job, without manners.
+/// Rank 1 of a job, without manners.
 class MeanPeer {
  public:
   explicit MeanPeer(const std::string& victim) : context_(ucx::Context::open(job_of(1)).take()) {
@@ -54,12 +54,12 @@ class MeanPeer {
     EXPECT_EQ(context_->ucp().ep_create(context_->worker(), &how, &endpoint_), UCS_OK);
   }
   const std::string& address() const { return context_->address(); }
-  void send(std::string_view parcel, const std::string& large) {
-    texts_.push_back(std::string(parcel) + large);
+  void send(std::string_view message, const std::string& large) {
+    texts_.push_back(std::string(message) + large);
     const char* text = texts_.back().data();
     ucp_request_param_t how{};
     void* request =
-        context_->ucp().am_send_nbx(endpoint_, 0, text, parcel.size(), text + parcel.size(), large.size(), &how);
+        context_->ucp().am_send_nbx(endpoint_, 0, text, message.size(), text + message.size(), large.size(), &how);
     ASSERT_FALSE(UCS_PTR_IS_ERR(request));
     if (request != nullptr) context_->ucp().request_free(request);
   }
@@ -71,28 +71,28 @@ class MeanPeer {
   std::deque<std::string> texts_;  // until they have left
 };
 
-struct Spoilt {
-  std::string what;                   // of the sentence
-  std::function<void(Parcel&)> fill;  // what follows a good parcel
-  std::uint64_t number = 1;           // of it
-  std::size_t cut = 0;                // bytes off its end
-  std::string large = {};             // data behind it
+struct Malformed {
+  std::string what;                      // of the sentence
+  std::function<void(AmMessage&)> fill;  // what follows a good message
+  std::uint64_t number = 1;              // of it
+  std::size_t cut = 0;                   // bytes off its end
+  std::string large = {};                // data behind it
 };
 
-const Spoilt kSpoilt[] = {
-    {"message 0 of lane 0 twice", [](Parcel& p) { p.signal(0, 0, 7, 7); }, 0},
-    {"a signal for place 8, which is no multiple of 16", [](Parcel& p) { p.signal(0, 8, 7, 7); }},
-    {"16 bytes for memory that this process has not exposed", [](Parcel& p) { p.signal(0, 4096, 7, 7); }},
-    {"16 bytes for memory that this process has not exposed", [](Parcel& p) { p.signal(0, UINT64_MAX - 15, 7, 7); }},
-    {"9 bytes for memory that this process has not exposed", [](Parcel& p) { p.put(0, 4088, "some more", 9); }},
-    {"9 bytes for memory that this process has not exposed", [](Parcel& p) { p.put(1, 0, "some more", 9); }},
-    {"0 bytes where 100 were due", [](Parcel& p) { p.large_put(0, 0, 100); }},
-    {"4 bytes without a destination", [](Parcel& p) { p.signal(0, 0, 7, 7); }, 1, 0, "more"},
-    {"cut off 24 bytes before its end", [](Parcel& p) { p.signal(0, 0, 7, 7); }, 1, 8},
+const Malformed kMalformed[] = {
+    {"message 0 of lane 0 twice", [](AmMessage& p) { p.signal(0, 0, 7, 7); }, 0},
+    {"a signal for place 8, which is no multiple of 16", [](AmMessage& p) { p.signal(0, 8, 7, 7); }},
+    {"16 bytes for memory that this process has not exposed", [](AmMessage& p) { p.signal(0, 4096, 7, 7); }},
+    {"16 bytes for memory that this process has not exposed", [](AmMessage& p) { p.signal(0, UINT64_MAX - 15, 7, 7); }},
+    {"9 bytes for memory that this process has not exposed", [](AmMessage& p) { p.put(0, 4088, "some more", 9); }},
+    {"9 bytes for memory that this process has not exposed", [](AmMessage& p) { p.put(1, 0, "some more", 9); }},
+    {"0 bytes where 100 were due", [](AmMessage& p) { p.large_put(0, 0, 100); }},
+    {"4 bytes without a destination", [](AmMessage& p) { p.signal(0, 0, 7, 7); }, 1, 0, "more"},
+    {"cut off 24 bytes before its end", [](AmMessage& p) { p.signal(0, 0, 7, 7); }, 1, 8},
 };
 
 /// Empty, or what is not as it should be.
-std::string outcome_of(const Spoilt& spoilt) {
+std::string outcome_of(const Malformed& malformed) {
   constexpr std::size_t kBytes = 4096;
   alignas(64) static std::byte memory[3 * kBytes];
   std::memset(memory, 0x55, sizeof memory);
@@ -101,10 +101,11 @@ std::string outcome_of(const Spoilt& spoilt) {
   if (Status met = wire->meet({"", peer.address()}); !met.ok()) return met.message();
   if (const auto key = wire->expose(memory + kBytes, kBytes); !key.ok()) return key.status().message();
   for (const bool good : {true, false}) {
-    Parcel parcel(4096);
-    good ? parcel.signal(0, 16, 41, 42) : spoilt.fill(parcel);
-    parcel.seal(1, 0, good ? 0 : spoilt.number, ucx::pass_between(peer.address(), wire->address()));
-    peer.send(parcel.bytes().substr(0, parcel.bytes().size() - (good ? 0 : spoilt.cut)), good ? "" : spoilt.large);
+    AmMessage message(4096);
+    good ? message.signal(0, 16, 41, 42) : malformed.fill(message);
+    message.set_head(1, 0, good ? 0 : malformed.number, ucx::pass_between(peer.address(), wire->address()));
+    peer.send(message.bytes().substr(0, message.bytes().size() - (good ? 0 : malformed.cut)),
+              good ? "" : malformed.large);
   }
   const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
   while (wire->broken(1).ok()) {
@@ -114,25 +115,25 @@ std::string outcome_of(const Spoilt& spoilt) {
   }
   std::uint64_t count = 0;
   std::memcpy(&count, memory + kBytes + 16, sizeof count);
-  if (count != 41) return "the good parcel has not come";
+  if (count != 41) return "the good message has not come";
   const auto is_free = [](std::byte b) { return b == std::byte{0x55}; };
   if (!std::all_of(memory, memory + kBytes, is_free) || !std::all_of(memory + 2 * kBytes, std::end(memory), is_free)) {
     return "what was not exposed has been written";
   }
   const std::string said = wire->broken(1).message();
-  return said.starts_with("member 1 has sent by UCX ") && said.ends_with(spoilt.what) ? "" : said;
+  return said.starts_with("rank 1 has sent by UCX ") && said.ends_with(malformed.what) ? "" : said;
 }
 
-TEST(UcxSpoilt, WhatMakesNoSenseBreaksTheLink) {
+TEST(UcxMalformed, WhatMakesNoSenseBreaksTheLink) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
-  for (const Spoilt& spoilt : kSpoilt) {
-    const Outcome outcome = in_child([&] { return outcome_of(spoilt); }, {{"UCX_TLS", "tcp"}});
-    EXPECT_EQ(outcome.error + outcome.said, "") << spoilt.what;
+  for (const Malformed& malformed : kMalformed) {
+    const Outcome outcome = in_child([&] { return outcome_of(malformed); }, {{"UCX_TLS", "tcp"}});
+    EXPECT_EQ(outcome.error + outcome.said, "") << malformed.what;
   }
 }
 
-/// Whoever does not know what the members have told each other may call itself one of them, but is not heard.
-TEST(UcxSpoilt, StrangersAreIgnored) {
+/// Whoever does not know what the ranks have told each other may call itself one of them, but is not heard.
+TEST(UcxMalformed, StrangersAreIgnored) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     alignas(64) static std::byte memory[4096];
@@ -146,26 +147,26 @@ TEST(UcxSpoilt, StrangersAreIgnored) {
     };
     if (const Status met = wire->meet({"", peer.address()}); !met.ok()) return met.message();
     const std::uint64_t pass = ucx::pass_between(peer.address(), wire->address());
-    for (const bool member : {false, true}) {
-      Parcel parcel(4096);
-      parcel.signal(0, member ? 16 : 32, 41, 42);
-      parcel.seal(1, 0, 0, member ? pass : pass ^ 1);
-      peer.send(parcel.bytes(), "");
+    for (const bool rank : {false, true}) {
+      AmMessage message(4096);
+      message.signal(0, rank ? 16 : 32, 41, 42);
+      message.set_head(1, 0, 0, rank ? pass : pass ^ 1);
+      peer.send(message.bytes(), "");
     }
     const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
     while (count_at(16) == 0 && wire->broken(1).ok() && std::chrono::steady_clock::now() < end) {
       peer.progress();
       (void)wire->progress();
     }
-    if (count_at(32) != 0) return "a stranger has been heard";
-    return count_at(16) == 41 ? "" : "the member has not been heard: " + wire->broken(1).message();
+    if (count_at(32) != 0) return "an unauthenticated peer has been heard";
+    return count_at(16) == 41 ? "" : "the rank has not been heard: " + wire->broken(1).message();
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error + outcome.said, "");
 }
 
 /// The kernel takes the connection for a peer that never moves, but UCX's own words are not answered.
-TEST(UcxSpoilt, WhoDoesNotAnswerIsToldOfUntilItDoes) {
+TEST(UcxMalformed, WhoDoesNotAnswerIsToldOfUntilItDoes) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
@@ -173,7 +174,7 @@ TEST(UcxSpoilt, WhoDoesNotAnswerIsToldOfUntilItDoes) {
     if (const Status met = wire->meet({"", peer->address()}); !met.ok()) return met.message();
     const Region there = wire->attach(1, "0 4096", 4096).take();
     if (!wire->obstacle(1).empty()) return "before it is sent anything: " + wire->obstacle(1);
-    if (const Status sent = wire->signal(1, 0, there, 0, 1, 0, Push::now); !sent.ok()) return sent.message();
+    if (const Status sent = wire->signal(1, 0, there, 0, 1, 0, Flush::now); !sent.ok()) return sent.message();
     for (int i = 0; i < 1000; ++i) (void)wire->progress();
     std::string said = wire->obstacle(1);
     const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
@@ -190,26 +191,26 @@ TEST(UcxSpoilt, WhoDoesNotAnswerIsToldOfUntilItDoes) {
 }
 
 /// Nobody listens at its address any more, and there is no connection yet.
-TEST(UcxSpoilt, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
+TEST(UcxMalformed, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
     const std::string address = ucx::Context::open(job_of(1)).take()->address();
     if (const Status met = wire->meet({"", address}); !met.ok()) return met.message();
     const Region there = wire->attach(1, "0 4096", 4096).take();
-    (void)wire->signal(1, 0, there, 0, 1, 0, Push::now);
+    (void)wire->signal(1, 0, there, 0, 1, 0, Flush::now);
     const auto end = std::chrono::steady_clock::now() + kTestTimeout / 4;
     while (wire->broken(1).ok() && std::chrono::steady_clock::now() < end) (void)wire->progress();
     return wire->broken(1).message() + "; " + wire->obstacle(1);
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error, "");
-  EXPECT_THAT(outcome.said, ::testing::MatchesRegex("the link to member 1 by UCX over lo has broken: .*; "));
+  EXPECT_THAT(outcome.said, ::testing::MatchesRegex("the link to rank 1 by UCX over lo has broken: .*; "));
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // UBSan, built in with it, needs a descriptor to look at objects
 /// UCX itself would end the process.
-TEST(UcxSpoilt, NoDescriptorLeftForAnEndpointBreaksTheLink) {
+TEST(UcxMalformed, NoDescriptorLeftForAnEndpointBreaksTheLink) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
@@ -222,7 +223,7 @@ TEST(UcxSpoilt, NoDescriptorLeftForAnEndpointBreaksTheLink) {
     do {
       all.emplace_back(::dup(STDERR_FILENO));
     } while (all.back());
-    const Status sent = wire->signal(1, 0, there, 0, 1, 0, Push::now);
+    const Status sent = wire->signal(1, 0, there, 0, 1, 0, Flush::now);
     return sent.message() + "; " + wire->broken(1).message();
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
@@ -233,7 +234,7 @@ TEST(UcxSpoilt, NoDescriptorLeftForAnEndpointBreaksTheLink) {
 #endif
 
 /// Nobody has died: the two have nothing in common to go by.
-TEST(UcxSpoilt, WhoCannotBeReachedByAnyDeviceIsNotTakenForDead) {
+TEST(UcxMalformed, WhoCannotBeReachedByAnyDeviceIsNotTakenForDead) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
@@ -241,19 +242,19 @@ TEST(UcxSpoilt, WhoCannotBeReachedByAnyDeviceIsNotTakenForDead) {
     const std::unique_ptr<ucx::Context> peer = ucx::Context::open(job_of(1)).take();
     if (const Status met = wire->meet({"", peer->address()}); !met.ok()) return met.message();
     const Region there = wire->attach(1, "0 4096", 4096).take();
-    (void)wire->signal(1, 0, there, 0, 1, 0, Push::now);
+    (void)wire->signal(1, 0, there, 0, 1, 0, Flush::now);
     const Status broken = wire->broken(1);
     return (broken.code() == Code::unsupported ? "unsupported: " : "another code: ") + broken.message();
   };
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}});
   EXPECT_EQ(outcome.error, "");
-  EXPECT_THAT(outcome.said,
-              ::testing::MatchesRegex(
-                  "unsupported: the link to member 1 by UCX over lo has broken: Destination is unreachable"));
+  EXPECT_THAT(
+      outcome.said,
+      ::testing::MatchesRegex("unsupported: the link to rank 1 by UCX over lo has broken: Destination is unreachable"));
 }
 
 /// An endpoint that is half made when its worker ends lets UCX abort the process.
-TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
+TEST(UcxMalformed, WhoIsHeardWhileTheWireEndsIsNotConnected) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     alignas(64) static std::byte memory[4096];
@@ -262,10 +263,10 @@ TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
     if (const auto key = wire->expose(memory, sizeof memory); !key.ok()) return key.status().message();
     if (const Status met = wire->meet({"", peer.address()}); !met.ok()) return met.message();
     const auto signal = [&](std::uint64_t number) {
-      Parcel parcel(4096);
-      parcel.signal(0, 16, number + 1, 0);
-      parcel.seal(1, 0, number, ucx::pass_between(peer.address(), wire->address()));
-      peer.send(parcel.bytes(), "");
+      AmMessage message(4096);
+      message.signal(0, 16, number + 1, 0);
+      message.set_head(1, 0, number, ucx::pass_between(peer.address(), wire->address()));
+      peer.send(message.bytes(), "");
     };
     const auto count = [] {
       std::uint64_t count = 0;
@@ -286,13 +287,13 @@ TEST(UcxSpoilt, WhoIsHeardWhileTheWireEndsIsNotConnected) {
   const Outcome outcome = in_child(body, {{"UCX_TLS", "tcp"}, {"TUTTI_LOG", "debug"}});
   EXPECT_EQ(outcome.error, "");
   EXPECT_THAT(outcome.said, ::testing::StartsWith("2 signals came; "));
-  const std::string made = "UCX: an endpoint to member 1 is made";
+  const std::string made = "UCX: an endpoint to rank 1 is made";
   const std::size_t first = outcome.said.find(made);
   EXPECT_NE(first, std::string::npos) << outcome.said;  // when it was heard first
   EXPECT_EQ(outcome.said.find(made, first + 1), std::string::npos) << outcome.said;
 }
 
-TEST(UcxSpoilt, KeysThatMakeNoSenseAreRefused) {
+TEST(UcxMalformed, KeysThatMakeNoSenseAreRefused) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
@@ -307,10 +308,10 @@ TEST(UcxSpoilt, KeysThatMakeNoSenseAreRefused) {
   EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(
       outcome.said,
-      "UCX: member 1 exposes 4095 bytes; 4096 were expected; UCX: what member 1 has sent is no key of exposed memory");
+      "UCX: rank 1 exposes 4095 bytes; 4096 were expected; UCX: what rank 1 has sent is no key of exposed memory");
 }
 
-TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
+TEST(UcxMalformed, PlacesOfUnexposedMemoryAreUsedAgain) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     std::unique_ptr<Wire> wire = UcxWire::open(job_of(0)).take();
@@ -319,7 +320,7 @@ TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
     std::string last;
     for (int i = 0; i < 100; ++i) {
       last = wire->expose(memory + 4096, 4096).take();
-      wire->conceal(memory + 4096);
+      wire->unexpose(memory + 4096);
     }
     return last;
   };
@@ -329,11 +330,11 @@ TEST(UcxSpoilt, PlacesOfConcealedMemoryAreUsedAgain) {
 }
 
 }  // namespace
-}  // namespace tutti::testing::ucx_spoilt_test
+}  // namespace tutti::testing::ucx_malformed_test
 
 #else
 
-TEST(UcxSpoilt, WhatMakesNoSenseBreaksTheLink) {
+TEST(UcxMalformed, WhatMakesNoSenseBreaksTheLink) {
   GTEST_SKIP() << "tutti-test: not run: " << tutti::transport::UcxWire::missing();
 }
 

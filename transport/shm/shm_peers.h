@@ -12,13 +12,13 @@
 
 namespace tutti::transport {
 
-struct Acquaintance {
+struct ShmPeers {
   std::vector<int> hosts;  // by rank of the job: equal numbers where ranks can share memory, from 0 in order of rank
   std::vector<std::shared_ptr<const ShmProcess>> processes;  // likewise; null: on another host
   bool cross_memory = false;  // every rank may read and write the plain memory of every other on its host, and it pays
 };
 
 /// A collective call of all ranks of the job. Errors: system, timeout, peer_died.
-Result<Acquaintance> meet_processes(bootstrap::Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline);
+Result<ShmPeers> exchange_shm_peers(bootstrap::Bootstrap& bootstrap, Arena& arena, std::chrono::milliseconds deadline);
 
 }  // namespace tutti::transport

@@ -1,4 +1,4 @@
-// The part of the suite of wires (wire_suite.h) that is about Wire::land().
+// The part of the suite of wires (wire_suite.h) that is about Wire::redirect().
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace tutti::testing {
 
 /// What is put to a slot comes there or, where that is allowed, elsewhere: all of it, and only to one of them.
 TEST_P(WireSuite, APutLandsWhereItIsAllowedToOrInItsSlot) {
-  run({0, 1}, [](Party& party) {
-    const int peer = 1 - party.own();
-    const bool lands = party.wire().info().name == "tcp";
-    const std::size_t copied = party.wire().info().copied;
+  run({0, 1}, [](WireMember& member) {
+    const int peer = 1 - member.rank();
+    const bool redirects = member.wire().info().name == "tcp";
+    const std::size_t copied = member.wire().info().copied;
     const std::size_t sizes[] = {1, 4096, 4097, 8192, 100'003, std::size_t{1} << 20};
     constexpr std::size_t kRoom = (std::size_t{1} << 20) + 64;
     std::vector<std::byte> from(kRoom), elsewhere(kRoom);
-    std::byte* slot = party.memory() + Party::kData;
+    std::byte* slot = member.memory() + WireMember::kData;
     const auto all_are = [](const std::byte* begin, const std::byte* end, std::byte what) {
       return std::all_of(begin, end, [what](std::byte b) { return b == what; });
     };
@@ -31,25 +31,25 @@ TEST_P(WireSuite, APutLandsWhereItIsAllowedToOrInItsSlot) {
         std::memset(slot, 0xEE, kRoom);
         std::fill(elsewhere.begin(), elsewhere.end(), std::byte{0xDD});
         if (what != Case::never) {
-          party.wire().land(slot, bytes + (what == Case::of_another_size ? 1 : 0), elsewhere.data());
+          member.wire().redirect(slot, bytes + (what == Case::of_another_size ? 1 : 0), elsewhere.data());
         }
         if (what == Case::ended) {
-          EXPECT_FALSE(party.wire().landed(slot));
+          EXPECT_FALSE(member.wire().end_redirect(slot));
         }
-        party.barrier();
+        member.barrier();
         ++count;
         fill(from.data(), bytes, count);
-        const Ticket ticket = party.put(peer, 0, Party::kData, from.data(), bytes);
-        party.signal(peer, 0, count);
-        if (!party.until_signal(peer, 0, count) || !party.until_settled(ticket)) return;
-        const bool landed = party.wire().landed(slot);
-        EXPECT_EQ(landed, lands && what == Case::allowed) << bytes << " bytes, of " << copied << " copied";
-        const std::byte* there = landed ? elsewhere.data() : slot;
+        const Ticket ticket = member.put(peer, 0, WireMember::kData, from.data(), bytes);
+        member.signal(peer, 0, count);
+        if (!member.until_signal(peer, 0, count) || !member.until_completed(ticket)) return;
+        const bool redirected = member.wire().end_redirect(slot);
+        EXPECT_EQ(redirected, redirects && what == Case::allowed) << bytes << " bytes, of " << copied << " copied";
+        const std::byte* there = redirected ? elsewhere.data() : slot;
         EXPECT_EQ(first_wrong(there, bytes, count), bytes);
-        EXPECT_TRUE(all_are(slot + (landed ? 0 : bytes), slot + kRoom, std::byte{0xEE}));
-        EXPECT_TRUE(all_are(elsewhere.data() + (landed ? bytes : 0), elsewhere.data() + kRoom, std::byte{0xDD}));
-        EXPECT_FALSE(party.wire().landed(slot)) << "it has been asked";
-        party.barrier();
+        EXPECT_TRUE(all_are(slot + (redirected ? 0 : bytes), slot + kRoom, std::byte{0xEE}));
+        EXPECT_TRUE(all_are(elsewhere.data() + (redirected ? bytes : 0), elsewhere.data() + kRoom, std::byte{0xDD}));
+        EXPECT_FALSE(member.wire().end_redirect(slot)) << "it has been asked";
+        member.barrier();
       }
     }
   });
