@@ -15,7 +15,7 @@ transport::WireInfo assumed_network(const topology::Topology& topology) {
   };
   const bool rdma = std::any_of(topology.links.begin(), topology.links.end(),
                                 [&](const topology::Link& link) { return is_rdma(link.a) || is_rdma(link.b); });
-  // As each of them says when it is opened (tests/collectives/planner_factory_test.cc).
+  // As each of them says when it is opened (tests/collectives/job/planner_factory_test.cc).
   transport::WireInfo info;
   info.name = options::text(Option::network);
   if (info.name == "auto") info.name = rdma ? "verbs" : "tcp";

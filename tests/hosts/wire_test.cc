@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/hosts/hosts.h"
-#include "tests/transport/wire_suite_redirect.h"
+#include "tests/transport/wire/wire_suite_redirect.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 

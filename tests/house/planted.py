@@ -86,14 +86,8 @@ class Planted(unittest.TestCase):
             return {f"transport/shm/part{k}.h": "\n" for k in range(count - 2)}  # there are two
         algorithms = {f"collectives/algorithms/all_reduce_{k}.cc": "\n" for k in range(40)}
         self.assertEqual(self.check("files.py", files=algorithms)[0], 0)
-        listed = "tests/house/folders.txt"
         self.assertEqual(self.check("files.py", files=of(30))[0], 0)
         self.fails("files.py", of(31), "transport/shm: 31 sources; divide it")
-        self.assertEqual(self.check("files.py", files={**of(33), listed: "# list\ntransport/shm 33 why\n"})[0], 0)
-        self.fails("files.py", {**of(34), listed: "transport/shm 33 why\n"}, "34 sources; divide it, at most 33")
-        self.fails("files.py", {**of(32), listed: "transport/shm 33 why\n"}, "has shrunk from 33 sources to 32")
-        self.fails("files.py", {**of(30), listed: "transport/shm 33 why\n"}, "needs no exception")
-        self.assertIn("a reason", self.check("files.py", files={listed: "transport/shm 33\n"})[1])
 
     def test_large_class(self):
         def of(functions, members, head="class Large"):
@@ -116,6 +110,7 @@ class Planted(unittest.TestCase):
         self.fails("classes.py", {path: of(32, 21), listed: "shm::Large 33 21 why\n"}, "has shrunk from 33 functions")
         self.fails("classes.py", {path: of(30, 20), listed: "shm::Large 33 21 why\n"}, "needs no exception")
         self.fails("classes.py", {listed: "shm::Large 33 21 why\n"}, "there is no class shm::Large")
+        self.assertIn("a reason", self.check("classes.py", files={listed: "shm::Large 33 21\n"})[1])
 
     def test_what_counts_in_a_class(self):
         counted = {

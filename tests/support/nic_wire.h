@@ -12,7 +12,7 @@
 #include <mutex>
 #include <string>
 
-#include "tests/transport/local_wire.h"
+#include "tests/transport/wire/local_wire.h"
 
 namespace tutti::testing {
 

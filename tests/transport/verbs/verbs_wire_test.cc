@@ -17,7 +17,7 @@
 
 #include "tests/support/cable.h"
 #include "tests/support/verbs_card.h"
-#include "tests/transport/wire_suite_redirect.h"
+#include "tests/transport/wire/wire_suite_redirect.h"
 #include "transport/shm/arena.h"
 #include "transport/verbs/verbs.h"
 

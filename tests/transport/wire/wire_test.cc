@@ -2,8 +2,8 @@
 #include <memory>
 #include <string>
 
-#include "tests/transport/local_wire.h"
-#include "tests/transport/wire_suite_redirect.h"
+#include "tests/transport/wire/local_wire.h"
+#include "tests/transport/wire/wire_suite_redirect.h"
 
 namespace tutti::testing {
 namespace {

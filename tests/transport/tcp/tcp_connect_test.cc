@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport/full_listener.h"
-#include "tests/transport/tcp_fixture.h"
+#include "tests/transport/sockets/full_listener.h"
+#include "tests/transport/tcp/tcp_fixture.h"
 
 namespace tutti::testing::tcp_connect_test {
 namespace {

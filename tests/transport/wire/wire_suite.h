@@ -22,8 +22,8 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/transport/wire_bytes.h"
-#include "tests/transport/wire_job.h"
+#include "tests/transport/wire/wire_bytes.h"
+#include "tests/transport/wire/wire_job.h"
 
 namespace tutti::testing {
 

@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/transport/wire_bytes.h"
-#include "tests/transport/wire_job.h"
+#include "tests/transport/wire/wire_bytes.h"
+#include "tests/transport/wire/wire_job.h"
 #include "transport/sockets/fd.h"
 #include "transport/ucx/ucx.h"
 

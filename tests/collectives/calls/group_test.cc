@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/collectives/exchanges.h"
+#include "tests/collectives/calls/exchanges.h"
 #include "tests/collectives/ranks.h"
 
 namespace tutti::testing::group_test {

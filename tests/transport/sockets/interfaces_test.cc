@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "tests/transport/full_listener.h"
+#include "tests/transport/sockets/full_listener.h"
 #include "transport/sockets/socket.h"
 
 namespace tutti::sockets::interfaces_test {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/transport/tcp_fixture.h"
+#include "tests/transport/tcp/tcp_fixture.h"
 
 namespace tutti::testing::tcp_release_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/exchanges.h"
+#include "tests/collectives/calls/exchanges.h"
 #include "tests/collectives/processes.h"
 
 namespace tutti::testing::group_processes_test {

@@ -8,7 +8,7 @@
 #include <locale>
 #include <string>
 
-#include "tests/transport/bootstrap_support.h"
+#include "tests/transport/bootstrap/bootstrap_support.h"
 #include "topology/discover.h"
 #include "topology/graph.h"
 #include "topology/text.h"

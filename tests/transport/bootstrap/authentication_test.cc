@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap_support.h"
+#include "tests/transport/bootstrap/bootstrap_support.h"
 #include "transport/bootstrap/client.h"
 #include "transport/bootstrap/connection.h"
 #include "transport/sockets/nonce.h"

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "bootstrap_support.h"
+#include "tests/transport/bootstrap/bootstrap_support.h"
 
 namespace tutti::sockets::fd_socket_test {
 namespace {

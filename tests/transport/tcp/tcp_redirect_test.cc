@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tests/transport/tcp_fixture.h"
+#include "tests/transport/tcp/tcp_fixture.h"
 
 namespace tutti::testing::tcp_redirect_test {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/transport/tcp_fixture.h"
+#include "tests/transport/tcp/tcp_fixture.h"
 
 namespace tutti::testing::tcp_malformed_test {
 namespace {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/far.h"
+#include "tests/collectives/job/far.h"
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/taken.h"
 #include "tests/collectives/transfer_programs.h"

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-#include "bootstrap_support.h"
+#include "tests/transport/bootstrap/bootstrap_support.h"
 #include "transport/bootstrap/client.h"
 #include "transport/sockets/interfaces.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport/wire_suite_redirect.h"
+#include "tests/transport/wire/wire_suite_redirect.h"
 #include "transport/sockets/socket.h"
 #include "transport/tcp/tcp.h"
 

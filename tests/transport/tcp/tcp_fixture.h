@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/transport/wire_bytes.h"
-#include "tests/transport/wire_job.h"
+#include "tests/transport/wire/wire_bytes.h"
+#include "tests/transport/wire/wire_job.h"
 #include "transport/bootstrap/secret.h"
 #include "transport/sockets/socket.h"
 #include "transport/tcp/frame.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/transport/wire_suite.h"
+#include "tests/transport/wire/wire_suite.h"
 
 namespace tutti::testing {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/far.h"
+#include "tests/collectives/job/far.h"
 #include "tests/support/wait_readable.h"
 
 namespace tutti::testing::far_failures_test {

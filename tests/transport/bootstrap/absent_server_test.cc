@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "bootstrap_support.h"
-#include "tests/transport/full_listener.h"
+#include "tests/transport/bootstrap/bootstrap_support.h"
+#include "tests/transport/sockets/full_listener.h"
 
 namespace {
 

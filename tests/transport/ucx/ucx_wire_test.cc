@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/transport/wire_suite_redirect.h"
+#include "tests/transport/wire/wire_suite_redirect.h"
 #include "transport/ucx/ucx.h"
 
 namespace tutti::testing {
