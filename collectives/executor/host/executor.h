@@ -81,7 +81,7 @@ class HostExecutor {
   void set_trace(StepTrace* trace) { walker_.set_trace(trace); }
 
  private:
-  /// Runs the steps as run() does, but leaves landings open after a failure.
+  /// Runs the steps as run() does, but leaves redirects open after a failure.
   Status run_steps(const Prepared& prepared, const Buffers& buffers);
 
   const int ranks_;

@@ -38,7 +38,7 @@ class PlanWalker {
 
   /// Carries out all steps. REQUIRES: the call has passed its gate.
   Status walk(const Prepared& prepared, const CallBuffers& buffers);
-  /// Ends landings, after walk(): nothing comes to the output by itself from now on. Some does after a failure.
+  /// Ends redirects, after walk(): nothing comes to the output by itself from now on. Some does after a failure.
   void end_redirects();
   /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);
