@@ -35,7 +35,7 @@ namespace {
 
 using Implementation = std::shared_ptr<CommunicatorInterface>;
 
-std::vector<int> everybody(int size) {
+std::vector<int> all_ranks(int size) {
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);
   return members;
@@ -77,11 +77,11 @@ Result<Options> checked(Options options) {
 Result<Implementation> create_on(const std::shared_ptr<ProcessJob>& job, int rank, int size, const Options& options) {
   const Exchange exchange = job->bootstrap_exchange();
   TUTTI_ASSIGN(const transport::WindowSizes sizes,
-               window_sizes(size, options, most_remote_ranks(*job, everybody(size))));
+               window_sizes(size, options, most_remote_ranks(*job, all_ranks(size))));
   TUTTI_ASSIGN(const std::vector<Setting> settings, settings_of(sizes));
   TUTTI_TRY(compare_settings(settings, exchange));
   TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
-               TuttiCommunicator::create(job, everybody(size), rank, 0, options, exchange));
+               TuttiCommunicator::create(job, all_ranks(size), rank, 0, options, exchange));
   return Implementation(std::move(made));
 }
 
@@ -195,7 +195,7 @@ Result<std::vector<Implementation>> create_in_process(int size, const Options& w
   for (int rank = 0; rank < size; ++rank) {
     const Exchange exchange = [&](const Words&) -> Result<Words> { return windows; };
     TUTTI_ASSIGN(std::shared_ptr<TuttiCommunicator> made,
-                 TuttiCommunicator::create(job, everybody(size), rank, 0, options, exchange));
+                 TuttiCommunicator::create(job, all_ranks(size), rank, 0, options, exchange));
     all.push_back(std::move(made));
   }
   job->drop_windows();

@@ -31,7 +31,7 @@ MemoryKind ask_kind_of(const void* pointer) {
   const Driver* cuda = loaded_driver();
   presence.store(cuda == nullptr ? Presence::absent : Presence::present, std::memory_order_relaxed);
   if (cuda == nullptr || pointer == nullptr) return {};
-  // Words of a pointer that the driver does not know become 0, which is no type of memory. Before anybody has
+  // Words of a pointer that the driver does not know become 0, which is no type of memory. Before any thread has
   // initialised the driver the call fails, and then there is no memory but the host's.
   unsigned type = 0;
   int device = -1;

@@ -150,7 +150,7 @@ double measure(const Rank& me, const Settings& settings, Work work, std::size_t 
   for (int i = 0; i < me.ranks; ++i) {
     sum += static_cast<double>(me.board->spent_ns[static_cast<std::size_t>(i)].load());
   }
-  me.barrier();  // before anybody writes the next figures
+  me.barrier();  // before any rank writes the next figures
   return sum * 1e-3 / me.ranks / static_cast<double>(calls);
 }
 

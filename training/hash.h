@@ -1,5 +1,5 @@
 // XXH64, seed 0 (Yann Collet, "xxHash fast digest algorithm", specification 0.1.1): tells whether two ranks hold the
-// same bytes. Not a defence against anybody.
+// same bytes. Not a defence against an attacker.
 #pragma once
 
 #include <bit>

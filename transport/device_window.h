@@ -2,13 +2,13 @@
 // agree on. One per rank and communicator; zeroed before any peer may write to it.
 //
 //   state      the owner's own: number and history of its last call, what it has failed of
-//   calls      by sender: the announcements of its last calls. A peer pushes them here, so that a wait for one polls
-//              memory of the own GPU; a replayed graph needs no work of the host for them
+//   calls      by sender: the announcements of its last calls. A peer pushes them here, so that a wait polls memory of
+//              the waiting GPU; a replayed graph needs no work of the host for them
 //   signals    a cell per (sender, lane, channel); they count and are never reset
 //   links      the owner's own: how many signals it has given and taken, per (peer, lane, channel)
 //   express    by sender and parity of the call: lines that carry data and flag together (kFlaggedLine)
-//   scratch    two halves, used by alternate calls
-//   published  likewise
+//   scratch    slots that peers write; two halves, used by alternate calls
+//   published  slots that peers read; two halves, used by alternate calls
 //   p2p        by sender and strip: a few slots for messages (send and recv), with signals and links of their own
 //
 // Host and device include this; it has plain words only, which each side reads and writes with its own atomics.
@@ -22,8 +22,8 @@ namespace tutti::transport {
 
 inline constexpr std::size_t kDeviceLine = 128;
 inline constexpr int kMostDeviceRanks = 64;
-/// A rank announces call k + 1 only after its call k, which began after all had announced call k - 1; so of each peer
-/// two announcements are of interest at a time. Two more, for the words of a failure.
+/// A rank announces call k + 1 only after its call k, which began after all had announced call k - 1. So two
+/// announcements of each peer matter at a time. Two more are kept for the text of a failure.
 inline constexpr std::uint64_t kDeviceCallRing = 4;
 
 /// One call of one rank, as its peers see it. `sequence` is written last (release, system scope).
@@ -58,15 +58,15 @@ struct alignas(kDeviceLine) DeviceState {
   std::uint64_t sequence = 0;  // of the last call that ended
   std::uint64_t history = 0;   // up to it
   std::uint64_t exits = 0;     // blocks of the running kernel that have ended
-  std::uint64_t failed = 0;    // no call is carried out any more
+  std::uint64_t failed = 0;    // not 0: no call runs any more
 };
 
-/// An express line: two words of 8 bytes, each with 4 bytes of data below and the call's flag above. A word is written
-/// and read whole, so a reader that sees the flag has the data, and no fence is paid.
+/// An express line: two words of 8 bytes, each with 4 bytes of data below and the call's flag above (NCCL's LL). A
+/// word is written and read whole, so a reader that sees the flag has the data, without a fence.
 inline constexpr std::size_t kFlaggedLine = 16;
 inline constexpr std::size_t kDataOfFlaggedLine = 8;
 
-/// What the host and the kernels of one rank tell each other: pinned host memory, visible to the GPU.
+/// A kernel's report to its host on a wait or a call that has failed.
 struct DeviceVerdict {
   std::uint64_t state = 0;  // 0: none; 1: complete, written last
   std::uint64_t kind = 0;   // executor::cuda::Failure
@@ -78,6 +78,7 @@ struct DeviceVerdict {
   DeviceCall other;
 };
 
+/// Words between the host and the kernels of one rank, in pinned host memory that the GPU sees.
 struct alignas(kDeviceLine) DeviceHostWords {
   std::uint64_t abort = 0;                         // not 0: end every wait
   std::uint64_t limit_ns = 0;                      // of a wait
@@ -88,11 +89,11 @@ struct alignas(kDeviceLine) DeviceHostWords {
   alignas(kDeviceLine) DeviceVerdict verdict;
 };
 
-/// Messages: so many strips share one, and so many slots each strip has.
+/// The number of strips that share a message, and of slots that each strip has.
 inline constexpr int kP2pStrips = 4;
 inline constexpr std::uint64_t kP2pSlots = 4;
 
-/// The first line of a slot: which message its bytes are of.
+/// The first line of a slot: the message that its bytes belong to.
 struct P2pHeader {
   std::uint64_t count = 0;  // of the whole message
   std::uint64_t type = 0;

@@ -5,7 +5,7 @@
 //   Board     the rank's announcements: a ring of its last calls (which is also the flight recorder) and its failure
 //   signals   one cell per (sender, lane, channel), in the receiver's window, written only by the sender
 //   scratch   inbound slots, written by peers; two halves, used by alternate calls
-//   published slots written by the owner and read by peers; two halves likewise
+//   published slots written by the owner and read by peers; two halves, used by alternate calls
 //   mailboxes one per sender: a small queue of slots for send/recv
 //
 // On load/store links (threads, shared memory, CUDA peers) all of it is reached by pointer, and the executor does so
@@ -22,7 +22,7 @@
 
 namespace tutti::transport {
 
-/// How a rank reaches memory of its peers.
+/// The ways in which a rank reaches memory of its peers.
 struct Capabilities {
   bool load_store = false;    // windows and registered memory of peers are reached by pointer
   bool any_pointer = false;   // so is every other address of a peer (threads of one process)

@@ -15,7 +15,7 @@ Plan all_gather_ring(const PlanRequest& request) {
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);
     me.copy(me.output(r), me.input(r));
-    ring_all_gather(me, everyone(r, n));
+    ring_all_gather(me, all_ranks(r, n));
   }
   return b.finish();
 }

@@ -14,7 +14,7 @@ Plan reduce_scatter_ring(const PlanRequest& request) {
   Builder b(request.collective, "ring", n, /*pieces=*/n);
   for (int r = 0; r < n; ++r) {
     RankBuilder me = b.rank(r);
-    ring_reduce_scatter(me, everyone(r, n));
+    ring_reduce_scatter(me, all_ranks(r, n));
   }
   return b.finish();
 }

@@ -96,7 +96,7 @@ void AsyncQueue::loop() {
     Endings endings = operation();
     lock.lock();
     pending_.fetch_sub(1, std::memory_order_release);
-    // Idle before done: whoever has seen its work done may start something else at once.
+    // Idle before done: a caller that has seen its work done may start something else at once.
     changed_.notify_all();
     QueuedWork::Callbacks callbacks;
     for (auto& [work, status] : endings) {

@@ -35,8 +35,8 @@ class QueuedWork final : public PendingWork {
   mutable std::mutex mutex_;
   std::condition_variable finished_;
   bool done_ = false;    // guarded by mutex_
-  Status status_;        // likewise
-  Callbacks callbacks_;  // likewise; until done
+  Status status_;        // guarded by mutex_
+  Callbacks callbacks_;  // guarded by mutex_; until done
 };
 
 /// Work that was done at once.
@@ -92,7 +92,7 @@ class AsyncQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<Endings()>> operations_;  // guarded by mutex_
-  bool ending_ = false;                              // likewise
+  bool ending_ = false;                              // guarded by mutex_
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
-// The all_gather of a few words among the ranks of a communicator, by which they agree on what is theirs to agree on: a
-// split, device memory that they open to each other.
+// The all_gather of a few words among the ranks of a communicator, by which they agree on a split, or on the device
+// memory that they open to each other.
 //
 // Threads: one at a time, the thread that runs calls.
 #pragma once
@@ -18,15 +18,15 @@ class ControlGather {
  public:
   ControlGather(CommContext& context, HostPath& host) : context_(context), host_(host) {}
 
-  /// Returns the words of all ranks, one rank's behind the other's. All give as many. The other ranks see it as the
-  /// call `as`, of which it is a part.
+  /// Returns the words of all ranks, in rank order. All ranks give as many. Peers see the exchange as the call `as`, of
+  /// which it is a part.
   Result<Words> gather(const executor::CallIdentity& as, std::span<const std::uint64_t> mine);
-  /// The same as a call of its own. By the caller's thread.
+  /// Gathers the words as a call of its own. Threads: the caller's.
   Result<Words> gather(const Words& mine);
-  /// Waits for all ranks, as a call of its own. By the caller's thread.
+  /// Waits for all ranks, as a call of its own. Threads: the caller's.
   Status barrier();
-  /// Returns whether a rank has given 0 as the first of its `width` words: empty, none has. Else the sentence why:
-  /// `mine`, where it is this rank.
+  /// Returns empty if no rank has given 0 as the first of its `width` words; else the sentence of the first that has.
+  /// `mine`: this rank's own sentence.
   std::string refusal(const Words& all, std::size_t width, const Status& mine) const;
 
  private:

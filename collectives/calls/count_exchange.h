@@ -24,8 +24,8 @@ class CountExchange {
   /// sends what this rank does not expect).
   Status run(const Call& call, std::uint64_t memory);
 
-  // What the last run() has found.
-  /// By peer.
+  // Results of the last run().
+  /// Returns the counts of each peer, by rank.
   std::span<const executor::PeerCounts> peers() const { return theirs_; }
   /// Returns the elements of the largest piece of any rank.
   std::size_t largest_piece() const;

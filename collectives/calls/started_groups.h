@@ -23,12 +23,13 @@ struct StartedGroup {
   bool begun = false;
 };
 
-/// What one operation of the queue will carry out. offer(): the caller's thread; the rest: the queue's.
+/// The groups that one operation of the queue carries out.
+/// Threads: offer() from the caller's thread, the rest from the queue's.
 class StartedGroups {
  public:
   using Groups = std::vector<std::unique_ptr<StartedGroup>>;
 
-  /// False, and the group is left alone, when the operation has ended.
+  /// Adds a group to the operation. Returns false, and leaves the group, when the operation has ended.
   bool offer(std::unique_ptr<StartedGroup>& group) {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
@@ -36,20 +37,20 @@ class StartedGroups {
     news_.store(true, std::memory_order_release);
     return true;
   }
-  /// True while there is something to take.
+  /// Is true while there are groups to take.
   const std::atomic<bool>& news() const { return news_; }
   Groups take() {
     const std::lock_guard lock(mutex_);
     news_.store(false, std::memory_order_relaxed);
     return std::exchange(groups_, {});
   }
-  /// From now on nothing can be offered; what nobody has taken yet.
+  /// Refuses all further groups, and returns those that are left.
   Groups close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     return std::exchange(groups_, {});
   }
-  /// As close(), unless there is something to take; then false.
+  /// Refuses all further groups if none is left. Returns whether it does.
   bool close_if_empty() {
     const std::lock_guard lock(mutex_);
     if (!groups_.empty()) return false;
@@ -60,7 +61,7 @@ class StartedGroups {
  private:
   std::mutex mutex_;
   Groups groups_;        // guarded by mutex_
-  bool closed_ = false;  // likewise
+  bool closed_ = false;  // guarded by mutex_
   std::atomic<bool> news_{false};
 };
 

@@ -62,7 +62,8 @@ bool clash(const Each& each) {
   return false;
 }
 
-/// What is wrong with the counts, offsets and buffers of an all_to_allv; empty: nothing. `most`: what fits in memory.
+/// Says what is wrong with the counts, offsets and buffers of an all_to_allv; empty: nothing. `most`: the most elements
+/// that fit in memory.
 std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most) {
   if (call.send_counts == nullptr || call.send_offsets == nullptr || call.recv_counts == nullptr ||
       call.recv_offsets == nullptr) {
@@ -104,7 +105,7 @@ std::string wrong_counts(const Call& call, int rank, int ranks, std::size_t most
                : "";
 }
 
-/// What is wrong with buffers that share memory; empty: nothing. In place is a pointer of its own for each collective.
+/// Says what is wrong with buffers that share memory; empty: nothing. Each collective has its own in-place pointer.
 std::string wrong_overlap(const Call& call, int rank, int ranks) {
   if (!reads_send(call, rank) || !writes_recv(call, rank)) return {};
   const std::size_t block = call.count * size_of(call.type);

@@ -134,7 +134,7 @@ std::string SelfCommunicator::flight_recorder_text() const {
 }
 
 std::string SelfCommunicator::flight_recorder_json() const {
-  // Nobody to wait for, so nothing to record but how many there were.
+  // No call waits for a peer, so their number is all there is to record.
   return fmt::format(R"({{"ranks":[{{"rank":0,"name":{},"calls":[],"calls_made":{}}}]}})", nlohmann::json(name_).dump(),
                      calls_);
 }

@@ -21,7 +21,7 @@ std::size_t bytes_of(const Transfer& transfer) { return transfer.count * size_of
 
 }  // namespace
 
-/// Of one group: done when none of its receives waits any more, or at the deadline.
+/// The receives of one group: done when none of them waits any more, or at the deadline.
 class SelfMessages::Receives final : public PendingWork {
  public:
   Receives(std::chrono::milliseconds timeout, std::string name)

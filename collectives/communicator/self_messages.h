@@ -29,9 +29,9 @@ class SelfMessages {
   /// memory. Errors: mismatch (sizes or types differ), unsupported (such a message in device memory), invalid_argument
   /// (the rank receives what it has not sent: no other rank could send it meanwhile).
   Status transfer(std::span<const Transfer> transfers);
-  /// The same, where receives may wait for a later send, until the deadline.
+  /// Starts a group whose receives may wait for a later send, until the deadline. Errors: those of transfer().
   Result<std::shared_ptr<PendingWork>> start(std::span<const Transfer> transfers);
-  /// Ends all that waits.
+  /// Ends all waiting receives with `status`.
   void fail(const Status& status);
   void set_timeout(std::chrono::milliseconds timeout);
 
@@ -53,8 +53,8 @@ class SelfMessages {
   const std::string name_;
   std::mutex mutex_;
   std::chrono::milliseconds timeout_;  // guarded by mutex_
-  std::deque<Message> messages_;       // likewise; the oldest first
-  std::list<Waiting> waiting_;         // likewise
+  std::deque<Message> messages_;       // guarded by mutex_; the oldest first
+  std::list<Waiting> waiting_;         // guarded by mutex_
 };
 
 }  // namespace tutti

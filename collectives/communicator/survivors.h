@@ -23,7 +23,7 @@ namespace tutti {
 /// One shrink. Threads: the caller's.
 class Survivors {
  public:
-  /// What the survivors do one after the other.
+  /// The steps of a shrink, in order.
   enum class Stage : std::uint64_t { agreed = 1, exchanged = 2, ready = 3 };
 
   /// `shrinks`: the number of the shrink, from 1; the same on all ranks.
@@ -34,7 +34,7 @@ class Survivors {
 
   /// Returns the ranks that are alive, as all of them agree. `attempt`: of this shrink, from 0. Errors: timeout.
   virtual Result<std::vector<int>> agree(int attempt) = 0;
-  /// Returns the words of all survivors, one rank's behind the other's. Errors: peer_died (begin again), timeout.
+  /// Returns the words of all survivors, in rank order. Errors: peer_died (begin again), timeout.
   virtual Result<Words> exchange(const std::vector<int>& survivors, int attempt, Stage stage, const Words& mine) = 0;
 
  protected:

@@ -9,7 +9,7 @@
 
 namespace tutti::plan {
 
-/// By rank and scratch slot: the rank that fills it; -1: none.
+/// The rank that fills each scratch slot, by rank and slot; -1: none.
 using SlotSenders = std::vector<std::vector<int>>;
 
 /// Returns nothing where a plan's data does not fit into its signals, however small.

@@ -340,7 +340,7 @@ class Walk {
 
   Status note_read(int t, const Range& range, int k, Place& place) {
     Thread& thread = threads_[t];
-    if (place.value == kNothing) return bad(t, fmt::format("reads {}, which nobody has written", name_of(range, k)));
+    if (place.value == kNothing) return bad(t, fmt::format("reads {}, which no step has written", name_of(range, k)));
     if (!is_before(place.writer, thread)) return race(t, range, k, "reads", place.writer, "writes");
     const Moment now{t, thread.clocks[t]};
     if (place.reader.thread < 0 || place.reader.thread == t) {
@@ -424,7 +424,7 @@ class Walk {
           const ValueId value = call.memory.at({Space::output, rank, piece, 1}, 0, round).value;
           if (is_right(*call.plan, k, rank, piece, round, value)) continue;
           return invalid_argument(fmt::format("rank {}: piece {} of its output is not right after round {}{}", rank,
-                                              piece, round, value == kNothing ? " (nobody wrote it)" : ""));
+                                              piece, round, value == kNothing ? " (no step wrote it)" : ""));
         }
       }
       if (call.plan->collective != Collective::barrier) continue;

@@ -16,13 +16,13 @@ inline constexpr int kDataTypes = 12;
 enum class ReduceOp : std::uint8_t { sum, prod, min, max, avg, premul_sum, band, bor, bxor };
 inline constexpr int kReduceOps = 9;
 
-/// Where memory lies: CUDA's managed memory counts as a device's, its pinned memory as the host's.
+/// The place of a buffer. CUDA's managed memory counts as a device's, its pinned memory as the host's.
 enum class Memory : std::uint8_t { host, device };
 
 /// A CUDA stream: a cudaStream_t or CUstream. Null: the legacy default stream. Calls on host memory do not look at it.
 using Stream = void*;
 
-/// As the peer of a receive: takes a message with the tag from any rank.
+/// A receive from this peer takes a message with its tag from any rank (MPI_ANY_SOURCE).
 inline constexpr int kAnySource = -1;
 
 enum class Collective : std::uint8_t {

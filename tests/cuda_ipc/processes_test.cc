@@ -261,7 +261,7 @@ TEST(CudaIpcProcesses, APeerThatCannotMapItLeavesItPlain) {
   EXPECT_THAT(said, Each(""));
 }
 
-TEST(CudaIpcProcesses, PeersThatMakeNoCallsHoldUpNobody) {
+TEST(CudaIpcProcesses, PeersThatMakeNoCallsDelayNoRank) {
   const auto said = run_processes(2, {}, [](Rank& rank) -> std::string {
     auto connected = CudaIpc::connect(rank.config(0));
     TUTTI_SAY_ERROR(connected.status());

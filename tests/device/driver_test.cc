@@ -86,7 +86,7 @@ TEST(Driver, PeerAccess) {
   EXPECT_EQ(cuda.calls("cuCtxEnablePeerAccess"), 1);
 }
 
-TEST(Driver, PeerAccessThatSomebodyElseEnabled) {
+TEST(Driver, PeerAccessThatAnotherLibraryEnabled) {
   FakeDriver cuda({.devices = 2});
   cuda.fail("cuCtxEnablePeerAccess", CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
   EXPECT_TRUE(enable_peer_access(0, 1).value());

@@ -28,7 +28,7 @@ std::set<std::string> entries(const std::string& path) {
   return names;
 }
 
-// Files that the library or anybody with its name made.
+// Files that the library, or another program under its name, made.
 std::set<std::string> own_files() {
   std::set<std::string> own;
   for (const char* path : {"/dev/shm", "/tmp"}) {

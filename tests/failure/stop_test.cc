@@ -108,7 +108,7 @@ TEST(Stop, ARankThatComputesTooLong) {
 }
 
 // Shorter than the deadline: nothing happens.
-TEST(Stop, AShortStopDisturbsNobody) {
+TEST(Stop, AShortStopDisturbsNoRank) {
   Processes ranks(3, [](const Place& place) {
     Communicator comm = place.join(with_timeout(30s));
     std::vector<float> data(1000, 1.0F);

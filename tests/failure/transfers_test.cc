@@ -134,11 +134,11 @@ TEST(TransferFailures, ADeadlineTellsOfAMessageThatHasNoRoom) {
   EXPECT_EQ(errors[0], "");
   EXPECT_THAT(errors[1], HasSubstr("in recv(1 x f32, tag 6) from rank 0"));
   EXPECT_THAT(errors[1],
-              HasSubstr("before which lies one of tag 5 that nobody receives; memory_limit leaves no room for "
+              HasSubstr("before which lies one of tag 5 that no recv matches; memory_limit leaves no room for "
                         "its 400 bytes"));
 }
 
-TEST(TransferFailures, WhoeverLeavesIsNamed) {
+TEST(TransferFailures, ARankThatLeavesIsNamed) {
   std::vector<Communicator> all = Communicator::in_process(3, with_timeout(60s));
   std::atomic<bool> left{false};
   std::thread one([comm = std::move(all[1])]() mutable { comm = {}; });

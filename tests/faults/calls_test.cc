@@ -146,7 +146,7 @@ TEST(Calls, C4MessagesToItselfAloneAsAmongTwo) {
   }
 }
 
-TEST(Calls, C4AloneAReceiveThatNobodySendsForEnds) {
+TEST(Calls, C4AloneAReceiveWithoutASendEnds) {
   const auto outcomes = run_processes(1,
                                       [](Communicator& comm) {
                                         int got = 0;
@@ -196,7 +196,7 @@ TEST(Calls, C5NaNsHaveOnePatternAloneToo) {
   }
 }
 
-TEST(Calls, C6ADeadlineThatNobodyCausesReadsWell) {
+TEST(Calls, C6ADeadlineThatNoRankCausesReadsWell) {
   const auto outcomes = run_processes(2,
                                       [](Communicator& comm) {
                                         int got = 0;
@@ -207,7 +207,7 @@ TEST(Calls, C6ADeadlineThatNobodyCausesReadsWell) {
                                       {{"TUTTI_TIMEOUT", "300ms"}});
   for (const Outcome& outcome : outcomes) {
     EXPECT_THAT(outcome.said, HasSubstr("waited 0.3 s in recv(1 x i32) from any rank"));
-    EXPECT_THAT(outcome.said, HasSubstr("nobody has sent a message; rank"));
+    EXPECT_THAT(outcome.said, HasSubstr("no rank has sent a message; rank"));
   }
 }
 

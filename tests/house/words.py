@@ -13,10 +13,10 @@ import tree
 
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK|TB" + r"D)\b")
 RETIRED = "tests/house/words.txt"  # lines: regular expression of a whole word; where it is legal (a,b; or -); what it is now
-VAGUE = re.compile(r"\b(nobody|somebody|everybody|whoever|likewise|the own)\b", re.IGNORECASE)
+VAGUE = re.compile(r"\b(nobody|somebody|everybody|anybody|no one(?!-)|someone|whoever|likewise|the own)\b", re.IGNORECASE)
 FRAGMENT = re.compile(r"\s*/// (Of|By|As|That|Where|What|The same|Likewise|True:)(?!\w)")
-MOST_VAGUE = 169
-MOST_FRAGMENTS = 105
+MOST_VAGUE = 0
+MOST_FRAGMENTS = 0
 # What is kept as it was written, or lists the words.
 KEPT = re.compile(r"perf/results/|tests/plan/golden/|docs/notes/|tests/chaos/log/|CHANGELOG\.md|tests/house/(words|planted)\.")
 

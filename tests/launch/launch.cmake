@@ -10,7 +10,7 @@ if(NOT Python3_Interpreter_FOUND)
 endif()
 foreach(case open_mpi mpich torchrun_alone run_ranks open_mpi_on_two_hosts mpich_on_two_hosts torchrun_on_two_hosts
     srun_form_on_two_hosts by_hand_on_two_hosts ipv6_on_two_hosts unique_id_on_two_hosts open_mpi_from_a_third_host
-    mpich_from_a_third_host wrong_secret wrong_address asked_from no_such_name wrong_interface nobody_listens firewall
+    mpich_from_a_third_host wrong_secret wrong_address asked_from no_such_name wrong_interface no_listener firewall
     no_route port_in_use here_already other_size loopback_address own_name_means_loopback not_by_its_own_bridge
     not_by_its_own_name examples)
   add_test(NAME launch.${case} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/launch/launch.py ${case}

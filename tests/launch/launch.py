@@ -187,7 +187,7 @@ class Launch:
         self.expect_failure(r"refused 10\.99\.0\.2:\d+: its secret is not this job's", *failed)
 
     def wrong_address(self):
-        self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.77:29400: .*\(.*\); asked "
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; no process answers at 10\.99\.0\.77:29400: .*\(.*\); asked "
                             r"from host beta, 10\.99\.0\.2 on eth0",
                             *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_MASTER_ADDR=10.99.0.77; exec $m'))
 
@@ -206,8 +206,8 @@ class Launch:
         self.expect_failure(r"TUTTI_INTERFACE: host beta has none of 'ib0' that is up; it has lo \(.*\), eth0 "
                             r"\(10\.99\.0\.2.*\)", *self.two('[ $TUTTI_RANK = 0 ] || export TUTTI_INTERFACE=ib0; exec $m'))
 
-    def nobody_listens(self):
-        self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.1:29400: Connection refused; "
+    def no_listener(self):
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; no process answers at 10\.99\.0\.1:29400: Connection refused; "
                             r"asked from host beta, 10\.99\.0\.2 on eth0", *self.two('[ $TUTTI_RANK = 0 ] || exec $m'))
 
     def port_in_use(self):
@@ -226,7 +226,7 @@ class Launch:
                             *self.two("[ $TUTTI_RANK = 0 ] || export TUTTI_SIZE=3; exec $m"))
 
     def loopback_address(self):
-        self.expect_failure(r"nobody answers at 127\.0\.0\.1:29400: Connection refused; only host beta itself is reached there",
+        self.expect_failure(r"no process answers at 127\.0\.0\.1:29400: Connection refused; only host beta itself is reached there",
                             *self.two("export TUTTI_MASTER_ADDR=127.0.0.1; exec $m"))
 
     def own_name_means_loopback(self):
@@ -273,13 +273,13 @@ class Launch:
     def firewall(self):
         # Rank 0's host drops its answers, which to the other is the same as a firewall that drops the questions.
         failed = self.two('[ $TUTTI_RANK = 1 ] || ip route add blackhole 10.99.0.2; exec $m')
-        self.expect_failure(r"rank 0 of 2 has not come within 4 s; nobody answers at 10\.99\.0\.1:29400: Connection timed out "
+        self.expect_failure(r"rank 0 of 2 has not come within 4 s; no process answers at 10\.99\.0\.1:29400: Connection timed out "
                             r"\(.*firewall.*\); asked from host beta, 10\.99\.0\.2 on eth0", *failed)
         self.expect_failure(r"rank 1 of 2 has not come within 4 s; rank 0 is here; rank 0 waits at 10\.99\.0\.1:29400 on host "
                             "alpha", *failed)
 
     def no_route(self):
-        self.expect_failure(r"nobody answers at 10\.99\.0\.1:29400: Network is unreachable; asked from host beta",
+        self.expect_failure(r"no process answers at 10\.99\.0\.1:29400: Network is unreachable; asked from host beta",
                             *self.two('[ $TUTTI_RANK = 0 ] || { ip address flush dev eth0; unset TUTTI_INTERFACE; }; exec $m'))
 
 

@@ -244,7 +244,7 @@ TEST(Ordering, ASignalShowsTheSlotAndASignalBackFreesIt) { expect_tight<Signal>(
 TEST(Ordering, AnExpressCellShowsItsDataAndTheGateFreesIt) { expect_tight<Express>(); }
 TEST(Ordering, ARecordIsReadWholeOrDropped) { expect_tight<Record>(); }
 TEST(Ordering, OneAcquireShowsARecord) { expect_tight<Opened>(); }
-TEST(Ordering, AWithdrawnBufferIsReadByNobody) { expect_tight<Withdrawn>(); }
+TEST(Ordering, AWithdrawnBufferIsReadByNoRank) { expect_tight<Withdrawn>(); }
 TEST(Ordering, AMailboxShowsAMessageAndIsEmptied) { expect_tight<Mailbox>(); }
 TEST(Ordering, AMessageByPlaceIsTakenOnce) { expect_tight<TakenBack>(); }
 TEST(Ordering, TheFirstFailureIsReadWhole) { expect_tight<Failure>(); }

@@ -57,7 +57,7 @@ TEST(Builder, ARelayReducesInItsInboundSlot) {
   EXPECT_EQ(steps[5].peer, 2);
 }
 
-TEST(Builder, AMessageNobodyReceivesIsABrokenInvariant) {
+TEST(Builder, AMessageWithoutAReceiveIsABrokenInvariant) {
   const auto unmatched = [] {
     Builder b(Collective::broadcast, "x", 2, 1);
     b.rank(0).send(1, b.rank(0).input(0));

@@ -201,7 +201,7 @@ TEST(Bytes, HierarchicalAllToAllMovesWhatMustInMessagesOfWholeHosts) {
   }
 }
 
-TEST(Bytes, OneStepAlgorithmsSendEverybodyOneMessage) {
+TEST(Bytes, OneStepAlgorithmsSendEachRankOneMessage) {
   for (int n = 2; n <= 16; ++n) {
     for (const Counts& c : counts_of(Collective::all_reduce, "put_one_shot", n)) EXPECT_EQ(c.messages, n - 1);
     for (const Counts& c : counts_of(Collective::all_gather, "linear", n)) EXPECT_EQ(c.pieces_put, n - 1);

@@ -46,7 +46,7 @@ TEST(Verify, ARightPlanPassesInAnyNumberOfRounds) {
   }
 }
 
-TEST(Verify, NobodyMayReadBeforeTheData) {
+TEST(Verify, NoRankMayReadBeforeTheData) {
   expect_refused(kBroadcast + kRoot + "rank 1 lane 0\ncopy scratch@1:0 -> output@1:0\nwait 0 data\n" +
                      "signal 0 credit until_third_to_last\n",
                  "rank 1, lane 0, step 0, round 0: reads slot 0 of rank 1");
@@ -72,7 +72,7 @@ TEST(Verify, SignalsMustBalance) {
   expect_refused(kBroadcast + kRoot + "signal 1 data\n" + kLeaf, "rank 0 gives rank 1 3 more data signals");
 }
 
-TEST(Verify, ABarrierMustHoldEverybody) {
+TEST(Verify, ABarrierMustHoldAllRanks) {
   expect_refused(
       "barrier x ranks 2 pieces 1 root 0 slots 0 published 0 rank_order yes\n"
       "rank 0 lane 0\nsignal 1 data\nrank 1 lane 0\nwait 0 data\n",
@@ -81,7 +81,7 @@ TEST(Verify, ABarrierMustHoldEverybody) {
 
 TEST(Verify, AMissingResultIsNamed) {
   expect_refused(kBroadcast + kRoot + "rank 1 lane 0\nwait 0 data\nsignal 0 credit until_third_to_last\n",
-                 "rank 1: piece 0 of its output is not right after round 0 (nobody wrote it)");
+                 "rank 1: piece 0 of its output is not right after round 0 (no step wrote it)");
 }
 
 const std::string kReduce = "reduce x ranks 2 pieces 1 root 0 slots 1 published 0 rank_order no\n";
@@ -159,7 +159,7 @@ TEST(Verify, LanesOfARankMustNotRaceEither) {
                  "rank 0, lane 1, step 0, round 0: writes output piece 0 of rank 0 while rank 0, lane 0 writes it");
 }
 
-// In one round rank 1 reads the published slot without telling anybody; only the gate orders that against call 2.
+// In one round rank 1 reads the published slot without a signal; only the gate orders that against call 2.
 TEST(VerifySequence, ScratchIsReusedUnderTheGateOnly) {
   const Plan plan = algorithms::find(Collective::broadcast, "one_shot")->build({Collective::broadcast, 2});
   for (const int rounds : {1, 2, 3}) {

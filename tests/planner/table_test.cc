@@ -115,8 +115,8 @@ TEST(Table, IsFoundWhereItWasWritten) {
   EXPECT_TRUE(damaged.ok() && !damaged.value());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(path + ": not a JSON object; goes on without it"));
   setenv("XDG_CACHE_HOME", "", 1);
-  setenv("HOME", "/home/somebody", 1);
-  EXPECT_EQ(table_folder(), "/home/somebody/.cache/tutti");
+  setenv("HOME", "/home/user", 1);
+  EXPECT_EQ(table_folder(), "/home/user/.cache/tutti");
   setenv("HOME", "here", 1);
   EXPECT_EQ(table_folder(), "");
   EXPECT_EQ(write_table(some_table(), "/proc/nowhere/x.json").message(),

@@ -32,7 +32,7 @@ namespace {
 
 constexpr std::int64_t kPatienceNs = 30'000'000'000;
 
-/// What a test's rank has at hand.
+/// The arguments of a rank's body.
 struct Bench {
   Transport& transport;
   int rank;
@@ -83,7 +83,7 @@ std::vector<std::string> run_inproc(int ranks, const Body& body) {
         const auto transport = job.connect(0, members, rank, name_of_rank, sizes, given).take();
         body({*transport, rank, ranks, exchange});
       } catch (const std::exception& error) {
-        // The others may be in a meeting, which nobody can leave.
+        // The others may be in an exchange, which no rank can leave.
         fmt::print(stderr, "rank {}: {}\n", rank, error.what());
         std::abort();
       }
@@ -268,14 +268,14 @@ TEST_P(TransportConformance, PlainMemoryIsReachedByPointerOrByReadAndWriteOrNotA
       MUST(is_filled_with(memory.data(), 10, b.rank + 1));
       MUST(is_filled_with(memory.data() + 1010, memory.size() - 1010, b.rank + 1));
       std::byte one{};
-      const Status bad = b.transport.read(peer, Handle{64}, 0, &one, 1);  // nobody maps the first page
+      const Status bad = b.transport.read(peer, Handle{64}, 0, &one, 1);  // no process maps the first page
       MUST(bad.code() == Code::system);
     }
     b.meet();
   });
 }
 
-TEST_P(TransportConformance, EverybodyIsAliveWhileHeLives) {
+TEST_P(TransportConformance, ARankIsAliveUntilItsProcessEnds) {
   run(3, [](const Bench& b) {
     for (int r = 0; r < b.ranks; ++r) MUST(b.transport.alive(r));
     b.meet();

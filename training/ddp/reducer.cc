@@ -167,8 +167,8 @@ void Reducer::on_gradient(std::size_t index) {
   start_complete_buckets();
 }
 
-// Whether someone zeroed it since the last exchange: it was set to none, or changed in place. What no rank used may
-// have none all the same.
+// Whether the caller zeroed it since the last exchange: it was set to none, or changed in place. A parameter that no
+// rank used may have none all the same.
 void Reducer::look_at_gradient(const Parameter& parameter, std::uint64_t additions) {
   if (!parameter.gradient.defined() || parameter.unused_everywhere) return;
   const bool is_own = parameter.item.tensor.grad().is_same(parameter.gradient);

@@ -15,7 +15,7 @@ namespace tutti::bootstrap {
 /// of Bootstrap::all_gather().
 Result<std::vector<std::string>> agree_all(Bootstrap& bootstrap, const Status& mine, std::string_view blob = {});
 
-/// As above, with the error or the blob in one.
+/// Takes the error or the blob as one Result.
 Result<std::vector<std::string>> agree_all(Bootstrap& bootstrap, const Result<std::string>& mine);
 
 }  // namespace tutti::bootstrap

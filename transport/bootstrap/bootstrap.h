@@ -25,7 +25,7 @@
 
 namespace tutti::bootstrap {
 
-/// What a rank needs to join: where the bootstrap server is, and the job's secret. The content of a unique id.
+/// The content of a unique id: the bootstrap server's address and the job's secret, which a rank needs to join.
 struct JoinInfo {
   sockets::Endpoint server;
   Secret secret;

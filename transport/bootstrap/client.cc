@@ -127,8 +127,8 @@ Attempt try_to_join(const BootstrapEndpoint& local, const sockets::Endpoint& ser
   return {};
 }
 
-/// "; asked from host beta, 10.7.0.2 on eth0", where the network may be why nobody answers. `asked`: numeric addresses,
-/// since names are not asked for again: that may take long, and the deadline is over.
+/// Returns "; asked from host beta, 10.7.0.2 on eth0", for a server that does not answer. `asked`: its numeric
+/// addresses: resolving a name again could take long, and the deadline is over.
 std::string where_asked_from(const sockets::Endpoint& server, const std::string& asked) {
   if (server.is_unix()) {
     return fmt::format(

@@ -47,12 +47,12 @@ class BootstrapEndpoint {
 
   // Callers.
 
-  /// Hands a frame to the loop. Errors: the connection is gone, or the outbox is full because nobody reads.
+  /// Hands a frame to the loop. Errors: the connection is gone, or the outbox is full because the server does not read.
   template <class Message>
   Status post(const Message& message) {
     return post_frame({Message::kType, encode(message)});
   }
-  /// How an exchange has ended. `late_rank`: see GatherFailed::rank.
+  /// The end of an exchange. `late_rank`: see GatherFailed::rank.
   struct Outcome {
     Result<std::vector<std::string>> blobs;
     int late_rank = -1;
@@ -99,7 +99,7 @@ class BootstrapEndpoint {
   /// REQUIRES: mutex_ held, and knows(sequence).
   Outcome take_outcome(std::uint64_t sequence);
 
-  /// What has come and no callback has taken yet.
+  /// Events that have come and no callback has taken yet.
   template <class Event>
   struct Events {
     std::function<void(const Event&)> callback;

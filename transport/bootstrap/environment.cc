@@ -125,7 +125,7 @@ Result<LaunchPlace> from_open_mpi(const Variables& variables, const LaunchEnviro
   return place;
 }
 
-/// Where mpiexec itself listens, "HOST:PORT", as its process on this host was told; empty when that is not known.
+/// Returns the address at which mpiexec listens, "HOST:PORT", from its process on this host; empty: unknown.
 std::string mpiexec_of(const Variables& variables, const LaunchEnvironment& launch_environment) {
   const std::vector<std::string>& words = launch_environment.launcher_command;
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {

@@ -1,5 +1,5 @@
-// Which rank this process is, according to whoever launched it, and where the ranks of its job meet. Pure functions of
-// the environment; launch environment() alone looks at the process.
+// Reads from the launcher's environment which rank this process is, and where the bootstrap server of its job is. All
+// functions are pure but launch_environment(), which looks at the process.
 //
 //   launcher   rank, size                           job                                bootstrap server
 //   tutti      TUTTI_RANK, TUTTI_SIZE               TUTTI_JOB, or TUTTI_MASTER_*, or   TUTTI_MASTER_ADDR
@@ -32,7 +32,7 @@ struct LaunchEnvironment {
   std::vector<std::string> launcher_command = {};  // of launcher_process, its words
 };
 
-/// This process's own.
+/// Returns that of this process.
 LaunchEnvironment launch_environment();
 
 struct LaunchPlace {
@@ -47,15 +47,16 @@ struct LaunchPlace {
   std::string launcher = "none";
 };
 
-/// Alone (rank 0 of 1) when nobody launched it. Errors: invalid_argument, naming the variable that is missing or wrong.
+/// Returns rank 0 of 1 for a process without a launcher. Errors: invalid_argument (names the variable that is missing
+/// or wrong).
 Result<LaunchPlace> launch_place(const LaunchEnvironment& launch_environment);
 
-/// Where the place's ranks meet, and their secret: from `secret_text` (TUTTI_SECRET) or, when empty, derived from job
-/// and user. A derived secret keeps jobs apart, but over TCP it does not keep out who can guess it: set TUTTI_SECRET on
-/// networks that are not trusted. Errors: invalid_argument (several hosts and no address).
+/// Returns the job's server and secret: from `secret_text` (TUTTI_SECRET) or, when empty, derived from job and user. A
+/// derived secret keeps jobs apart, but over TCP a client may guess it: set TUTTI_SECRET on networks that are not
+/// trusted. Errors: invalid_argument (several hosts and no address).
 Result<JoinInfo> join_info_of(const LaunchPlace& place, const std::string& secret_text, unsigned user);
 
-/// The first host of Slurm's list: "node[07-09,12],login" gives "node07".
+/// Returns the first host of Slurm's list: "node[07-09,12],login" gives "node07".
 std::string first_host(const std::string& host_list);
 
 }  // namespace tutti::bootstrap

@@ -34,7 +34,7 @@ class Writer {
     bytes_.append(reinterpret_cast<const char*>(array.data()), N);
     return *this;
   }
-  /// What is too long is cut: a long sentence or host name must not make a frame that the other side refuses.
+  /// Cuts a text that is too long: a long sentence or host name must not make a frame that the other side refuses.
   Writer& operator()(const std::string& text, std::size_t longest) {
     const std::string_view part = std::string_view(text).substr(0, longest);
     (*this)(static_cast<std::uint32_t>(part.size()));

@@ -12,12 +12,12 @@ namespace tutti::bootstrap {
 struct Secret {
   std::array<unsigned char, 32> bytes{};
   static Secret random();
-  /// The same text gives the same secret everywhere (BLAKE2b). As good as the text is hard to guess.
+  /// Hashes the text (BLAKE2b); equal texts give equal secrets. The secret is as strong as the text is hard to guess.
   static Secret from_text(std::string_view text);
   friend bool operator==(const Secret&, const Secret&) = default;
 };
 
-/// What one connection's proofs are bound to.
+/// The nonces that the proofs of one connection are bound to.
 struct Handshake {
   Nonce server{};
   Nonce client{};

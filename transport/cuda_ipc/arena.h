@@ -35,7 +35,7 @@ class DeviceArena {
   struct Segment {
     std::unique_ptr<OwnMemory> memory;
     std::map<std::size_t, std::size_t> free;  // offset -> bytes
-    std::map<std::size_t, std::size_t> used;  // likewise
+    std::map<std::size_t, std::size_t> used;  // offset -> bytes
     bool told = false;
   };
   std::size_t segments() const { return count_.load(std::memory_order_acquire); }
@@ -66,7 +66,7 @@ class DeviceArena {
   std::mutex growth_mutex_;  // held while the driver makes a segment, which may wait for kernels; for nothing else
   mutable std::mutex mutex_;
   std::vector<Segment> all_;           // guarded by mutex_
-  std::size_t allocated_ = 0;          // likewise
+  std::size_t allocated_ = 0;          // guarded by mutex_
   std::atomic<std::size_t> count_{0};  // of all_
 };
 

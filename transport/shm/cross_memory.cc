@@ -55,7 +55,7 @@ Status cross_memory_read(pid_t pid, std::uint64_t from, void* to, std::size_t by
 Status cross_memory_write(pid_t pid, const void* from, std::uint64_t to, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const iovec here{static_cast<std::byte*>(const_cast<void*>(from)) + done, bytes - done};
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): likewise
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in another process, as above
     const iovec there{reinterpret_cast<void*>(to + done), bytes - done};
     const ssize_t moved = process_vm_writev(pid, &here, 1, &there, 1, 0);
     if (moved <= 0) return attach_error("write", pid, here.iov_base, false, here.iov_len);

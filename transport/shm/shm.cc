@@ -21,7 +21,7 @@ struct Retired {
   Arena* arena;
   std::size_t offset;
   std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank
-  std::function<bool()> gone;                                // null: no one else
+  std::function<bool()> gone;                                // null: no other condition
 };
 struct Retirement {
   std::mutex mutex;

@@ -33,11 +33,11 @@ void retire_window(Arena& arena, std::size_t offset, std::vector<std::shared_ptr
 class ShmTransport final : public Transport {
  public:
   /// `processes` by rank, null for those on other hosts, whose windows are null too; `offsets`: where each rank's
-  /// window lies in its arena. Retires the own window when destroyed.
+  /// window lies in its arena. The destructor retires this rank's window.
   ShmTransport(int rank, const WindowSizes& sizes, Arena& own, std::vector<std::shared_ptr<const ShmProcess>> processes,
                std::vector<std::size_t> offsets, bool cross_memory);
   ~ShmTransport() override;
-  /// The own window's memory stays until `gone` is true as well.
+  /// Keeps the memory of this rank's window until `gone` is true as well.
   void keep_until(std::function<bool()> gone) { gone_ = std::move(gone); }
 
   const Capabilities& capabilities() const override { return capabilities_; }

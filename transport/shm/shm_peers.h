@@ -1,6 +1,6 @@
-// How the processes of a job get to know each other when it begins: all learn which of them are on the same host; those
-// hand each other their arenas' descriptors, open a handle on each other's lives, and try whether they may read each
-// other's plain memory.
+// The exchange between the processes of a job when it begins: all learn which of them are on the same host. Those hand
+// each other their arenas' descriptors, open a pidfd of each other, and try whether they may read each other's plain
+// memory.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace tutti::transport {
 
 struct ShmPeers {
   std::vector<int> hosts;  // by rank of the job: equal numbers where ranks can share memory, from 0 in order of rank
-  std::vector<std::shared_ptr<const ShmProcess>> processes;  // likewise; null: on another host
+  std::vector<std::shared_ptr<const ShmProcess>> processes;  // by rank of the job; null: on another host
   bool cross_memory = false;  // every rank may read and write the plain memory of every other on its host, and it pays
 };
 

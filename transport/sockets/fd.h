@@ -34,8 +34,8 @@ class Fd {
   int fd_ = -1;
 };
 
-/// A descriptor that children forked without exec do not keep: else a data loader's worker would hold its dead parent's
-/// connection open, and nobody would hear of the death.
+/// A descriptor that children forked without exec do not keep. Else a data loader's worker would hold its dead parent's
+/// connection open, and no peer would hear of the death.
 class ParentOnlyFd {
  public:
   ParentOnlyFd() = default;

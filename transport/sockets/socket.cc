@@ -170,7 +170,7 @@ std::string address_by(int (*ask)(int, sockaddr*, socklen_t*), int fd) {
   return text.substr(0, text.find('%'));
 }
 
-/// errno of what has come of connecting; 0 when connected, EINPROGRESS as long as nobody knows.
+/// Returns the errno of connect(); 0 when connected, EINPROGRESS while it is not decided.
 int outcome_of(int fd) {
   pollfd item{fd, POLLOUT, 0};
   const int ready = ::poll(&item, 1, 0);
@@ -298,7 +298,7 @@ Result<Fd> Connecting::finish() {
     if (!s.to.is_unix() && !is_numeric(s.to.address)) s.why += numeric(s.addresses[s.turn]) + ": ";
     s.why += words_of(error);
   }
-  return Status(Code::system, fmt::format("{} {}: {}", s.refused_here ? "cannot connect to" : "nobody answers at",
+  return Status(Code::system, fmt::format("{} {}: {}", s.refused_here ? "cannot connect to" : "no process answers at",
                                           s.to.text(), s.why));
 }
 

@@ -166,7 +166,7 @@ Result<RemoteBuffer> Memory::place_of(int rank, const topology::RailShare& their
   const Attached& there = region == 0 || region > regions_.size() ? kNone : regions_[region - 1];
   if (there.rank != rank || at > there.bytes || bytes > there.bytes - at) {
     return invalid_argument(fmt::format("verbs: {} bytes at {} are not in region {} ({} bytes of {}) of {}", bytes, at,
-                                        region, there.bytes, there.rank < 0 ? "nobody" : job_.names[there.rank],
+                                        region, there.bytes, there.rank < 0 ? "no rank" : job_.names[there.rank],
                                         job_.names[static_cast<std::size_t>(rank)]));
   }
   return RemoteBuffer{there.base + at, there.keys[static_cast<std::size_t>(theirs.of_lane(lane))]};

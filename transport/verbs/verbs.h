@@ -35,7 +35,7 @@
 // Flow. Send queues are as deep as fits into the completion queue (flow.h), so neither can overrun. What
 // finds its queue or the bounce buffers full stays in a backlog of its link, from where it lies, as long as its ticket
 // is not completed; progress() moves it on, and idle() tells whether there is any. So nothing here waits for a slow
-// link: who waits is the caller, with his deadline.
+// link: the caller waits, with its deadline.
 //
 // Failure. A packet without an answer is sent again for about two seconds; then the link breaks with the device's
 // words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
@@ -44,10 +44,10 @@
 //
 // Address: a header, then what a rail is known by, then the numbers of the queue pairs for each rank: each pair of
 // processes has queue pairs of its own, which are made when the wire is opened and connected in meet(). REQUIRES:
-// all ranks have returned from meet() before anybody puts (the exchange of keys sees to it).
+// all ranks have returned from meet() before any of them puts (the exchange of keys sees to it).
 //
-// The peers' rail k is connected to the own rail k where both have equally many. Else each end takes its share of its
-// own, and where one has fewer, the others of the other are not used for it.
+// Rail k of a rank is connected to rail k of its peer where both have equally many. Else each end takes its share of
+// its rails; the peer with more leaves the rest unused for this pair.
 #pragma once
 
 #include <cstddef>

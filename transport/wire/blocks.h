@@ -1,5 +1,5 @@
 // Memory of this process that comes and goes in blocks, whose end is reported. So a wire may keep what it knows of a
-// block (that it is registered) for as long as the block lives. Of other memory no one reports when it is unmapped.
+// block (that it is registered) for as long as the block lives. The end of other memory is not reported.
 //
 // Threads: all functions may be called from any thread.
 #pragma once

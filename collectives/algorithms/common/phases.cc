@@ -65,7 +65,7 @@ std::vector<Range> take_in_rank_order(RankBuilder& me, int n, int piece) {
   return contributions;
 }
 
-Team everyone(int r, int n) {
+Team all_ranks(int r, int n) {
   Team team{std::vector<int>(n), r, 0};
   std::iota(team.members.begin(), team.members.end(), 0);
   return team;

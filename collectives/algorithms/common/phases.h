@@ -44,7 +44,7 @@ struct Team {
 };
 
 /// All n ranks as a team, piece r for rank r.
-Team everyone(int r, int n);
+Team all_ranks(int r, int n);
 
 /// Ring reduce-scatter. Own contributions come from the input, or from the output where `from_output` (they are partial
 /// sums then). Afterwards the member at position i holds the sum of piece i in its output. Patarasuk and Yuan,

@@ -36,9 +36,9 @@ class PlanWalker {
   PlanWalker(transport::Transport& transport, Waiter& waiter, Health& health, CallEntry& entry, SignalLinks& links,
              BaseTable& bases, NetSteps* net, int rank);
 
-  /// Carries out all steps. REQUIRES: the call has passed its gate.
+  /// Runs all steps. REQUIRES: the call has passed its gate.
   Status walk(const Prepared& prepared, const CallBuffers& buffers);
-  /// Ends redirects, after walk(): nothing comes to the output by itself from now on. Some does after a failure.
+  /// Ends redirects after walk(): from now on no put reaches the output by itself, unless the call has failed.
   void end_redirects();
   /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
   Result<bool> wait(int peer, int lane, int channel, bool may_block);

@@ -70,7 +70,7 @@ std::string ReceiveSide::obstacle(int peer) const {
   const SlotHeader& header = in.box.next();
   if (has_room(header.message_bytes)) return "";
   return fmt::format(
-      ", before which lies one of tag {} that nobody receives; memory_limit leaves no room for its {} bytes",
+      ", before which lies one of tag {} that no recv matches; memory_limit leaves no room for its {} bytes",
       header.tag, header.message_bytes);
 }
 

@@ -314,7 +314,7 @@ Status PeerDiagnosis::overdue(const PendingTransfers::Overdue& transfer) {
     }
   }
   if (!absent.empty()) return timeout(absent, "has not answered", transfer.text);
-  if (transfer.peer < 0) return timeout("nobody", "has sent a message", transfer.text);
+  if (transfer.peer < 0) return timeout("no rank", "has sent a message", transfer.text);
   if (transfer.peer == rank_) return timeout(name_(rank_), "has not made the other half of it", transfer.text);
   // A peer that polls may itself wait for a rank that does not.
   const bool peer_polls = paces[static_cast<std::size_t>(transfer.peer)] == Pace::polls;

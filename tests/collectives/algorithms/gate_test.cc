@@ -154,7 +154,7 @@ TEST_P(Gate, OneSidedCallsOverAndOver) {
 
 // A root that publishes, and calls of no elements, wait for no peer. The rank that comes late must still find what the
 // others announced, however many calls they wanted to make meanwhile.
-TEST_P(Gate, NobodyRunsOutOfSight) {
+TEST_P(Gate, RunAheadIsBounded) {
   std::atomic<bool> ahead{false};
   expect_no_errors(run_threads(GetParam(), [&](Communicator& comm) {
     std::vector<std::int32_t> data(2000, comm.rank());

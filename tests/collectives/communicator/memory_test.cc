@@ -35,7 +35,7 @@ TEST(Memory, ALimitThatIsTooLowIsAClearError) {
   options.memory_limit = 10'000;
   try {
     Communicator::in_process(4, options);
-    FAIL() << "nobody complained";
+    FAIL() << "no rank failed";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::memory_limit);
     EXPECT_NE(std::string(error.what()).find("memory_limit is 10000"), std::string::npos) << error.what();

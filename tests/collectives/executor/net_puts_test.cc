@@ -201,7 +201,7 @@ TEST_F(NetPutsTest, WhatBrokeALinkFromThisSideStaysWhatItIs) {
   EXPECT_THAT(status.message(), ::testing::EndsWith("rank 1: the link to rank 1 has broken: Out of memory"));
 }
 
-TEST_F(NetPutsTest, ABrokenLinkIsADeathWhereNobodyWouldTellOfOne) {
+TEST_F(NetPutsTest, ABrokenLinkIsADeathWithoutAServer) {
   server_alive_ = false;
   waiter_->set_timeout(30s);  // else that would come first
   wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");

@@ -129,7 +129,7 @@ void limit_address_space(std::int64_t more) {
   MUST(::setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
-/// A rank that cannot reach the others' memory is the last that anybody hears of it, unless it says so.
+/// A rank that cannot reach the others' memory is silent for them, unless it says so.
 TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
   NOT_EMULATED("the limit of address space is not the emulated program's");
   const auto body = [](Communicator& comm) -> std::string {
@@ -152,7 +152,7 @@ TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
   }
 }
 
-TEST_P(Far, AnEmptyCallIsComparedWithEverybodys) {
+TEST_P(Far, AnEmptyCallIsComparedWithThoseOfAllRanks) {
   // Rank 1 makes another second call than the others, which are free to run ahead of it.
   const auto body = [](Communicator& comm) -> std::string {
     return error_in([&] {

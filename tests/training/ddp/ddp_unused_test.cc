@@ -80,7 +80,7 @@ TEST_P(Sizes, FoundInEachPass) {
   train_and_compare(GetParam(), 6, UnusedParameters::find, [](int rank, int step) { return (rank + step) % 2 == 0; });
 }
 
-TEST_P(Sizes, NobodyUsedIt) {
+TEST_P(Sizes, NoRankUsedIt) {
   train_and_compare(GetParam(), 3, UnusedParameters::find, [](int, int step) { return step == 1; });
   train_and_compare(GetParam(), 3, UnusedParameters::fixed, [](int, int) { return false; });
 }

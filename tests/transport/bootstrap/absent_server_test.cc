@@ -40,7 +40,7 @@ extern "C" int connect(int fd, const sockaddr* to, socklen_t size) {
   return static_cast<int>(syscall(SYS_connect, fd, &at, sizeof at));
 }
 
-/// Likewise. The name's servers are dead, of which the resolver makes sure for longer than the ranks' deadline.
+/// Stands in for libc's. The name servers are dead, and the resolver tries them for longer than the ranks' deadline.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** list) {
   static const auto of_libc = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
   if (std::strcmp(node, kSlowName) != 0) return of_libc(node, service, hints, list);
@@ -49,10 +49,10 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   return EAI_AGAIN;
 }
 
-namespace tutti::bootstrap::absent_hub_test {
+namespace tutti::bootstrap::absent_server_test {
 namespace {
 
-/// Of a rank 0 that refuses at first and is silent then.
+/// Returns the error of a client whose rank 0 refuses at first and then is silent.
 std::string said_within(std::chrono::milliseconds deadline) {
   const tutti::testing::FullListener silent;
   const sockets::Endpoint server = sockets::Listener::open({"127.0.0.1", 0}).value()->endpoint();  // closed at once
@@ -62,15 +62,15 @@ std::string said_within(std::chrono::milliseconds deadline) {
   return met.status().message();
 }
 
-TEST(AbsentHub, AnAttemptThatTheDeadlineCutsShortTellsNothing) {
+TEST(AbsentServer, AnAttemptThatTheDeadlineCutsShortTellsNothing) {
   EXPECT_NE(said_within(300ms).find(": Connection refused; only host"), std::string::npos);
 }
 
-TEST(AbsentHub, TheLastAttemptTellsWhenItHadTime) {
+TEST(AbsentServer, TheLastAttemptTellsWhenItHadTime) {
   EXPECT_NE(said_within(2500ms).find(": Connection timed out (the host is down"), std::string::npos);
 }
 
-TEST(AbsentHub, AfterTheDeadlineNoNameIsResolvedAgain) {
+TEST(AbsentServer, AfterTheDeadlineNoNameIsResolvedAgain) {
   const auto met = Bootstrap::connect(config_of(1, 2, {kSlowName, 1}, kShortDeadline));
   EXPECT_NE(met.status().message().find("cannot resolve 'far.example'"), std::string::npos) << met.status().message();
   EXPECT_NE(met.status().message().find("; asked from host "), std::string::npos) << met.status().message();
@@ -78,4 +78,4 @@ TEST(AbsentHub, AfterTheDeadlineNoNameIsResolvedAgain) {
 }
 
 }  // namespace
-}  // namespace tutti::bootstrap::absent_hub_test
+}  // namespace tutti::bootstrap::absent_server_test

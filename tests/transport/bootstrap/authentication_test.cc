@@ -54,7 +54,7 @@ class Authentication : public ::testing::Test {
     if (!told_) ::testing::internal::GetCapturedStderr();
   }
 
-  /// What was refused, after the job.
+  /// Returns the lines about refused clients, after the job.
   std::vector<std::string> told() {
     rank0_.join();
     told_ = true;
@@ -205,7 +205,7 @@ TEST_F(Authentication, AFloodIsToldInAFewLines) {
   EXPECT_NE(lines[15].find("further refusals are told with TUTTI_LOG=info"), std::string::npos);
 }
 
-TEST_F(Authentication, HalfOpenConnectionsDelayNobody) {
+TEST_F(Authentication, HalfOpenConnectionsDelayNoRank) {
   // More than the server keeps: the oldest go.
   std::vector<Connection> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(connect());

@@ -45,7 +45,7 @@ inline Config config_of(int rank, int size, const sockets::Endpoint& server, std
   return config;
 }
 
-/// An abstract name that nobody listens to.
+/// Returns an abstract name without a listener.
 inline sockets::Endpoint unused_local_endpoint() { return sockets::Listener::open_local().value()->endpoint(); }
 
 /// Runs body(rank) on a thread for each of `ranks`, and joins them.

@@ -56,7 +56,7 @@ void leave_all(std::vector<std::unique_ptr<Bootstrap>>& ranks) {
 
 class MeetTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
 
-TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
+TEST_P(MeetTest, AllRanksGetAllBlobsInRankOrder) {
   const auto [size, address] = GetParam();
   std::unique_ptr<sockets::Listener> listener = std::string(address) == "@"
                                                     ? sockets::Listener::open_local().take()
@@ -89,7 +89,7 @@ TEST_P(MeetTest, EverybodyGetsEverybodysBlobInOrder) {
 INSTANTIATE_TEST_SUITE_P(SizesAndSockets, MeetTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 16), ::testing::Values("@", "127.0.0.1", "")));
 
-// Nobody comes from elsewhere to tell better.
+// No client from another host shows a better one.
 TEST(Bootstrap, OnOneHostTheirAddressIsWhereTheyMeet) {
   const sockets::OwnAddress own = sockets::own_address({}).value();
   if (own.address.empty()) GTEST_SKIP() << "tutti-test: not run: this host has only itself";
@@ -155,13 +155,13 @@ TEST(Bootstrap, SeveralAbsentRanksAreNamedToALonelyHub) {
   EXPECT_EQ(met.status().message(), "ranks 1-8 of 9 have not come within 0.05 s; rank 0 is here");
 }
 
-TEST(Bootstrap, AnAbsentHubIsNamed) {
+TEST(Bootstrap, AnAbsentServerIsNamed) {
   const sockets::Endpoint server = unused_local_endpoint();
   auto met = Bootstrap::connect(config_of(1, 2, server, 100ms));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.status().code(), Code::timeout);
   EXPECT_EQ(met.status().message(),
-            "rank 0 of 2 has not come within 0.1 s; nobody answers at " + server.text() +
+            "rank 0 of 2 has not come within 0.1 s; no process answers at " + server.text() +
                 ": Connection refused; it is looked for on host " + sockets::host_name() +
                 " alone, and in this network namespace: ranks that are elsewhere need TUTTI_MASTER_ADDR");
 }
@@ -199,7 +199,7 @@ TEST(SurvivorExchange, ThoseWhoAreLeftGetTheSame) {
 }
 
 // Who dies, or turns out to come no more, while the others wait for it.
-TEST(SurvivorExchange, NobodyWaitsForWhoIsGone) {
+TEST(SurvivorExchange, NoRankWaitsForOneThatIsGone) {
   auto ranks = meet(4, 5s);
   std::atomic<int> asked{0};
   on_threads({0, 1, 2}, [&](int rank) {
@@ -303,7 +303,7 @@ TEST(Bootstrap, WhoAsksIsAnsweredByAll) {
     EXPECT_TRUE(came.wait_for(lock, 30s, [&] { return answers.size() == 4; }));
     for (const auto& [rank, word] : answers) EXPECT_EQ(word, 1000u + static_cast<unsigned>(rank));
     lock.unlock();
-    for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // nobody calls what ends here
+    for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // the old callback's captures end here
   }
   leave_all(ranks);
 }
@@ -342,7 +342,7 @@ TEST(Bootstrap, ALeaveNoticeReachesThoseItIsFor) {
     EXPECT_EQ(heard[l].count("5 1 1"), 1u);
     EXPECT_TRUE(heard[leaver == 0 ? 2 : 0].empty());
     lock.unlock();
-    for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // nobody calls what ends here
+    for (const auto& rank : ranks) rank->watch([](const Failure&) {});  // the old callback's captures end here
     leave_all(ranks);
   }
 }

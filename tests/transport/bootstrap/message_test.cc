@@ -120,7 +120,7 @@ TEST(Message, TooLongAndUnknownFramesAreRefusedFromTheirHeader) {
   }
 }
 
-/// What is accepted is written back as the same bytes.
+/// Expects that an accepted message is written back as the same bytes.
 template <class Message>
 void expect_canonical(const std::string& bytes, unsigned seed) {
   const Result<Message> value = decode<Message>(bytes);

@@ -33,7 +33,7 @@ TEST(Arena, TheEndOfABlockIsToldBeforeItsMemoryIsAnothers) {
   std::vector<std::byte*> ended, others;
   arena.watch(&ended, [&](std::byte* base) {
     ended.push_back(base);
-    EXPECT_EQ(arena.block_of(base, 1).base, nullptr) << "nobody may take it for a block that stays";
+    EXPECT_EQ(arena.block_of(base, 1).base, nullptr) << "the block is gone before its memory is";
     std::byte* const other = arena.allocate(bytes).take();
     EXPECT_NE(other, base);
     base[0] = std::byte{7};

@@ -65,7 +65,7 @@ TEST(FdSocket, UnauthenticatedPeersAreDroppedWithTheirDescriptors) {
     FdSocket socket = FdSocket::listen().take();
     const Token token = random_token();
     const Fd memory = memory_with("x");
-    // More silent connections than are kept, somebody with another token, a short message, somebody who hangs up.
+    // More silent connections than are kept, a sender with another token, a short message, a client that hangs up.
     std::vector<Fd> silent;
     for (int i = 0; i < 20; ++i) silent.push_back(connect_to({socket.name(), 0}, 1000).take());
     EXPECT_TRUE(send_fds(socket.name(), random_token(), 1, {memory.get(), memory.get()}).ok());
@@ -103,13 +103,13 @@ TEST(FdSocket, HundredsOfMessagesWaitForTheirReceiver) {
   EXPECT_LT(open_descriptors(), before + 400);  // nor were all of them open at a time
 }
 
-TEST(FdSocket, NobodySends) {
+TEST(FdSocket, NoSender) {
   FdSocket socket = FdSocket::listen().take();
   EXPECT_EQ(socket.accept_fds(in(20ms), random_token()).status().code(), Code::timeout);
 }
 
-TEST(FdSocket, NobodyListens) {
-  const Status status = send_fds("@tutti-nobody-listens-here", random_token(), 0, {});
+TEST(FdSocket, NoListener) {
+  const Status status = send_fds("@tutti-no-listener-here", random_token(), 0, {});
   EXPECT_EQ(status.code(), Code::system);
 }
 

@@ -62,7 +62,7 @@ TEST(Interfaces, WithoutAnyHintTheFirstThatOthersReach) {
   EXPECT_EQ(chosen(kOnlyIpv6), "fd00:7::5 on eth0");
 }
 
-TEST(Interfaces, NothingIsGuessedWhereNobodyReachesThisHost) {
+TEST(Interfaces, NothingIsGuessedWhereNoHostReachesThisOne) {
   EXPECT_EQ(choose({}).address, "");
   EXPECT_EQ(choose({kLoopback, kLoopback6}).address, "");
   EXPECT_EQ(choose({kLoopback, {"docker0", "172.17.0.1"}, {"virbr0", "192.168.122.1"}}).address, "");
@@ -125,7 +125,7 @@ TEST(Interfaces, WantedByName) {
   EXPECT_EQ(chosen(kGpuNode, "ib"), "10.30.0.7 on ib0");
   EXPECT_EQ(chosen(kGpuNode, "ib", {"10.31.0.7", ""}), "10.31.0.7 on ib1") << "of several, the one with the route";
   EXPECT_EQ(chosen(kGpuNode, "ib0", {"10.31.0.7", ""}), "10.30.0.7 on ib0") << "wanted beats the route";
-  EXPECT_EQ(chosen(kLaptop, "docker0"), "172.17.0.1 on docker0") << "whoever asks for a bridge gets it";
+  EXPECT_EQ(chosen(kLaptop, "docker0"), "172.17.0.1 on docker0") << "a bridge, but only by its name";
   EXPECT_EQ(chosen(kCloud, "lo"), "127.0.0.1 on lo");
 }
 
@@ -201,7 +201,7 @@ TEST(Interfaces, RankZeroListensAtItsOwnAddressesOnly) {
 }
 
 TEST(Interfaces, AListOfAddressesIsTriedInTurn) {
-  // The first is this host's, too, but nobody listens there.
+  // The first is this host's, too, but it has no listener there.
   const auto listener = Listener::open({"127.0.0.1", 0}).take();
   const Result<Fd> fd = connect_to({"127.0.0.2,127.0.0.1", listener->endpoint().port}, 5000);
   ASSERT_TRUE(fd.ok()) << fd.status().message();
@@ -213,13 +213,13 @@ TEST(Interfaces, ASignalDoesNotEndAnAttempt) {
   const FullListener full;
   const SignalStorm storm;
   const Result<Fd> fd = connect_to(full.endpoint(), 200);
-  EXPECT_EQ(fd.status().message(), "nobody answers at " + full.endpoint().text() +
+  EXPECT_EQ(fd.status().message(), "no process answers at " + full.endpoint().text() +
                                        ": Connection timed out (the host is down, the address is another's, or a "
                                        "firewall drops what is sent)");
   EXPECT_GT(SignalStorm::signals(), 0);
 }
 
-TEST(Interfaces, AnAttemptNeedsNobodyToWait) {
+TEST(Interfaces, AnAttemptNeedsNoThreadToWait) {
   FullListener full;
   Result<Connecting> attempt = Connecting::begin(full.endpoint(), 60'000);
   ASSERT_TRUE(attempt.ok()) << attempt.status().message();

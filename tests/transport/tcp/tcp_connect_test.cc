@@ -84,7 +84,7 @@ TEST(TcpConnect, WhatIsPutMeanwhileArrives) {
   EXPECT_EQ(tcp.wire().obstacle(1), "");
 }
 
-/// Nobody waits for whom a sleep would not end: it is woken by the connection.
+/// The new connection wakes a rank that sleeps.
 TEST(TcpConnect, AConnectionEndsASleep) {
   FullListener full;
   TcpFixture tcp(0, full.endpoint());
@@ -117,8 +117,8 @@ TEST(TcpConnect, ARefusalBreaksTheLinkAndNamesTheAddress) {
   TcpFixture tcp(0, left);
   (void)tcp.signal(1);
   tcp.until("the link to break", [&] { return !tcp.wire().broken(1).ok(); });
-  EXPECT_EQ(tcp.wire().broken(1).message(),
-            "the link to rank 1 by TCP over lo has broken: nobody answers at " + left.text() + ": Connection refused");
+  EXPECT_EQ(tcp.wire().broken(1).message(), "the link to rank 1 by TCP over lo has broken: no process answers at " +
+                                                left.text() + ": Connection refused");
   EXPECT_FALSE(tcp.signal(2).ok());
   EXPECT_TRUE(tcp.wire().idle(std::array{1}));
 }

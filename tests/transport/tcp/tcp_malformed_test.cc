@@ -74,12 +74,12 @@ TEST(TcpMalformed, WhatComesLateFindsNoOtherMemory) {
   EXPECT_NE(tcp.count_at(16), 41u);
 }
 
-/// Whoever does not know what the ranks have told each other gets no answer, and does no harm.
+/// A client without the nonces that the ranks exchanged gets no answer, and does no harm.
 TEST(TcpMalformed, StrangersAreShutOut) {
   const std::pair<std::string, std::function<void(Hello&)>> unauthenticated[] = {
       {"another program", [](Hello& hello) { hello.magic[0] = 'G'; }},
       {"a number that there is not", [](Hello& hello) { hello.from = 2; }},
-      {"the own number", [](Hello& hello) { hello.from = 0; }},
+      {"this rank's number", [](Hello& hello) { hello.from = 0; }},
       {"for another rank", [](Hello& hello) { hello.to = 1; }},
       {"without this process's nonce", [](Hello& hello) { hello.of_receiver[31] ^= 1; }},
       {"without its rank's nonce", [](Hello& hello) { hello.of_sender[0] ^= 1; }},

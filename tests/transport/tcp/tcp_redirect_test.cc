@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBytes = 3000;
 
-TEST(TcpRedirect, TheRestOfAPutThatNobodyWaitsForComesToItsSlot) {
+TEST(TcpRedirect, TheRestOfAPutWithoutAWaiterComesToItsSlot) {
   TcpFixture tcp(1);
   const Fd fd = tcp.join();
   auto elsewhere = std::make_unique<std::vector<std::byte>>(kBytes);

@@ -21,7 +21,7 @@ std::unique_ptr<Buffer> filled(std::uint64_t seed) {
   return buffer;
 }
 
-/// As it may be after its owner has it again.
+/// Changes and frees a buffer, as its owner may after release.
 void overwrite_and_free(std::unique_ptr<Buffer>& buffer) {
   std::fill(buffer->begin(), buffer->end(), std::byte{0xEE});
   buffer.reset();

@@ -74,7 +74,7 @@ TEST(TcpWire, ListensWhereItMay) {
   }
 }
 
-/// Of this process's TCP connections.
+/// Returns the congestion control of each of this process's TCP connections.
 std::vector<std::string> congestion_controls() {
   std::vector<std::string> names;
   for (int fd = 0; fd < 1024; ++fd) {
@@ -88,7 +88,7 @@ std::vector<std::string> congestion_controls() {
   return names;
 }
 
-/// Of two ranks who have talked to each other, with TUTTI_TCP_CONGESTION=`asked_for`.
+/// Expects `name` on the connections of two ranks that ran with TUTTI_TCP_CONGESTION=`asked_for`.
 void expect_congestion_control(const std::string& asked_for, const std::string& name) {
   WireMaker maker = kTcp;
   maker.environment = {{"TUTTI_TCP_CONGESTION", asked_for}};

@@ -132,7 +132,7 @@ TEST(UcxMalformed, WhatMakesNoSenseBreaksTheLink) {
   }
 }
 
-/// Whoever does not know what the ranks have told each other may call itself one of them, but is not heard.
+/// A client without the nonces that the ranks exchanged may claim a rank, but is ignored.
 TEST(UcxMalformed, StrangersAreIgnored) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
@@ -190,7 +190,7 @@ TEST(UcxMalformed, WhoDoesNotAnswerIsToldOfUntilItDoes) {
               ::testing::MatchesRegex("nothing that was sent to it by UCX over lo has left within .* s; then: "));
 }
 
-/// Nobody listens at its address any more, and there is no connection yet.
+/// The peer's address has no listener any more, and there is no connection yet.
 TEST(UcxMalformed, WhoHasGoneBeforeItWasReachedBreaksTheLink) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
@@ -233,7 +233,7 @@ TEST(UcxMalformed, NoDescriptorLeftForAnEndpointBreaksTheLink) {
 }
 #endif
 
-/// Nobody has died: the two have nothing in common to go by.
+/// Both live: the two only have no network in common.
 TEST(UcxMalformed, WhoCannotBeReachedByAnyDeviceIsNotTakenForDead) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {

@@ -148,7 +148,7 @@ TEST(VerbsDevices, OnlyPortsLikeTheOneWithTheOwnAddressGoAlong) {
   ports.push_back(infiniband("mlx5_0", 7));
   EXPECT_EQ(chosen(ports, "", "10.9.0.1"), "rxe0:1 gid 1 (10.9.0.1), rxe1:1 gid 1 (10.9.1.1)");
   EXPECT_EQ(chosen(ports, "", "10.3.0.1"), "slow:1 gid 0 (10.3.0.1)");
-  EXPECT_EQ(chosen(ports, "", "192.168.0.1"), "mlx5_0:1 lid 7") << "nobody has it: InfiniBand before RoCE";
+  EXPECT_EQ(chosen(ports, "", "192.168.0.1"), "mlx5_0:1 lid 7") << "no port has it: InfiniBand before RoCE";
   ports.back().gb_per_s = 12;
   ports.push_back(infiniband("mlx5_1", 8));
   ports.push_back(infiniband("mlx5_2", 9));

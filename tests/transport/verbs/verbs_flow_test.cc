@@ -35,7 +35,7 @@ TEST(VerbsFlow, AFullQueueAlwaysHasACompletionToCome) {
         if (device[d].signalled && (told == 0 || random() % 2 == 0)) told = d + 1;
       }
       if (told == 0) {
-        ASSERT_GT(window.room(), 0u) << "a full queue of requests that nobody will tell of";
+        ASSERT_GT(window.room(), 0u) << "a full queue without a signalled request";
         continue;
       }
       window.complete(device[told - 1].number);

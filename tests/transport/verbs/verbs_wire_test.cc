@@ -118,8 +118,8 @@ TEST_F(VerbsDevice, ADeviceThatCannotSaysSo) {
   });
 }
 
-/// Of the guest's four devices, each of which reaches itself alone: two ranks share four on host 0, and host 1 has two.
-/// So rank 0 meets rank 2 by its first and rank 1 by its third one, which are the first and the second there.
+/// The virtual machine has four devices, each of which reaches itself alone. Two ranks share four on host 0, and host 1
+/// has two. So rank 2 is connected to rank 0's first and to rank 1's third one, its own first and second.
 const WireMaker kUneven{"Uneven", [](const WireJob& job) {
                           const bool first = job.hosts[static_cast<std::size_t>(job.rank)] == 0;
                           return VerbsWire::open(job, first ? "rxe0,rxe2,rxe1,rxe3" : "rxe0,rxe1");

@@ -34,7 +34,7 @@ using transport::Ticket;
 using transport::Wire;
 using transport::WireJob;
 
-/// What the suite is instantiated with.
+/// A parameter of the suite: one wire, and where it can run.
 struct WireMaker {
   std::string name;
   std::function<Result<std::unique_ptr<Wire>>(const WireJob&)> open;
@@ -73,7 +73,7 @@ class Board {
   /// Cells that a test may use as it likes; zero at first.
   std::atomic<std::uint64_t>& cell(int i) { return shared_->cells[i]; }
 
-  /// Nobody need wait for anybody any more: something has failed.
+  /// Ends all waits: something has failed.
   void stop() { shared_->stopped.store(1); }
   bool stopped() const { return shared_->stopped.load() != 0; }
 
@@ -157,7 +157,7 @@ class WireMember {
     return ranks;
   }
 
-  /// Where the cell of (sender, lane) lies in everybody's memory.
+  /// Returns the offset of the cell of (sender, lane) in the memory of each rank.
   std::size_t cell_at(int sender, int lane) const {
     return static_cast<std::size_t>(sender * job_.lanes + lane) * sizeof(SignalCell);
   }
@@ -181,10 +181,10 @@ class WireMember {
     return regions;
   }
 
-  /// Everybody's text, by rank.
+  /// Returns the texts of all ranks, by rank.
   std::vector<std::string> gather(const std::string& own_text) {
     board_.write(rank(), own_text);
-    until("everybody at the board", [&] { return board_.have_written(rank(), job_.size()); });
+    until("all ranks' texts on the board", [&] { return board_.have_written(rank(), job_.size()); });
     std::vector<std::string> texts;
     for (int m = 0; m < job_.size(); ++m) texts.push_back(board_.text_of(rank(), m));
     return texts;
@@ -253,7 +253,7 @@ inline void take_part(const WireMaker& maker, Board& board, const WireJob& job,
   WireMember member(board, job);
   if (member.meet(maker)) {
     body(member);
-    if (!board.stopped()) member.barrier();  // nobody's wire goes while another still wants it
+    if (!board.stopped()) member.barrier();  // no wire ends while a peer still uses it
   }
   if (::testing::Test::HasFailure()) board.stop();
 }

@@ -60,7 +60,7 @@ TEST_P(WireSuite, SaysWhatItIs) {
   });
 }
 
-TEST_P(WireSuite, NeedsNobody) {
+TEST_P(WireSuite, NeedsNoPeer) {
   run({0}, [](WireMember& member) {
     member.flush();
     (void)member.wire().progress();
@@ -243,8 +243,7 @@ TEST_P(WireSuite, WhatIsHeldBackGoesOutAtPost) {
   });
 }
 
-/// Whoever has its puts completed and finds the wire idle may go away and compute: nothing waits for its calls any
-/// more.
+/// A rank whose puts are completed and whose wire is idle may compute: no peer waits for its calls any more.
 TEST_P(WireSuite, WhoHasPostedMayGoAway) {
   run({0, 1}, [](WireMember& member) {
     const int peer = 1 - member.rank();
@@ -346,7 +345,7 @@ TEST_P(WireSuite, ManyRegionsComeAndGo) {
   });
 }
 
-/// Two ranks share a host and are not linked; everybody else sends to everybody, on all lanes at once.
+/// Two ranks share a host and are not linked; all other pairs send to each other, on all lanes at once.
 TEST_P(WireSuite, PeersAndLanesDoNotMixUp) {
   run({0, 1, 0, 2}, [](WireMember& member) {
     constexpr std::size_t kBytes = 20'000;

@@ -11,7 +11,7 @@
 
 namespace tutti::testing {
 
-/// What is put to a slot comes there or, where that is allowed, elsewhere: all of it, and only to one of them.
+/// A put to a slot comes to the slot or, where that is allowed, to the redirect's target: whole, and to one of the two.
 TEST_P(WireSuite, APutLandsWhereItIsAllowedToOrInItsSlot) {
   run({0, 1}, [](WireMember& member) {
     const int peer = 1 - member.rank();

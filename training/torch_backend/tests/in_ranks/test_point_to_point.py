@@ -85,7 +85,7 @@ def test_any_source_of_one_tag(world: World) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 1000, MIB])
-def test_everybody_sends_first(world: World, count: int) -> None:
+def test_all_ranks_send_first(world: World, count: int) -> None:
     """Sends that are asynchronous never wait for each other, however large."""
     pair = world.pair()
     after, before = neighbours(pair)
@@ -98,7 +98,7 @@ def test_everybody_sends_first(world: World, count: int) -> None:
     assert space.eq(before).all()
 
 
-def test_a_waiting_receive_holds_up_nobody(world: World) -> None:
+def test_a_waiting_receive_delays_no_rank(world: World) -> None:
     """Rank 0 waits for a message that rank 1 sends only after having got one that rank 0 sends later."""
     pair = world.pair()
     if pair.rank == 0:

@@ -80,7 +80,7 @@ def test_a_rank_never_calls(mode: str) -> None:
         assert line["seconds"] > TIMEOUT_S * 0.9 - 1
 
 
-def test_whoever_leaves_a_monitored_barrier_leaves_nobody_in_it() -> None:
+def test_a_rank_that_leaves_a_monitored_barrier_leaves_no_rank_in_it() -> None:
     """P3: the process that has the store may end behind it."""
     for _ in range(3):
         with Ranks("failing.py", 3, "monitored_and_gone") as started:
