@@ -2,20 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <utility>
-
-#include "collectives/create.h"
+#include <vector>
 
 namespace tutti::nccl {
 
 // ---- The communicator ----
 
 Comm::~Comm() {
-  // Ends what runs in the background, whose callbacks call end(): before the rest of this goes.
-  communicator_ = Communicator();
-  drop_growth();
-  if (suspended()) forget_unique_id(setup_);
+  communicator_ = Communicator();  // ends what runs in the background, before progress_, which that calls, goes
 }
 
 std::string Comm::who() const {
@@ -37,8 +33,8 @@ void Comm::made(Communicator communicator, int rank, int size) {
 
 Communicator Comm::suspend(const UniqueId& meeting, const Communicator& second) {
   const std::lock_guard lock(mutex_);
-  if (dropped_ || revoked_.load()) throw Error(Code::aborted, "the communicator was revoked or aborted meanwhile");
-  setup_ = meeting;
+  if (dropped_ || revoked()) throw Error(Code::aborted, "the communicator was revoked or aborted meanwhile");
+  setup_.set(meeting);
   second_ = second;
   suspended_.store(true, std::memory_order_release);
   return std::exchange(communicator_, Communicator());
@@ -48,17 +44,6 @@ void Comm::parted() {
   Communicator second;  // ends without the lock
   const std::lock_guard lock(mutex_);
   std::swap(second, second_);
-}
-
-void Comm::drop_growth() {
-  if (growth_) forget_unique_id(*growth_);
-  growth_.reset();
-}
-
-Outcome Comm::state() const {
-  const std::lock_guard lock(mutex_);
-  if (under_way_ > 0) return {ncclInProgress, "something that was called before is still under way"};
-  return failure_;
 }
 
 Communicator Comm::held() const {
@@ -98,29 +83,6 @@ Outcome Comm::awake(const char* function) const {
           fmt::format("{}: {}: the communicator is suspended; expected ncclCommResume first", function, who())};
 }
 
-void Comm::begin() {
-  const std::lock_guard lock(mutex_);
-  ++under_way_;
-}
-
-void Comm::end(const Outcome& outcome) {
-  const std::lock_guard lock(mutex_);
-  if (!outcome.ok() && failure_.ok() && !revoked()) failure_ = outcome;
-  --under_way_;
-  changed_.notify_all();
-}
-
-void Comm::wait_idle() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return under_way_ == 0; });
-}
-
-void Comm::note(const Outcome& outcome) {
-  if (!outcome.finishes) return;
-  const std::lock_guard lock(mutex_);
-  if (failure_.ok() && !revoked()) failure_ = outcome;
-}
-
 void Comm::abort(const std::string& reason) {
   Communicator communicator;
   {
@@ -136,75 +98,12 @@ bool Comm::revoke(const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     if (!communicator_) return false;
-    revoked_.store(true);  // from here on it is not suspended any more
+    progress_.revoke();  // from here on it is not suspended any more
     communicator = communicator_;
   }
   communicator.abort(reason);
-  for (int callers; (callers = callers_.load()) > 0;) callers_.wait(callers);
-  wait_idle();
-  const std::lock_guard lock(mutex_);
-  failure_ = {};
+  progress_.wait_revoked();
   return true;
-}
-
-// ---- Reductions and ranges ----
-
-namespace {
-constexpr unsigned kScalingBits = 10;  // of an operation's number: which one; the rest: whose
-constexpr unsigned kMostScalings = 1U << kScalingBits;
-constexpr unsigned kSalts = 1U << 20;
-}  // namespace
-
-unsigned Comm::next_salt() {
-  static std::atomic<unsigned> next{0};
-  return next.fetch_add(1, std::memory_order_relaxed) % kSalts;
-}
-
-Outcome Comm::add_scaling(const Scaling& scaling, ncclRedOp_t& op) {
-  const std::lock_guard lock(mutex_);
-  std::size_t i = 0;
-  while (i < scalings_.size() && scalings_[i]) ++i;
-  if (i == kMostScalings) {
-    return {ncclInvalidUsage, fmt::format("ncclRedOpCreatePreMulSum: {} has {} operators already; expected "
-                                          "ncclRedOpDestroy of those that are not needed",
-                                          who(), kMostScalings)};
-  }
-  if (i == scalings_.size()) scalings_.emplace_back();
-  scalings_[i] = scaling;
-  op = static_cast<ncclRedOp_t>(ncclNumOps + ((salt_ << kScalingBits) | static_cast<unsigned>(i)));
-  return {};
-}
-
-std::optional<std::size_t> Comm::place_of(ncclRedOp_t op) const {
-  if (op < ncclNumOps) return std::nullopt;
-  const unsigned number = static_cast<unsigned>(op) - ncclNumOps;
-  const std::size_t i = number % kMostScalings;
-  if (number >> kScalingBits != salt_ || i >= scalings_.size() || !scalings_[i]) return std::nullopt;
-  return i;
-}
-
-bool Comm::drop_scaling(ncclRedOp_t op) {
-  const std::lock_guard lock(mutex_);
-  const std::optional<std::size_t> i = place_of(op);
-  if (i) scalings_[*i].reset();
-  return i.has_value();
-}
-
-std::optional<Scaling> Comm::scaling(ncclRedOp_t op) const {
-  const std::lock_guard lock(mutex_);
-  const std::optional<std::size_t> i = place_of(op);
-  return i ? scalings_[*i] : std::nullopt;
-}
-
-void* Comm::note_range() {
-  const std::lock_guard lock(mutex_);
-  ranges_.insert(++last_range_);
-  return reinterpret_cast<void*>(last_range_);  // NOLINT(performance-no-int-to-ptr): a number that only looks like one
-}
-
-bool Comm::forget_range(const void* handle) {
-  const std::lock_guard lock(mutex_);
-  return ranges_.erase(reinterpret_cast<std::uintptr_t>(handle)) > 0;
 }
 
 // ---- Handles ----

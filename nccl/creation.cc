@@ -167,7 +167,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int count,
     for (int r = 0; r < count; ++r) {
       auto comm = std::make_shared<Comm>(r, count, device_of(r), Config{});
       comm->made(std::move(made[static_cast<std::size_t>(r)]), r, count);
-      comm->end({});
+      comm->progress().end({});
       comms[r] = open_handle(std::move(comm));
     }
     return ncclSuccess;

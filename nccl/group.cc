@@ -74,8 +74,8 @@ Outcome run_body(const Task& task) {
 /// Runs a task whose caller waits.
 Outcome run_and_keep(const Task& task) {
   const Outcome outcome = run_body(task);
-  if (task.comm != nullptr) task.comm->end(outcome);
-  if (task.parent != nullptr) task.parent->note(outcome);
+  if (task.comm != nullptr) task.comm->progress().end(outcome);
+  if (task.parent != nullptr) task.parent->progress().note(outcome);
   if (!outcome.ok()) take_back(task);
   return outcome;
 }
@@ -101,10 +101,11 @@ Outcome run_tasks(const std::vector<Task>& tasks) {
 /// failure.
 void start_task(const Task& task) {
   const auto end = [task](const Outcome& outcome) {
-    if (task.comm != nullptr) task.comm->end(outcome);
-    if (task.parent != nullptr) task.parent->end(task.comm == nullptr || outcome.finishes ? outcome : Outcome{});
+    if (task.comm != nullptr) task.comm->progress().end(outcome);
+    if (task.parent != nullptr)
+      task.parent->progress().end(task.comm == nullptr || outcome.finishes ? outcome : Outcome{});
   };
-  if (task.parent != nullptr) task.parent->begin();
+  if (task.parent != nullptr) task.parent->progress().begin();
   try {
     std::thread([task, end] { end(run_body(task)); }).detach();
   } catch (...) {  // no thread can be had
@@ -150,7 +151,7 @@ Outcome start_all(const std::vector<Batch>& batches, std::vector<Started>& start
       started.push_back({operation.function, operation.comm.get(), start()});
     } catch (...) {
       const Outcome outcome = outcome_of_current_exception(operation.function);
-      operation.comm->note(outcome);
+      operation.comm->progress().note(outcome);
       keep_first(first, outcome);
     }
   };
@@ -190,8 +191,8 @@ Outcome run_batches(const std::vector<Batch>& batches) {
         batches.size(), [&](std::size_t i) { outcomes[i] = run_alone(batches[i]); }, of_this_thread(batches));
     return first_of(outcomes);
   }
-  std::vector<Comm::Caller> callers;
-  for (const Batch& batch : batches) callers.emplace_back(*batch.comm);
+  std::vector<Progress::Caller> callers;
+  for (const Batch& batch : batches) callers.emplace_back(batch.comm->progress());
   std::vector<Started> started;
   Outcome first = start_all(batches, started);
   for (Started& one : started) {
@@ -199,7 +200,7 @@ Outcome run_batches(const std::vector<Batch>& batches) {
       one.work.wait();
     } catch (...) {
       const Outcome outcome = outcome_of_current_exception(one.function);
-      one.comm->note(outcome);
+      one.comm->progress().note(outcome);
       keep_first(first, outcome);
     }
   }
@@ -210,25 +211,27 @@ Outcome run_batches(const std::vector<Batch>& batches) {
 Outcome leave_running(const std::vector<Batch>& batches) {
   if (supports(Memory::device)) {  // see run_batches()
     const std::vector<std::size_t> stay = of_this_thread(batches);
-    for (const Batch& batch : batches) batch.comm->begin();
+    for (const Batch& batch : batches) batch.comm->progress().begin();
     for (std::size_t i = 0; i < batches.size(); ++i) {
       if (std::find(stay.begin(), stay.end(), i) != stay.end()) continue;
       const Batch& batch = batches[i];
       try {
-        std::thread([batch] { batch.comm->end(run_alone(batch)); }).detach();  // the operations keep the communicator
+        std::thread([batch] {
+          batch.comm->progress().end(run_alone(batch));
+        }).detach();  // the operations keep the communicator
       } catch (...) {
-        batch.comm->end(outcome_of_current_exception("ncclGroupEnd"));
+        batch.comm->progress().end(outcome_of_current_exception("ncclGroupEnd"));
       }
     }
-    for (const std::size_t i : stay) batches[i].comm->end(run_alone(batches[i]));
+    for (const std::size_t i : stay) batches[i].comm->progress().end(run_alone(batches[i]));
     return {ncclInProgress, {}};
   }
   std::vector<Started> started;
   Outcome first = start_all(batches, started);
   for (const Started& one : started) {
-    one.comm->begin();
+    one.comm->progress().begin();
     one.work.then([comm = one.comm, function = one.function](const Error* error) {
-      comm->end(error == nullptr ? Outcome{} : outcome_of(function, *error));
+      comm->progress().end(error == nullptr ? Outcome{} : outcome_of(function, *error));
     });
   }
   for (const Batch& batch : batches) {

@@ -32,7 +32,7 @@ Outcome wrong_use(const Comm& parent, const std::string& what) {
 /// Returns the same outcome on all ranks. Throws tutti::Error.
 Outcome agree(Comm& parent, int ranks, Growth& growth) {
   const auto size = static_cast<std::size_t>(parent.size());
-  const std::int32_t own[] = {ranks, parent.growth() ? 1 : 0};
+  const std::int32_t own[] = {ranks, parent.growth().id() ? 1 : 0};
   std::vector<std::int32_t> all(2 * size);
   parent.tutti().all_gather(own, all.data(), 2, DataType::i32);
   int makers = 0;
@@ -46,10 +46,10 @@ Outcome agree(Comm& parent, int ranks, Growth& growth) {
     ++makers;
   }
   if (makers != 1) {
-    parent.drop_growth();  // of several, none is the right one: one rank makes another
+    parent.growth().drop();  // of several, none is the right one: one rank makes another
     return wrong_use(parent, fmt::format("{} ranks have called ncclCommGetUniqueId; expected one", makers));
   }
-  if (parent.growth()) growth.id = *parent.growth();
+  if (parent.growth().id()) growth.id = *parent.growth().id();
   parent.tutti().broadcast(growth.id.bytes, growth.id.bytes, sizeof(growth.id.bytes), DataType::i8, growth.root);
   return {};
 }
@@ -80,7 +80,7 @@ Outcome grow_parent(Comm& parent, const std::shared_ptr<Comm>& comm, int ranks) 
     return outcome_of_current_exception(kGrow);
   }
   Outcome outcome = meet_into(comm, growth.id, parent.rank(), ranks, growth.root, /*is_new=*/false);
-  parent.drop_growth();  // used up, also by a failure
+  parent.growth().drop();  // used up, also by a failure
   return outcome;
 }
 
@@ -100,8 +100,8 @@ ncclResult_t grow_from(ncclComm_t handle, int ranks, const ncclUniqueId* id, int
   if (ranks <= parent.size()) {
     return wrong(fmt::format("nRanks is {} and the communicator has {}; expected more", ranks, parent.size()));
   }
-  if (id != nullptr && parent.growth() &&
-      std::memcmp(id->internal, parent.growth()->bytes, sizeof(id->internal)) != 0) {
+  if (const auto& made = task.parent->growth().id();
+      id != nullptr && made && std::memcmp(id->internal, made->bytes, sizeof(id->internal)) != 0) {
     return wrong("uniqueId is not the one that ncclCommGetUniqueId gave this rank; expected that or null");
   }
   task.slot = slot;
@@ -142,14 +142,14 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t handle, ncclUni
       return fail(ncclInvalidArgument, fmt::format("ncclCommGetUniqueId: {}: uniqueId is null", comm->who()));
     }
     if (const Outcome settled = comm->settled("ncclCommGetUniqueId"); !settled.ok()) return report(settled);
-    if (comm->growth()) {
+    if (comm->growth().id()) {
       return fail(ncclInvalidUsage,
                   fmt::format("ncclCommGetUniqueId: {}: the id that it gave before has not been used; "
                               "expected ncclCommGrow first",
                               comm->who()));
     }
-    comm->set_growth(Communicator::make_unique_id());
-    std::memcpy(id->internal, comm->growth()->bytes, sizeof(id->internal));
+    comm->growth().set(Communicator::make_unique_id());
+    std::memcpy(id->internal, comm->growth().id()->bytes, sizeof(id->internal));
     return ncclSuccess;
   });
 }

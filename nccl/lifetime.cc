@@ -87,7 +87,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommFinalize, (ncclComm_t handle)) {
     comm->finalize();
     if (!busy) return ncclSuccess;
     if (!comm->blocking()) return ncclInProgress;
-    comm->wait_idle();
+    comm->progress().wait_idle();
     return report(comm->state());
   });
 }
@@ -97,7 +97,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommDestroy, (ncclComm_t handle)) {
     if (handle == nullptr) return ncclSuccess;
     std::shared_ptr<Comm> comm;
     if (const Outcome taken = take("ncclCommDestroy", handle, comm); !taken.ok()) return report(taken);
-    comm->wait_idle();
+    comm->progress().wait_idle();
     close_handle(handle);
     return ncclSuccess;
   });

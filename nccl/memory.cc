@@ -42,7 +42,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommRegister,
                       : buffer == nullptr ? "buff is null"
                                           : "size is 0"));
     }
-    *result = comm->note_range();
+    *result = comm->registrations().add();
     return ncclSuccess;
   });
 }
@@ -51,7 +51,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommDeregister, (const ncclComm_t handle, vo
   return guarded("ncclCommDeregister", [&] {
     std::shared_ptr<Comm> comm;
     if (const Outcome found = find_comm("ncclCommDeregister", handle, comm); !found.ok()) return report(found);
-    if (comm->forget_range(registration)) return ncclSuccess;
+    if (comm->registrations().remove(registration)) return ncclSuccess;
     return fail(ncclInvalidArgument,
                 fmt::format("ncclCommDeregister: {}: handle is not one that ncclCommRegister gave for this "
                             "communicator, or not any more",
@@ -82,7 +82,14 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclRedOpCreatePreMulSum,
       scaling.factor = *factor;
       scaling.scalar = nullptr;
     }
-    return report(operation.comm->add_scaling(scaling, *op));
+    const std::optional<ncclRedOp_t> added = operation.comm->operators().add(scaling);
+    if (!added) {
+      return fail(ncclInvalidUsage, fmt::format("{}: {} has {} operators already; expected ncclRedOpDestroy of those "
+                                                "that are not needed",
+                                                operation.function, operation.comm->who(), UserOperators::kMost));
+    }
+    *op = *added;
+    return ncclSuccess;
   });
 }
 
@@ -90,7 +97,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t ha
   return guarded("ncclRedOpDestroy", [&] {
     std::shared_ptr<Comm> comm;
     if (const Outcome found = find_comm("ncclRedOpDestroy", handle, comm); !found.ok()) return report(found);
-    if (comm->drop_scaling(op)) return ncclSuccess;
+    if (comm->operators().remove(op)) return ncclSuccess;
     return fail(ncclInvalidArgument,
                 fmt::format("ncclRedOpDestroy: {}: op is {:#x}; expected an operator that was made with this "
                             "communicator and not destroyed",

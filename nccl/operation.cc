@@ -79,13 +79,13 @@ void run_or_throw(const Operation& o) {
 
 template <class Body>
 Outcome outcome_from(Comm& comm, const char* function, Body&& body) {
-  const Comm::Caller caller(comm);
+  const Progress::Caller caller(comm.progress());
   try {
     body();
     return {};
   } catch (...) {
     Outcome outcome = outcome_of_current_exception(function);
-    comm.note(outcome);
+    comm.progress().note(outcome);
     return outcome;
   }
 }
@@ -105,7 +105,7 @@ Outcome read_op(Operation& operation, ncclRedOp_t op) {
     operation.op = kOps[static_cast<std::size_t>(op)];
     return {};
   }
-  operation.scaling = operation.comm->scaling(op);
+  operation.scaling = operation.comm->operators().find(op);
   if (!operation.scaling) {
     return wrong(operation, fmt::format("op is {:#x}; expected 0 to {}, or an operator that was made with this "
                                         "communicator and not destroyed",

@@ -25,7 +25,7 @@ ncclResult_t submit_to(const char* function, const std::shared_ptr<Comm>& comm, 
   task.parent = comm;
   task.suspends = true;
   task.body = [comm, body = std::move(body)] {
-    const Comm::Caller caller(*comm);
+    const Progress::Caller caller(comm->progress());
     Outcome outcome = body();
     outcome.finishes = !outcome.ok();
     return outcome;

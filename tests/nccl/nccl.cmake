@@ -1,6 +1,7 @@
 # nccl.*: libtutti_nccl.so. What needs NVIDIA's headers (headers.cmake finds them) is off without them.
 include(${CMAKE_CURRENT_LIST_DIR}/headers.cmake)
 tutti_tests(nccl LINK tutti_nccl EXCLUDE abi on_device)
+target_sources(test_nccl PRIVATE ${CMAKE_SOURCE_DIR}/nccl/progress.cc)  # comm_parts: the library exports NCCL's functions only
 add_library(nccl_fake_cuda SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_cuda.cc)  # libcuda.so.1, of this test alone
 set_target_properties(nccl_fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/nccl_fake_cuda)
