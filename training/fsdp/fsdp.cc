@@ -232,10 +232,6 @@ void FullyShardedDataParallel::reduce_gradients() {
   state_->pass->reduce();
 }
 
-double FullyShardedDataParallel::grad_norm() {
-  return training::clip_grad_norm({parameters(), {}}, {state_->comm}, /*largest=*/0);
-}
-
 double FullyShardedDataParallel::clip_grad_norm(double largest) {
   if (!(largest >= 0)) state_->fail(fmt::format("clip_grad_norm: largest is {}; expected 0 or more", largest));
   return training::clip_grad_norm({parameters(), {}}, {state_->comm}, largest);

@@ -161,8 +161,6 @@ class FullyShardedDataParallel {
   /// `largest`; 0 only measures. Returns the norm before: infinite or not a number when gradients are, and then nothing
   /// is scaled. Errors: invalid_argument for a negative `largest`.
   double clip_grad_norm(double largest);
-  /// Collective. Of the whole gradient.
-  double grad_norm();
 
   /// While one lives, the module's parameters are whole. What was written to them goes back to the shards at its end,
   /// each rank's rows from that rank, if write_back; else it is lost (for that, zero1 and zero2 copy the shards). Not

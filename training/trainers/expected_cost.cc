@@ -9,12 +9,6 @@ constexpr double kF32 = 4;
 
 double cut(double bytes, bool is_cut, int ranks) { return is_cut ? bytes / ranks : bytes; }
 
-StateBytes state(ShardedState sharded, double parameters, double gradients, double optimizer, int ranks) {
-  return {cut(parameters, sharded >= ShardedState::parameters, ranks),
-          cut(gradients, sharded >= ShardedState::gradients, ranks),
-          cut(optimizer, sharded >= ShardedState::optimizer, ranks)};
-}
-
 }  // namespace
 
 double all_reduce_bytes(double bytes, int ranks) { return 2 * bytes * (ranks - 1) / ranks; }
@@ -38,11 +32,9 @@ double data_parallel_bytes(const DataParallelStep& step) {
 }
 
 StateBytes adam_state(ShardedState sharded, double elements, int ranks) {
-  return state(sharded, 4 * elements, 4 * elements, 8 * elements, ranks);
-}
-
-StateBytes adam_state_16_bit(ShardedState sharded, double elements, int ranks) {
-  return state(sharded, 2 * elements, 2 * elements, 12 * elements, ranks);
+  return {cut(4 * elements, sharded >= ShardedState::parameters, ranks),
+          cut(4 * elements, sharded >= ShardedState::gradients, ranks),
+          cut(8 * elements, sharded >= ShardedState::optimizer, ranks)};
 }
 
 GptElements gpt_elements(const GptConfig& config) {
@@ -90,14 +82,6 @@ double pipeline_bubble(std::string_view schedule, int p, int m, int v) {
   if (schedule == "interleaved") idle /= v;
   if (schedule == "zb-h1") idle = p - 1;
   return idle / (3.0 * m + idle);
-}
-
-double bubble_of_ideal(double bubble) { return bubble / (1 - bubble); }
-
-int pipeline_peak_live(std::string_view schedule, int p, int m, int r) {
-  if (schedule == "gpipe") return m;
-  if (schedule == "1f1b") return std::min(m, p - r);
-  return schedule == "zb-h1" ? std::min(m, p) : -1;
 }
 
 }  // namespace tutti::training

@@ -53,8 +53,6 @@ struct StateBytes {
 };
 /// Adam on f32: 4 + 4 + 8 bytes for each element, each part cut over `ranks` or not. Without padding.
 StateBytes adam_state(ShardedState sharded, double elements, int ranks);
-/// Parameters and gradients of 16 bits, the optimiser with an f32 master: 2 + 2 + 12 (the paper's K = 12).
-StateBytes adam_state_16_bit(ShardedState sharded, double elements, int ranks);
 
 /// Trained parameters of a Gpt (with biases) by part.
 struct GptElements {
@@ -86,10 +84,5 @@ double tensor_parallel_bytes(const GptConfig& config, const TensorParallelStep& 
 /// all stages, B = 2 F (and F = I = W for zb-h1), sends take none. p ranks, m micro-batches, v stages per rank. Holds
 /// for m >= p. `schedule` as make_schedule() has it.
 double pipeline_bubble(std::string_view schedule, int p, int m, int v = 1);
-/// Returns the idle time divided by the time that is not idle.
-double bubble_of_ideal(double bubble);
-/// Micro-batches whose activations rank r holds at the most: gpipe m, 1f1b min(m, p - r), zb-h1 at most min(m, p). -1
-/// for interleaved, which has no formula here: ask the simulator.
-int pipeline_peak_live(std::string_view schedule, int p, int m, int r);
 
 }  // namespace tutti::training
