@@ -48,7 +48,7 @@ using transport::WireJob;
 
 constexpr std::size_t kData = 4096;  // before it: cells
 constexpr int kUnderWay = 4;         // puts, for bandwidth
-constexpr std::int64_t kPatienceNs = 30'000'000'000;
+constexpr std::int64_t kTimeoutNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kSleepMost{10};
 
 struct Options {
@@ -150,7 +150,7 @@ class Bench {
 
   template <class Condition>
   Status until(Condition&& come) {
-    const std::int64_t end = now_ns() + kPatienceNs;
+    const std::int64_t end = now_ns() + kTimeoutNs;
     for (int looks = 0; !come(); ++looks) {
       if (wire_->progress()) continue;
       if (options_.sleep) {
@@ -242,7 +242,7 @@ int run_rank(const Options& options, bootstrap::Config config) {
   const bool first = config.rank == 0;
   config.size = 2;
   config.secret = bootstrap::Secret::from_text("wire_bench");
-  config.deadline = std::chrono::milliseconds(kPatienceNs / 1'000'000);
+  config.deadline = std::chrono::milliseconds(kTimeoutNs / 1'000'000);
   const Result<std::vector<Row>> rows = Bench::run(options, std::move(config));
   if (!rows.ok()) return fail(rows.status());
   if (first && !options.json.empty()) {

@@ -108,7 +108,7 @@ Result<PreparedCall::Plan> CallCache::ready(const planner::Choice& choice,
                                             const std::shared_ptr<const plan::Plan>& plan, const executor::Shape& shape,
                                             const std::string& instead) const {
   executor::PlanLimits limits = executor::limits_of(context_.transport->sizes());
-  if (context_.multi_host()) limits.slice_bytes = kFarSlice;
+  if (context_.multi_host()) limits.slice_bytes = kNetSlice;
   if (choice.slice > 0) limits.slice_bytes = choice.slice;
   TUTTI_ASSIGN(const std::shared_ptr<executor::Prepared> prepared,
                executor::prepare(plan, context_.rank, shape, limits, context_.streaming_above));

@@ -57,10 +57,10 @@ class CudaEngine final : public KernelEngine {
     TUTTI_TRY(setup_.links().poll());
     const auto stream = static_cast<CUstream>(requests.front().call->stream);
     TUTTI_TRY(check_stream(stream));
-    std::vector<std::shared_ptr<const ProgramCache::Ready>> ready;
+    std::vector<std::shared_ptr<const ProgramCache::Entry>> ready;
     std::vector<DeviceExecutor::Launch> launches;
     for (const Request& request : requests) {
-      TUTTI_ASSIGN(ready.emplace_back(), programs_->ready(request));
+      TUTTI_ASSIGN(ready.emplace_back(), programs_->get(request));
       TUTTI_ASSIGN(launches.emplace_back(), launch_of(request, *ready.back()));
     }
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -138,7 +138,7 @@ class CudaEngine final : public KernelEngine {
                     setup_.config().name(rank()), setup_.config().name(other), device::name_of(device())));
   }
 
-  Result<DeviceExecutor::Launch> launch_of(const Request& request, const ProgramCache::Ready& ready) {
+  Result<DeviceExecutor::Launch> launch_of(const Request& request, const ProgramCache::Entry& ready) {
     const Call& call = *request.call;
     DeviceExecutor::Launch launch;
     launch.first = ready.first;

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t kExpressBytesOfBlock = std::size_t{8} << 10;
 constexpr std::size_t kBytesOfBlock = std::size_t{32} << 10;
 constexpr std::size_t kSliceOfBlock = std::size_t{128} << 10;
-constexpr std::size_t kMostReady = 256;
+constexpr std::size_t kMostEntries = 256;
 
 std::size_t end_of(std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
   std::size_t end = 0;
@@ -60,51 +60,51 @@ Result<ProgramCache::Program> ProgramCache::p2p(std::span<const Transfer> transf
   std::string key(reinterpret_cast<const char*>(list.data()), list.size());
   if (const auto found = p2p_.find(key); found != p2p_.end()) return found->second;
   if (executor_.idle()) drop_retired();
-  if (p2p_.size() >= kMostReady) retire_p2p();
+  if (p2p_.size() >= kMostEntries) retire_p2p();
   TUTTI_ASSIGN(Program uploaded, upload(std::move(list)));
   p2p_.emplace(std::move(key), uploaded);
   return uploaded;
 }
 
-void ProgramCache::retire_ready() {
-  for (auto& [unused, old] : ready_) retired_.push_back(std::move(old));
-  ready_.clear();
+void ProgramCache::retire_entries() {
+  for (auto& [unused, old] : entries_) retired_.push_back(std::move(old));
+  entries_.clear();
 }
 
 // No kernel uses these; but a group that is being made may.
 void ProgramCache::drop_retired() {
-  std::erase_if(retired_, [](const std::shared_ptr<const Ready>& ready) { return ready.use_count() == 1; });
+  std::erase_if(retired_, [](const std::shared_ptr<const Entry>& entry) { return entry.use_count() == 1; });
 }
 
 void ProgramCache::retire_p2p() {
   for (auto& [unused, old] : p2p_) {
-    auto ready = std::make_shared<Ready>();
-    ready->first = std::move(old);
-    retired_.push_back(std::move(ready));
+    auto entry = std::make_shared<Entry>();
+    entry->first = std::move(old);
+    retired_.push_back(std::move(entry));
   }
   p2p_.clear();
 }
 
-Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::ready(const KernelEngine::Request& request) {
+Result<std::shared_ptr<const ProgramCache::Entry>> ProgramCache::get(const KernelEngine::Request& request) {
   const Call& call = *request.call;
-  if (request.uneven != nullptr) return make_ready(request);  // serves these pieces only
+  if (request.uneven != nullptr) return prepare(request);  // serves these pieces only
   std::string wanted(request.algorithm.empty() ? request.wish : request.algorithm);
   const Key key{call.collective,       call.type,        call.op, call.root, call.count, request.stride,
                 request.deterministic, std::move(wanted)};
-  const auto found = ready_.find(key);
-  if (found != ready_.end()) return found->second;
-  if (ready_.size() >= kMostReady) {
-    retire_ready();
+  const auto found = entries_.find(key);
+  if (found != entries_.end()) return found->second;
+  if (entries_.size() >= kMostEntries) {
+    retire_entries();
   }
-  TUTTI_ASSIGN(std::shared_ptr<const Ready> made, make_ready(request));
-  ready_.emplace(key, made);
+  TUTTI_ASSIGN(std::shared_ptr<const Entry> made, prepare(request));
+  entries_.emplace(key, made);
   return made;
 }
 
-Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(const KernelEngine::Request& request) {
+Result<std::shared_ptr<const ProgramCache::Entry>> ProgramCache::prepare(const KernelEngine::Request& request) {
   if (executor_.idle()) drop_retired();
   const Call& call = *request.call;
-  auto ready = std::make_shared<Ready>();
+  auto entry = std::make_shared<Entry>();
   const std::size_t element = size_of(call.type);
   const plan::Placements placements = plan::placements_of(call.collective);
   const auto bytes_of = [&](plan::Placement placement) {
@@ -112,11 +112,11 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
     const std::size_t stride = request.stride != 0 ? request.stride : call.count;
     return (static_cast<std::size_t>(size_ - 1) * stride + call.count) * element;
   };
-  ready->input_bytes = bytes_of(placements.input);
-  ready->output_bytes = bytes_of(placements.output);
+  entry->input_bytes = bytes_of(placements.input);
+  entry->output_bytes = bytes_of(placements.output);
   if (request.uneven != nullptr) {
-    ready->input_bytes = end_of(request.uneven->send_counts, request.uneven->send_offsets) * element;
-    ready->output_bytes = end_of(request.uneven->recv_counts, request.uneven->recv_offsets) * element;
+    entry->input_bytes = end_of(request.uneven->send_counts, request.uneven->send_offsets) * element;
+    entry->output_bytes = end_of(request.uneven->recv_counts, request.uneven->recv_offsets) * element;
   }
 
   planner::Demand demand = planner::demand_of(call, size_, elements_of(call, size_) * element,
@@ -127,10 +127,10 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
     demand.in_place = true;
   }
   bool opens = false;
-  TUTTI_ASSIGN(ready->first, program_for(request, demand, &ready->explanation, &opens));
-  ready->opens = opens;
-  const algorithms::Algorithm* row = algorithms::find(call.collective, ready->explanation.algorithm);
-  ready->algorithm = static_cast<std::uint32_t>(row - algorithms::table().data());
+  TUTTI_ASSIGN(entry->first, program_for(request, demand, &entry->explanation, &opens));
+  entry->opens = opens;
+  const algorithms::Algorithm* row = algorithms::find(call.collective, entry->explanation.algorithm);
+  entry->algorithm = static_cast<std::uint32_t>(row - algorithms::table().data());
   if (opens) {
     bool unused = false;
     // Those that were asked for serve where they can.
@@ -140,17 +140,17 @@ Result<std::shared_ptr<const ProgramCache::Ready>> ProgramCache::make_ready(cons
     demand.plain = true;
     demand.buffers_open = false;
     if (!setup_.all_open()) {
-      TUTTI_ASSIGN(ready->if_plain, program_for(request, demand, nullptr, &unused));
+      TUTTI_ASSIGN(entry->if_plain, program_for(request, demand, nullptr, &unused));
     }
     demand = whole;
-    if (!algorithms::table()[ready->algorithm].in_place) {
+    if (!algorithms::table()[entry->algorithm].in_place) {
       demand.in_place = true;
       demand.buffers_open = false;  // a rank that is in place may be out of reach, too
-      TUTTI_ASSIGN(ready->if_in_place, program_for(request, demand, nullptr, &unused));
+      TUTTI_ASSIGN(entry->if_in_place, program_for(request, demand, nullptr, &unused));
     }
   }
-  if (request.uneven != nullptr) retired_.push_back(ready);  // for this call only, but until it is done
-  return std::shared_ptr<const Ready>(ready);
+  if (request.uneven != nullptr) retired_.push_back(entry);  // for this call only, but until it is done
+  return std::shared_ptr<const Entry>(entry);
 }
 
 // How many blocks share a lane's work.
@@ -192,7 +192,7 @@ Result<ProgramCache::Program> ProgramCache::upload(std::vector<std::byte> flat) 
   auto program = executor_.upload(flat);
   if (program.ok() || program.status().code() != Code::memory_limit) return program;
   // The pool is full: let go of all that no kernel has, once none runs.
-  retire_ready();
+  retire_entries();
   retire_p2p();
   for (const std::int64_t since = now_ns(); !executor_.idle() && now_ns() - since < timeout_ns_.load();) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));

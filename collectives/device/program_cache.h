@@ -24,8 +24,8 @@ class ProgramCache {
  public:
   using Program = std::shared_ptr<const executor::cuda::DeviceProgram>;
 
-  /// A kind of call, made ready.
-  struct Ready {
+  /// The programs of a kind of call.
+  struct Entry {
     Program first;
     Program if_plain;                                   // when some rank's buffer is out of reach; null: first
     Program if_in_place;                                // when some rank is in place; null: no matter
@@ -41,7 +41,7 @@ class ProgramCache {
                                                       executor::cuda::DeviceExecutor& executor);
 
   /// Errors: as the planner; memory_limit (no room for the program).
-  Result<std::shared_ptr<const Ready>> ready(const KernelEngine::Request& request);
+  Result<std::shared_ptr<const Entry>> get(const KernelEngine::Request& request);
   /// The list of a group of messages.
   Result<Program> p2p(std::span<const Transfer> transfers);
   /// How long to wait for kernels when there is no room for a program while they run. Any thread.
@@ -51,12 +51,12 @@ class ProgramCache {
   using Key = std::tuple<Collective, DataType, ReduceOp, int, std::size_t, std::size_t, bool, std::string>;
 
   ProgramCache(const EngineSetup& setup, executor::cuda::DeviceExecutor& executor, planner::Selection selection);
-  Result<std::shared_ptr<const Ready>> make_ready(const KernelEngine::Request& request);
+  Result<std::shared_ptr<const Entry>> prepare(const KernelEngine::Request& request);
   int strips_for(const plan::Plan& plan, std::size_t bytes) const;
   Result<Program> program_for(const KernelEngine::Request& request, const planner::Demand& demand,
                               Explanation* explanation, bool* opens);
   Result<Program> upload(std::vector<std::byte> flat);
-  void retire_ready();
+  void retire_entries();
   void retire_p2p();
   void drop_retired();
 
@@ -65,9 +65,9 @@ class ProgramCache {
   executor::cuda::DeviceExecutor& executor_;
   const planner::Selection selection_;
   planner::PlanCache plans_;
-  std::map<Key, std::shared_ptr<const Ready>> ready_;
+  std::map<Key, std::shared_ptr<const Entry>> entries_;
   std::map<std::string, Program> p2p_;                 // lists, by what they say
-  std::vector<std::shared_ptr<const Ready>> retired_;  // until no kernel has them
+  std::vector<std::shared_ptr<const Entry>> retired_;  // until no kernel has them
   std::atomic<std::int64_t> timeout_ns_{0};
 };
 

@@ -22,7 +22,7 @@ namespace tutti {
 /// Lanes of every window: instruction streams that a plan may have (collectives/plan/plan.h).
 inline constexpr int kLanes = 2;
 /// The slice in which a message moves between hosts, in bytes, unless the planner takes finer ones.
-inline constexpr std::size_t kFarSlice = std::size_t{512} << 10;
+inline constexpr std::size_t kNetSlice = std::size_t{512} << 10;
 
 using Words = std::vector<std::uint64_t>;
 

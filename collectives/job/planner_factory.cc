@@ -52,7 +52,7 @@ planner::CostOptions costs_of(topology::Topology& here, const planner::Table* ta
     cost.inlined = wire->copied;
   }
   if (table == nullptr && many_hosts && topology::ranks_share_cores(here)) assume_shared_cores(cost.constants, here);
-  if (many_hosts) cost.slice = kFarSlice;
+  if (many_hosts) cost.slice = kNetSlice;
   cost.express = sizes.express_bytes();
   cost.scratch_half = sizes.scratch_half;
   return cost;

@@ -33,7 +33,7 @@ namespace {
 
 // What connect() exchanges between hosts: where the window lies in its arena, and the key of its memory with its
 // length.
-constexpr std::size_t kFarWords = 2 + Wire::kMostKeyWords;
+constexpr std::size_t kNetWords = 2 + Wire::kMostKeyWords;
 
 std::uint64_t* key_length(std::uint64_t* words) { return words + 1; }
 
@@ -133,14 +133,14 @@ Exchange ProcessJob::bootstrap_exchange() {
   };
 }
 
-std::size_t ProcessJob::connect_words() const { return wire_ ? kFarWords : 1; }
+std::size_t ProcessJob::connect_words() const { return wire_ ? kNetWords : 1; }
 
 std::string ProcessJob::describe(int member) const {
   const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
   return fmt::format("host {}, pid {}", identity.host, identity.pid);
 }
 
-bool ProcessJob::near(int member) const {
+bool ProcessJob::is_local(int member) const {
   const std::vector<int>& hosts = shm_peers_.hosts;
   return hosts[static_cast<std::size_t>(member)] == hosts[static_cast<std::size_t>(bootstrap_->rank())];
 }
@@ -149,20 +149,20 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
                                                                   int rank, const NameOf& name_of,
                                                                   const transport::WindowSizes& sizes,
                                                                   const Exchange& exchange) {
-  const bool far = !std::all_of(members.begin(), members.end(), [this](int member) { return near(member); });
+  const bool multi_host = !std::all_of(members.begin(), members.end(), [this](int member) { return is_local(member); });
   Status made;
-  const std::size_t bytes = far ? transport::exposed_bytes(sizes) : sizes.bytes();
+  const std::size_t bytes = multi_host ? transport::exposed_bytes(sizes) : sizes.bytes();
   const std::size_t own = transport::make_window_in(arena_, bytes, made);
   Words mine(connect_words());
   mine[0] = own;
-  if (made.ok() && far) {
+  if (made.ok() && multi_host) {
     const Result<std::string> key = wire_->expose(arena_.base() + own, bytes);
     made = key.status();
     if (key.ok()) put_key(mine, key.value());
     if (!key.ok()) Arena::deallocate(arena_.base() + own);
   }
   std::shared_ptr<transport::LeaveMarks> marks;
-  if (made.ok() && far) marks = await_leave_notices(comm_id, members, arena_.base() + own, sizes);
+  if (made.ok() && multi_host) marks = await_leave_notices(comm_id, members, arena_.base() + own, sizes);
   const Result<Words> all = exchange(made.ok() ? mine : nothing());
   if (!made.ok()) return made;
   Status failure = all.status();
@@ -177,10 +177,10 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
     processes.push_back(shm_peers_.processes[static_cast<std::size_t>(members[r])]);
   }
   if (!failure.ok()) {
-    if (far) {
+    if (multi_host) {
       // Others may have got further, and would wait for this rank's end.
       std::vector<std::int32_t> others;
-      std::copy_if(members.begin(), members.end(), std::back_inserter(others), [this](int m) { return !near(m); });
+      std::copy_if(members.begin(), members.end(), std::back_inserter(others), [this](int m) { return !is_local(m); });
       (void)bootstrap_->send_leave_notice(comm_id, false, std::move(others));
       wire_->unexpose(arena_.base() + own);
       marks->end();
@@ -190,12 +190,12 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::connect(std::uint64_t 
   }
   auto shared = std::make_unique<transport::ShmTransport>(rank, sizes, arena_, std::move(processes), std::move(offsets),
                                                           shm_peers_.cross_memory);
-  if (!far) return std::unique_ptr<transport::Transport>(std::move(shared));
-  return far_transport(comm_id, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
-                       all.value());
+  if (!multi_host) return std::unique_ptr<transport::Transport>(std::move(shared));
+  return multi_host_transport(comm_id, members, rank, sizes, arena_.base() + own, std::move(marks), std::move(shared),
+                              all.value());
 }
 
-Result<std::unique_ptr<transport::Transport>> ProcessJob::far_transport(
+Result<std::unique_ptr<transport::Transport>> ProcessJob::multi_host_transport(
     std::uint64_t comm_id, std::span<const int> members, int rank, const transport::WindowSizes& sizes, std::byte* own,
     std::shared_ptr<transport::LeaveMarks> marks, std::unique_ptr<transport::ShmTransport> shared, const Words& all) {
   transport::HostsTransport::Setup setup;
@@ -206,7 +206,7 @@ Result<std::unique_ptr<transport::Transport>> ProcessJob::far_transport(
   setup.wire = wire_;
   setup.world_ranks.assign(members.begin(), members.end());
   setup.own = own;
-  for (std::size_t r = 0; r < members.size(); ++r) setup.keys.push_back(key_in(&all[r * kFarWords]));
+  for (std::size_t r = 0; r < members.size(); ++r) setup.keys.push_back(key_in(&all[r * kNetWords]));
   setup.alive = [deaths = deaths_](int member) {
     return !(*deaths)[static_cast<std::size_t>(member)].load(std::memory_order_acquire);
   };
@@ -231,7 +231,7 @@ std::shared_ptr<transport::LeaveMarks> ProcessJob::await_leave_notices(std::uint
 
 int ProcessJob::local_members() const {
   int count = 0;
-  for (int member = 0; member < bootstrap_->size(); ++member) count += near(member) ? 1 : 0;
+  for (int member = 0; member < bootstrap_->size(); ++member) count += is_local(member) ? 1 : 0;
   return count;
 }
 
@@ -239,7 +239,7 @@ int ProcessJob::local_cpus() const {
   std::vector<pid_t> processes;
   for (int member = 0; member < bootstrap_->size(); ++member) {
     const bootstrap::Identity& identity = bootstrap_->roster()[static_cast<std::size_t>(member)];
-    if (near(member)) processes.push_back(static_cast<pid_t>(identity.pid));
+    if (is_local(member)) processes.push_back(static_cast<pid_t>(identity.pid));
   }
   return topology::usable_cpus(processes);
 }

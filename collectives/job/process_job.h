@@ -66,15 +66,13 @@ class ProcessJob final : public JobContext {
   using Deaths = std::vector<std::atomic<bool>>;  // by member
 
   ProcessJob(std::unique_ptr<bootstrap::Bootstrap> bootstrap, transport::Arena& arena, transport::ShmPeers peers);
-  bool near(int member) const;
+  bool is_local(int member) const;
   /// Opens the wire and meets the other hosts by it. A collective call of all ranks of the job.
   Status link();
-  Result<std::unique_ptr<transport::Transport>> far_transport(std::uint64_t comm_id, std::span<const int> members,
-                                                              int rank, const transport::WindowSizes& sizes,
-                                                              std::byte* own,
-                                                              std::shared_ptr<transport::LeaveMarks> marks,
-                                                              std::unique_ptr<transport::ShmTransport> shared,
-                                                              const Words& all);
+  Result<std::unique_ptr<transport::Transport>> multi_host_transport(
+      std::uint64_t comm_id, std::span<const int> members, int rank, const transport::WindowSizes& sizes,
+      std::byte* own, std::shared_ptr<transport::LeaveMarks> marks, std::unique_ptr<transport::ShmTransport> shared,
+      const Words& all);
   /// From now on leave notices to this rank in `comm_id` are marked there, as long as the caller keeps the result.
   std::shared_ptr<transport::LeaveMarks> await_leave_notices(std::uint64_t comm_id, std::span<const int> members,
                                                              std::byte* own, const transport::WindowSizes& sizes);

@@ -285,7 +285,7 @@ class Simulation {
           row.move = 0;
           now += step.summed * extent_.piece_bytes * reduce_us_per_byte_;
         }
-        now = carry_out(step, row, now);
+        now = execute(step, row, now);
       }
       ++row.step;
     }
@@ -389,7 +389,7 @@ class Simulation {
     return step.moves > 0;
   }
 
-  double carry_out(const FlatStep& step, const Row& row, double now) {
+  double execute(const FlatStep& step, const Row& row, double now) {
     switch (step.kind) {
       case StepKind::signal: return signal(step, row, now);
       case StepKind::put: return put(step, row, now);

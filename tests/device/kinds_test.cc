@@ -20,8 +20,8 @@ using Calls = std::function<void(Communicator&, DeviceBuffers&)>;
 
 /// Returns the error that each rank gets when rank `odd` makes its call as `odd_call`, and the others make theirs as
 /// `call`; all have made those of `before`.
-std::vector<std::string> told_of_kinds(int ranks, int odd, const Calls& before, const Calls& call,
-                                       const Calls& odd_call) {
+std::vector<std::string> errors_of_kinds(int ranks, int odd, const Calls& before, const Calls& call,
+                                         const Calls& odd_call) {
   return run_threads(ranks, [&](Communicator& comm) {
     DeviceBuffers memory(0);
     std::string told;
@@ -63,7 +63,7 @@ TEST(DeviceKinds, KindsOfTheFirstCallAreCompared) {
   FakeDriver cuda;
   add_walkers(cuda);
   const auto nothing = [](Communicator&, DeviceBuffers&) {};
-  const auto errors = told_of_kinds(2, 1, nothing, sum_on_host, sum_on_device);
+  const auto errors = errors_of_kinds(2, 1, nothing, sum_on_host, sum_on_device);
   for (const std::string& error : errors) {
     EXPECT_EQ(error, errors[0]);
     EXPECT_NE(error.find(") called all_reduce(100 x f32, sum) as its call 1, rank 1 ("), std::string::npos) << error;
@@ -71,7 +71,7 @@ TEST(DeviceKinds, KindsOfTheFirstCallAreCompared) {
         << error;
   }
   const auto opened =
-      told_of_kinds(2, 1, nothing, sum_on_host, [](Communicator& comm, DeviceBuffers&) { comm.open_device(0); });
+      errors_of_kinds(2, 1, nothing, sum_on_host, [](Communicator& comm, DeviceBuffers&) { comm.open_device(0); });
   for (const std::string& error : opened) {
     EXPECT_NE(error.find("called open_device() as its call 1"), std::string::npos) << error;
   }
@@ -82,8 +82,8 @@ TEST(DeviceKinds, KindsOfLaterCallsAreComparedToo) {
   add_walkers(cuda);
   for (const int odd : {0, 2}) {
     for (const bool odd_on_host : {true, false}) {
-      const auto errors = odd_on_host ? told_of_kinds(3, odd, several_of_both, sum_on_device, sum_on_host)
-                                      : told_of_kinds(3, odd, several_of_both, sum_on_host, sum_on_device);
+      const auto errors = odd_on_host ? errors_of_kinds(3, odd, several_of_both, sum_on_device, sum_on_host)
+                                      : errors_of_kinds(3, odd, several_of_both, sum_on_host, sum_on_device);
       for (const std::string& error : errors) {
         EXPECT_EQ(error, errors[0]);
         EXPECT_NE(error.find("called all_reduce(100 x f32, sum) as its call 7 on device memory"), std::string::npos)
@@ -109,8 +109,8 @@ TEST(DeviceKinds, ARankThatGivesAndGoesAwayIsNamed) {
     comm.broadcast(host, host, 4, DataType::i32, 1);
   };
   for (const bool gives_from_host : {true, false}) {
-    const auto errors = gives_from_host ? told_of_kinds(2, 1, several_of_both, on_device, on_host)
-                                        : told_of_kinds(2, 1, several_of_both, on_host, on_device);
+    const auto errors = gives_from_host ? errors_of_kinds(2, 1, several_of_both, on_device, on_host)
+                                        : errors_of_kinds(2, 1, several_of_both, on_host, on_device);
     const std::string kind = gives_from_host ? "device" : "host";
     for (const std::string& error : errors) {
       EXPECT_EQ(error, errors[0]);
@@ -136,7 +136,7 @@ TEST(DeviceKinds, KindsOfAnAllToAllvAreToldWithItsCounts) {
     std::byte host[24] = {};
     exchange(comm, host, host + 12, nullptr);
   };
-  const auto errors = told_of_kinds(3, 2, several_of_both, on_device, on_host);
+  const auto errors = errors_of_kinds(3, 2, several_of_both, on_device, on_host);
   for (const std::string& error : errors) {
     EXPECT_EQ(error, errors[0]);
     EXPECT_NE(error.find("on device memory, rank 2 ("), std::string::npos) << error;

@@ -79,11 +79,11 @@ void exchange(int ranks, int groups, unsigned seed) {
   });
 }
 
-TEST(DeviceMail, OneRankToItself) { exchange(1, 20, 41); }
-TEST(DeviceMail, TwoRanks) { exchange(2, 30, 42); }
-TEST(DeviceMail, FiveRanks) { exchange(5, 15, 43); }
+TEST(DeviceP2p, OneRankToItself) { exchange(1, 20, 41); }
+TEST(DeviceP2p, TwoRanks) { exchange(2, 30, 42); }
+TEST(DeviceP2p, FiveRanks) { exchange(5, 15, 43); }
 
-TEST(DeviceMail, AbortEndsIt) {
+TEST(DeviceP2p, AbortEndsIt) {
   DeviceJob job(2, window(2));
   job.run([&](DeviceRank& rank) {
     if (rank.index() == 1) {

@@ -72,13 +72,13 @@ class Walk {
         const Step& step = steps[at.step];
         const bool runs = step.guard == Guard::always || (step.guard == Guard::from_third_round && at.round >= 2) ||
                           (step.guard == Guard::until_third_to_last && at.round + 2 < rounds_);
-        if (runs && !carry_out(step, rank, lane)) return at.round != before.round || at.step != before.step;
+        if (runs && !execute(step, rank, lane)) return at.round != before.round || at.step != before.step;
       }
     }
     return at.round != before.round || at.step != before.step;
   }
 
-  bool carry_out(const Step& step, int rank, int lane) {
+  bool execute(const Step& step, int rank, int lane) {
     if (step.kind == StepKind::wait) {
       int& signals = signals_[{step.peer, rank, lane, step.channel}];
       return signals > 0 && signals-- > 0;

@@ -30,7 +30,7 @@
 namespace tutti::transport::conformance_test {
 namespace {
 
-constexpr std::int64_t kPatienceNs = 30'000'000'000;
+constexpr std::int64_t kTestTimeoutNs = 30'000'000'000;
 
 /// The arguments of a rank's body.
 struct Bench {
@@ -146,7 +146,7 @@ bool is_filled_with(const std::byte* at, std::size_t bytes, int value) {
 /// Waits until a counter has come to `wanted`.
 void await(const std::atomic<std::uint64_t>& count, std::uint64_t wanted) {
   for (const std::int64_t since = now_ns(); count.load(std::memory_order_acquire) < wanted;) {
-    MUST(now_ns() - since < kPatienceNs);
+    MUST(now_ns() - since < kTestTimeoutNs);
     std::this_thread::yield();
   }
 }
@@ -288,7 +288,7 @@ TEST(TransportConformanceOfProcesses, ADeadRankIsNotAliveAndItsWindowStays) {
     b.meet();
     if (b.rank == 1) ::_exit(0);
     for (const std::int64_t since = now_ns(); b.transport.alive(1);) {
-      MUST(now_ns() - since < kPatienceNs);
+      MUST(now_ns() - since < kTestTimeoutNs);
       std::this_thread::yield();
     }
     MUST(is_filled_with(b.transport.window(1).scratch, 64, 2));

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 constexpr auto kProofDeadline = 5s;
 /// The pause before the next accept() when the process has no descriptors left, and how long that may last.
 constexpr auto kAcceptPause = 50ms;
-constexpr auto kAcceptPatience = 1s;
+constexpr auto kAcceptTimeout = 1s;
 constexpr auto kRefuseAllPause = 5ms;
 /// Unproven connections beyond the ranks still expected. The oldest goes first, since a rank proves itself at once.
 constexpr std::size_t kMaxUnproven = 128;
@@ -92,7 +92,7 @@ void Admission::on_accept_failed(int error) {
     const bool had_unproven = !unproven_.empty();
     if (had_unproven) refuse_oldest("no file descriptors are left");
     if (had_unproven && !listener_->endpoint().is_unix()) return;
-    if (Clock::now() - starved_since_ < kAcceptPatience) return;
+    if (Clock::now() - starved_since_ < kAcceptTimeout) return;
     const Status why = system_error("cannot accept connections", error);
     fail(why.code(), gave_up(0, ranks_[0].who, why.message()));
     unproven_.clear();

@@ -136,7 +136,7 @@ class CudaIpc {
   /// Takes back what its owner has freed: as long as peers have it mapped, the memory is not really free.
   void withdraw_if_freed(std::size_t number);
   Status announce_segments();
-  Status carry_out(int owner);
+  Status apply_events(int owner);
   Status open_region(int owner, const RegionEvent& event, std::uint64_t number);
   Status set_region(int owner, std::uint32_t region, std::uint64_t address);
 

@@ -60,7 +60,7 @@ class RegionLogs {
   RegionLog& own() const { return *all_[rank_]; }
   /// Returns how many events this rank has announced.
   std::uint64_t events() const { return own().announced.load(std::memory_order_relaxed); }
-  /// Returns true if all peers have carried out this rank's event.
+  /// Returns true if all peers have applied this rank's event.
   bool is_carried_out(std::uint64_t event) const {
     for (std::size_t r = 0; r < all_.size(); ++r) {
       if (r != rank_ && all_[r]->carried_out[rank_].load(std::memory_order_acquire) < event) return false;

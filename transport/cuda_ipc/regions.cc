@@ -1,4 +1,4 @@
-// CudaIpc's regions: how callers' memory is opened to peers, by events that each carries out at its next call.
+// CudaIpc's regions: how callers' memory is opened to peers, by events that each applies at its next call.
 #if TUTTI_HAS_CUDA
 #include <fmt/format.h>
 
@@ -93,13 +93,13 @@ Status CudaIpc::poll() {
   if (segments_.size() < arena_->segments()) TUTTI_TRY(announce_segments());
   for (std::size_t r = 0; r < ranks(); ++r) {
     if (config_.logs[r]->announced.load(std::memory_order_relaxed) != seen_[r]) {
-      TUTTI_TRY(carry_out(static_cast<int>(r)));
+      TUTTI_TRY(apply_events(static_cast<int>(r)));
     }
   }
   return {};
 }
 
-Status CudaIpc::carry_out(int owner) {
+Status CudaIpc::apply_events(int owner) {
   const auto r = static_cast<std::size_t>(owner);
   const RegionLog& theirs = *config_.logs[r];
   const std::uint64_t announced = theirs.announced.load(std::memory_order_acquire);

@@ -46,7 +46,7 @@ Status Health::status() const {
   return {static_cast<Code>(code), board_->failure_text};
 }
 
-Status Health::told_on(const transport::Board& mirror) {
+Status Health::failure_on(const transport::Board& mirror) {
   const std::uint64_t code = mirror.failure_code.load(std::memory_order_acquire);
   if (code == 0) return {};
   return {static_cast<Code>(code), {mirror.failure_text, strnlen(mirror.failure_text, sizeof mirror.failure_text)}};
@@ -59,16 +59,16 @@ Status Health::fail(Code code, const std::string& message) {
     return status();
   }
   pending_ = true;
-  const auto tell = tell_;
-  const auto tell_otherwise = tell_otherwise_;
+  const auto notify = notify_;
+  const auto notify_over_network = notify_over_network_;
   lock.unlock();
-  const bool verdict = tell && tell(code, message);
+  const bool verdict = notify && notify(code, message);
   lock.lock();
   if (verdict) verdict_.wait_for(lock, kVerdictLimit, [this] { return !pending_; });
   const bool open = std::exchange(pending_, false);
   if (open) publish(code, message);
   lock.unlock();
-  if (open && tell_otherwise) tell_otherwise(code, message);
+  if (open && notify_over_network) notify_over_network(code, message);
   return status();
 }
 
@@ -81,11 +81,11 @@ void Health::fail_quietly(Code code, const std::string& message) {
   verdict_.notify_all();
 }
 
-void Health::set_tell(std::function<bool(Code, const std::string&)> tell,
-                      std::function<void(Code, const std::string&)> tell_otherwise) {
+void Health::set_notify(std::function<bool(Code, const std::string&)> notify,
+                        std::function<void(Code, const std::string&)> notify_over_network) {
   const std::lock_guard lock(mutex_);
-  tell_ = std::move(tell);
-  tell_otherwise_ = std::move(tell_otherwise);
+  notify_ = std::move(notify);
+  notify_over_network_ = std::move(notify_over_network);
 }
 
 }  // namespace tutti::executor

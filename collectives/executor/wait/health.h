@@ -28,17 +28,17 @@ class Health {
   /// The sentence, or ok.
   Status status() const;
   /// Returns the failure that a remote rank has written by the network into the mirror of its board; or ok.
-  static Status told_on(const transport::Board& mirror);
+  static Status failure_on(const transport::Board& mirror);
   /// Claims the failure unless a rank has done so; returns the one that holds. The first claim of this rank also goes
-  /// to `tell`, so that ranks which do not share memory hear of it.
+  /// to `notify`, so that ranks which do not share memory hear of it.
   Status fail(Code code, const std::string& message);
   /// Claims a failure that came from elsewhere and need not be told again; it is the verdict if this rank has claimed
   /// another.
   void fail_quietly(Code code, const std::string& message);
 
-  /// `tell` returns whether a verdict follows; when it has not come in time, `tell_otherwise` is called.
-  void set_tell(std::function<bool(Code, const std::string&)> tell,
-                std::function<void(Code, const std::string&)> tell_otherwise);
+  /// `notify` returns whether a verdict follows; when it has not come in time, `notify_over_network` is called.
+  void set_notify(std::function<bool(Code, const std::string&)> notify,
+                  std::function<void(Code, const std::string&)> notify_over_network);
 
  private:
   bool claim();
@@ -46,10 +46,10 @@ class Health {
 
   transport::Board* board_;
   mutable std::mutex mutex_;
-  std::function<bool(Code, const std::string&)> tell_;            // guarded by mutex_
-  std::function<void(Code, const std::string&)> tell_otherwise_;  // guarded by mutex_
-  bool pending_ = false;                                          // guarded by mutex_: this rank has claimed, and waits
-                                                                  // for the verdict
+  std::function<bool(Code, const std::string&)> notify_;               // guarded by mutex_
+  std::function<void(Code, const std::string&)> notify_over_network_;  // guarded by mutex_
+  bool pending_ = false;  // guarded by mutex_: this rank has claimed, and waits
+                          // for the verdict
   std::condition_variable verdict_;
 };
 

@@ -90,7 +90,7 @@ Status PeerDiagnosis::look_around(Suspicion& suspicion, int peer) {
 Status PeerDiagnosis::remote_failure() {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!is_remote(rank)) continue;
-    const Status told = Health::told_on(*transport_.window(rank).board);
+    const Status told = Health::failure_on(*transport_.window(rank).board);
     if (told.ok()) continue;
     health_.fail_quietly(told.code(), told.message());
     return health_.status();

@@ -211,7 +211,7 @@ TEST_F(NetPutsTest, ABrokenLinkIsADeathWithoutAServer) {
 }
 
 /// A rank that shares the dead rank's host knows better.
-TEST_F(NetPutsTest, WhatAFarRankTellsComesBeforeABrokenLink) {
+TEST_F(NetPutsTest, WhatARemoteRankReportsComesBeforeABrokenLink) {
   server_alive_ = false;
   wire_->of_one = Status(Code::peer_died, "the link to rank 1 has broken");
   wire_->beat = [this] {

@@ -213,7 +213,7 @@ TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
 
 /// Rank 0 stands still, and with it the bootstrap server, which others would be asked through: of those that this rank
 /// has heard nothing from nothing is known, and they are not named.
-TEST(FarFailures, AStoppedMeetingPlaceIsNamedAlone) {
+TEST(FarFailures, AStoppedServerIsNamedAlone) {
   NEEDS_NETWORK();
   struct Shared {
     std::atomic<int> here{0};

@@ -225,7 +225,7 @@ TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
   ::munmap(memory, 4096);
 }
 
-/// Messages to far ranks are written into memory of the sender's own, which counts.
+/// Messages to remote ranks are written into memory of the sender's own, which counts.
 TEST_P(Far, TheMemoryOfSendsIsReported) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer's own memory would be counted too";

@@ -149,7 +149,7 @@ TEST(Bootstrap, AnAbsentRankIsNamedOnEveryRankThatCame) {
   });
 }
 
-TEST(Bootstrap, SeveralAbsentRanksAreNamedToALonelyHub) {
+TEST(Bootstrap, SeveralAbsentRanksAreNamedByRankZero) {
   auto met = Bootstrap::connect(config_of(0, 9, unused_local_endpoint(), 50ms));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.status().message(), "ranks 1-8 of 9 have not come within 0.05 s; rank 0 is here");
@@ -463,7 +463,7 @@ TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HubAndGuests, KillTest, ::testing::Values(0, 1, 3));
+INSTANTIATE_TEST_SUITE_P(ServerAndClients, KillTest, ::testing::Values(0, 1, 3));
 
 TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
   const sockets::Endpoint server = unused_local_endpoint();
@@ -483,7 +483,7 @@ TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
   });
 }
 
-TEST(Bootstrap, AStoppedHubDoesNotBlockAnnouncements) {
+TEST(Bootstrap, AStoppedServerDoesNotBlockAnnouncements) {
   const sockets::Endpoint server = unused_local_endpoint();
   Child rank0 = rank_process(0, 2, server);
   auto met = Bootstrap::connect(config_of(1, 2, server, 200ms));
@@ -501,7 +501,7 @@ TEST(Bootstrap, AStoppedHubDoesNotBlockAnnouncements) {
   EXPECT_TRUE(met.value()->leave().ok());
 }
 
-TEST(Bootstrap, AStoppedHubIsNamedByAnExchange) {
+TEST(Bootstrap, AStoppedServerIsNamedByAnExchange) {
   const sockets::Endpoint server = unused_local_endpoint();
   Child rank0 = rank_process(0, 2, server);
   auto met = Bootstrap::connect(config_of(1, 2, server, 200ms));

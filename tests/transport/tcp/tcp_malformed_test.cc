@@ -75,7 +75,7 @@ TEST(TcpMalformed, WhatComesLateFindsNoOtherMemory) {
 }
 
 /// A client without the nonces that the ranks exchanged gets no answer, and does no harm.
-TEST(TcpMalformed, StrangersAreShutOut) {
+TEST(TcpMalformed, UnauthenticatedClientsAreShutOut) {
   const std::pair<std::string, std::function<void(Hello&)>> unauthenticated[] = {
       {"another program", [](Hello& hello) { hello.magic[0] = 'G'; }},
       {"a number that there is not", [](Hello& hello) { hello.from = 2; }},

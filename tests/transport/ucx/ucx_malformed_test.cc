@@ -133,7 +133,7 @@ TEST(UcxMalformed, WhatMakesNoSenseBreaksTheLink) {
 }
 
 /// A client without the nonces that the ranks exchanged may claim a rank, but is ignored.
-TEST(UcxMalformed, StrangersAreIgnored) {
+TEST(UcxMalformed, UnauthenticatedClientsAreIgnored) {
   if (!UcxWire::missing().empty()) GTEST_SKIP() << "tutti-test: not run: " << UcxWire::missing();
   const auto body = []() -> std::string {
     alignas(64) static std::byte memory[4096];
