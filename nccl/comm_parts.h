@@ -72,7 +72,7 @@ class UserOperators {
   std::vector<std::optional<Scaling>> scalings_;  // guarded by mutex_
 };
 
-/// What ncclCommRegister has given to one communicator. A handle is never null and never given twice. Thread-safe.
+/// The handles that ncclCommRegister has returned for a communicator. None is null or returned twice. Thread-safe.
 class Registrations {
  public:
   void* add() {
