@@ -1,7 +1,5 @@
 #include "csrc/base/callbacks.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -11,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "csrc/base/per_process.h"
 
 namespace tutti_torch {
 
@@ -68,24 +68,10 @@ class Callbacks {
   int unfinished_ = 0;                         // guarded by mutex_: waiting or running
 };
 
-// Never destroyed: its threads outlive main(). A forked child leaves its parent's where it is, with threads that it
-// does not have.
-Callbacks* g_callbacks = nullptr;
-
-Callbacks& callbacks() {
-  static const bool once = [] {
-    g_callbacks = new Callbacks;
-    pthread_atfork(nullptr, nullptr, [] { g_callbacks = new Callbacks; });
-    return true;
-  }();
-  (void)once;
-  return *g_callbacks;
-}
-
 }  // namespace
 
-void run_callback(std::function<void()> callback) { callbacks().run(std::move(callback)); }
+void run_callback(std::function<void()> callback) { per_process<Callbacks>().run(std::move(callback)); }
 
-void wait_for_callbacks(std::chrono::milliseconds limit) { callbacks().wait(limit); }
+void wait_for_callbacks(std::chrono::milliseconds limit) { per_process<Callbacks>().wait(limit); }
 
 }  // namespace tutti_torch

@@ -1,7 +1,5 @@
 #include "csrc/execution/channel.h"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "csrc/base/errors.h"
+#include "csrc/base/per_process.h"
 
 namespace tutti_torch {
 
@@ -24,19 +23,7 @@ struct List {
   std::vector<std::weak_ptr<Channel>> channels;  // guarded by mutex; those that are gone leave with the next to come
 };
 
-// Never destroyed: groups may be destroyed after main(). A forked child has no channel to close: its parent's may be in
-// the middle of a call, with locks that no thread of this process releases.
-List* g_list = nullptr;
-
-List& list() {
-  static const bool once = [] {
-    g_list = new List;
-    pthread_atfork(nullptr, nullptr, [] { g_list = new List; });
-    return true;
-  }();
-  (void)once;
-  return *g_list;
-}
+List& list() { return per_process<List>(); }
 
 }  // namespace
 

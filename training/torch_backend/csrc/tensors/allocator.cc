@@ -1,7 +1,6 @@
 #include "csrc/tensors/allocator.h"
 
 #include <ATen/EmptyTensor.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "csrc/base/per_process.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti_torch {
@@ -87,18 +87,7 @@ class Blocks {
   RegisteredMemory count_;                       // guarded by mutex_
 };
 
-// Never destroyed: tensors may outlive main(). A forked child leaves its parent's where they are.
-Blocks* g_blocks = nullptr;
-
-Blocks& blocks() {
-  static const bool once = [] {
-    g_blocks = new Blocks;
-    pthread_atfork(nullptr, nullptr, [] { g_blocks = new Blocks; });
-    return true;
-  }();
-  (void)once;
-  return *g_blocks;
-}
+Blocks& blocks() { return per_process<Blocks>(); }
 
 class RegisteredAllocator final : public c10::Allocator {
  public:

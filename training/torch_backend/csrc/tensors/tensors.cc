@@ -39,8 +39,18 @@ void* memory_of(at::TensorList tensors) {
   return nullptr;
 }
 
-at::Tensor piece(const at::Tensor& flat, std::int64_t offset, const at::Tensor& shape) {
-  return flat.narrow(0, offset, shape.numel()).view(shape.sizes());
+/// Returns the tensors' own memory where they follow each other. Else makes `copy` and returns its memory, after
+/// `each(tensor, its part of the copy)`.
+template <class Each>
+void* flat_memory(at::TensorList tensors, at::Tensor& copy, const Each& each) {
+  if (follow_each_other(tensors)) return memory_of(tensors);
+  copy = empty_on(tensors.front().device(), {elements_of(tensors)}, tensors.front().scalar_type());
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    each(tensor, copy.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    offset += tensor.numel();
+  }
+  return copy.data_ptr();
 }
 
 }  // namespace
@@ -95,31 +105,13 @@ at::Tensor converted_input(const at::Tensor& tensor, at::ScalarType type) {
 }
 
 FlatInput::FlatInput(at::TensorList tensors) {
-  if (follow_each_other(tensors)) {
-    data_ = memory_of(tensors);
-    return;
-  }
-  copy_ = empty_on(tensors.front().device(), {elements_of(tensors)}, tensors.front().scalar_type());
-  data_ = copy_.data_ptr();
-  std::int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    copy_into(piece(copy_, offset, tensor), tensor);
-    offset += tensor.numel();
-  }
+  data_ = flat_memory(tensors, copy_, [](const at::Tensor& from, const at::Tensor& part) { copy_into(part, from); });
 }
 
 FlatOutput::FlatOutput(at::TensorList tensors) {
-  if (follow_each_other(tensors)) {
-    data_ = memory_of(tensors);
-    return;
-  }
-  copy_ = empty_on(tensors.front().device(), {elements_of(tensors)}, tensors.front().scalar_type());
-  data_ = copy_.data_ptr();
-  std::int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    copy_back_.push_back({tensor, piece(copy_, offset, tensor)});
-    offset += tensor.numel();
-  }
+  data_ = flat_memory(tensors, copy_, [this](const at::Tensor& to, const at::Tensor& part) {
+    copy_back_.push_back({to, part});
+  });
 }
 
 }  // namespace tutti_torch
