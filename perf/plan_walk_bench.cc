@@ -217,12 +217,12 @@ class AloneWithPlan {
   }
 
   void run(int calls) {
-    const executor::HostExecutor::Buffers buffers{input_.data(), output_.data(), 1.0};
+    const executor::CallBuffers buffers{input_.data(), output_.data(), 1.0};
     for (int i = 0; i < calls; ++i) {
-      executor_.enter(announcement_, buffers, false);
-      const Status status = executor_.run(*prepared_, buffers);
+      executor_.entry.enter(announcement_, buffers, false);
+      const Status status = executor_.walker.run(*prepared_, buffers);
       TUTTI_CHECK(status.ok());
-      executor_.leave(true);
+      executor_.entry.leave(true);
     }
   }
 

@@ -9,11 +9,7 @@ namespace tutti {
 
 executor::CallIdentity identity_of(const Call& call, const Options& options) {
   executor::CallIdentity identity;
-  identity.words.collective = static_cast<std::uint8_t>(call.collective);
-  identity.words.type = static_cast<std::uint8_t>(call.type);
-  identity.words.op = static_cast<std::uint8_t>(call.op);
-  identity.words.flags = is_deterministic(call, options) ? transport::kDeterministic : 0;
-  identity.words.root = call.root;
+  identity.words = words_of(call, options);
   identity.count = call.count;
   const std::string_view request = requested_algorithm(call, options);
   identity.algorithm_request = request.empty() ? 0 : stable_hash(request);

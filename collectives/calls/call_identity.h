@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "collectives/call.h"
 #include "collectives/executor/record.h"
+#include "transport/board.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti {
@@ -17,6 +19,14 @@ inline bool is_deterministic(const Call& call, const Options& options) {
 /// Returns the algorithms that the call asks for, or else the communicator; may be empty.
 inline std::string_view requested_algorithm(const Call& call, const Options& options) {
   return call.algorithm.empty() ? std::string_view(options.algorithm) : call.algorithm;
+}
+
+inline transport::CallWords words_of(const Call& call, const Options& options) {
+  return {.collective = static_cast<std::uint8_t>(call.collective),
+          .type = static_cast<std::uint8_t>(call.type),
+          .op = static_cast<std::uint8_t>(call.op),
+          .flags = static_cast<std::uint8_t>(is_deterministic(call, options) ? transport::kDeterministic : 0),
+          .root = call.root};
 }
 
 /// Returns what must be equal on all ranks.

@@ -25,7 +25,7 @@ Status CountExchange::run(const Call& call, std::uint64_t memory) {
   counts.recv = theirs_.data();
   counts.count = sizeof(PeerCounts) / sizeof(std::uint64_t);
   counts.type = DataType::u64;
-  TUTTI_ASSIGN(const PreparedCall* const prepared, host_.cache().get(counts));
+  TUTTI_ASSIGN(const PreparedCall* const prepared, host_.prepared(counts));
   executor::Announcement announcement = prepared->announcement;
   announcement.identity = identity_of(call, context_.options);
   announcement.fingerprint = announcement.identity.fingerprint();
@@ -40,7 +40,7 @@ Status CountExchange::compare(const Call& call) {
     return context_.fail(context_.health.fail(
         Code::mismatch, fmt::format("{} sends {} x {} to {}, which receives {} x {} in all_to_allv as its call {}",
                                     context_.name_of(peer), count, name_of(call.type), context_.name,
-                                    call.recv_counts[peer], name_of(call.type), host_.executor().sequence())));
+                                    call.recv_counts[peer], name_of(call.type), host_.executor().entry.sequence())));
   }
   return {};
 }

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/options.h"
-#include "collectives/executor/host/executor.h"
+#include "collectives/executor/host/plan_walker.h"
 #include "collectives/reduce/reduce.h"
 #include "topology/discover.h"
 #include "transport/hosts/hosts.h"
@@ -48,7 +48,7 @@ Result<transport::WindowSizes> window_sizes(int ranks, const Options& options, i
           sizes.express_lines = sizes.express_lines > kLeastRemoteExpressLines ? kLeastRemoteExpressLines : 0) {
     sizes.scratch_half = round_up(scratch / 2, transport::kCacheLine);
     sizes.published_half = multi_host ? transport::kCacheLine : sizes.scratch_half;  // no remote rank reads it
-    taken = (multi_host ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::HostExecutor::kBounceBytes;
+    taken = (multi_host ? transport::exposed_bytes(sizes) : sizes.bytes()) + executor::PlanWalker::kBounceBytes;
     taken += static_cast<std::size_t>(most_remote) * transport::shadow_bytes(sizes);
     if (options.memory_limit == 0 || taken <= options.memory_limit) return sizes;
     if (scratch / 2 < kLeastScratch) break;
@@ -75,7 +75,7 @@ std::size_t streaming_above(int ranks_of_host) {
 
 std::size_t limit_of_messages(const transport::Transport& transport, const Options& options) {
   if (options.memory_limit == 0) return std::numeric_limits<std::size_t>::max();
-  const std::size_t taken = transport.memory() + executor::HostExecutor::kBounceBytes;
+  const std::size_t taken = transport.memory() + executor::PlanWalker::kBounceBytes;
   return options.memory_limit - std::min(taken, options.memory_limit);
 }
 

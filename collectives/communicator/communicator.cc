@@ -55,8 +55,7 @@ TuttiCommunicator::TuttiCommunicator(std::shared_ptr<JobContext> job, std::vecto
                                      std::unique_ptr<planner::Planner> planner)
     : context_(std::move(job), std::move(world_ranks), rank, comm_id, options, std::move(transport)),
       log_(context_.file_owner()),
-      cache_(context_, std::move(planner)),
-      host_(context_, cache_, log_),
+      host_(context_, std::move(planner), log_),
       gather_(context_, host_),
       counts_(context_, host_),
       p2p_(context_, log_),
@@ -107,7 +106,7 @@ Status TuttiCommunicator::execute_all_to_allv(const Call& call, int device) {
     return counts_.any_in(PeerCounts::kOnHost) ? counts_.mixed_memories() : devices_.run_uneven(data, device);
   }
   TUTTI_TRY(host_.bound_run_ahead());
-  TUTTI_ASSIGN(const PreparedCall* const prepared, cache_.get(data));
+  TUTTI_ASSIGN(const PreparedCall* const prepared, host_.prepared(data));
   executor::Announcement announcement = prepared->announcement;
   announcement.bytes = std::accumulate(call.send_counts, call.send_counts + n, std::size_t{0}) * size_of(call.type);
   const std::size_t received = std::accumulate(call.recv_counts, call.recv_counts + n, std::size_t{0});
@@ -219,17 +218,17 @@ Explanation TuttiCommunicator::explain_last_call() const {
 MemoryReport TuttiCommunicator::memory() const {
   context_.queue.wait_idle();
   MemoryReport report;
-  report.scratch = context_.transport->memory() + host_.executor().bounce_bytes();
+  report.scratch = context_.transport->memory() + host_.executor().walker.bounce_bytes();
   report.messages = p2p_.unexpected_bytes();
-  report.plans = cache_.memory();
+  report.plans = host_.plan_bytes();
   devices_.add_to(report);
   return report;
 }
 
 Traffic TuttiCommunicator::traffic() const {
   context_.queue.wait_idle();
-  const executor::Counters& counters = host_.executor().counters();
-  return {counters.calls + devices_.calls(), counters.bytes + p2p_.bytes(), counters.signals};
+  const executor::HostExecutor& host = host_.executor();
+  return {host.entry.sequence() + devices_.calls(), host.walker.bytes() + p2p_.bytes(), host.walker.signals()};
 }
 
 }  // namespace tutti

@@ -64,7 +64,7 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   // For measuring and planning.
   const JobContext& job() const { return *context_.job; }
-  const planner::Planner& planner() const { return cache_.planner(); }
+  const planner::Planner& planner() const { return host_.planner(); }
 
  private:
   TuttiCommunicator(std::shared_ptr<JobContext> job, std::vector<int> world_ranks, int rank, std::uint64_t comm_id,
@@ -81,7 +81,6 @@ class TuttiCommunicator final : public CommunicatorInterface {
 
   mutable CommContext context_;  // mutable: reports wait for the queue
   CallLog log_;
-  CallCache cache_;
   HostPath host_;
   ControlGather gather_;
   CountExchange counts_;

@@ -12,7 +12,7 @@
 
 namespace tutti::executor {
 
-/// How often a rank looks whether all others are in sight (HostExecutor::bound_run_ahead); how far back a call may lie
+/// How often a rank looks whether all others are in sight (CallEntry::bound_run_ahead); how far back a call may lie
 /// in which they still are, or in which they were the first to differ. The few calls more are for check_peer().
 inline constexpr std::uint64_t kLookEvery = 64;
 inline constexpr std::uint64_t kLookBack = 2 * kLookEvery + 8;

@@ -122,7 +122,7 @@ TEST(TransferFailures, ADeadlineTellsOfAMessageThatHasNoRoom) {
   Options options = with_timeout(200ms);
   options.memory_limit = std::size_t{64} << 20;
   const std::size_t window = window_sizes(2, options, 0).value().bytes();
-  options.memory_limit = window + executor::HostExecutor::kBounceBytes;
+  options.memory_limit = window + executor::PlanWalker::kBounceBytes;
   const std::vector<std::string> errors = run_threads(
       2,
       [](Communicator& comm) {

@@ -31,7 +31,7 @@ bool GdrPath::wants_among(const Call& call, int ranks) const {
 
 bool GdrPath::wants(const Call& call) const {
   if (!wants_among(call, parts_.context.size())) return false;
-  const std::vector<int>& hosts = parts_.host.cache().planner().hosts();
+  const std::vector<int>& hosts = parts_.host.planner().hosts();
   return std::set<int>(hosts.begin(), hosts.end()).size() == hosts.size();
 }
 
@@ -146,7 +146,7 @@ Status GdrPath::run_fragment(const executor::CallIdentity& as, const Call& fragm
       peers.push_back(ranks[i]);
     }
   }
-  std::vector<executor::HostExecutor::RemoteMove> moves;
+  std::vector<executor::RemoteMove> moves;
   std::size_t bytes = 0;
   for (const GdrMove& move : gdr_moves(fragment, me, static_cast<int>(ranks.size()))) {
     if (move.rank == me) continue;
@@ -156,12 +156,12 @@ Status GdrPath::run_fragment(const executor::CallIdentity& as, const Call& fragm
     bytes += move.bytes;
   }
   executor::HostExecutor& executor = parts_.host.executor();
-  executor.enter({as, as.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
-  Status status = executor.move_remote(peers, moves);
+  executor.entry.enter({as, as.fingerprint(), transport::kNoAlgorithm, bytes}, {}, false);
+  Status status = executor.walker.move_remote(peers, moves);
   if (status.ok() && context.health.failed()) status = context.health.status();
   if (status.ok()) status = pipeline_.staging().settle_gdr();
-  if (!status.ok()) executor.drop_net_puts();
-  executor.leave(status.ok());
+  if (!status.ok()) executor.net->puts().drop();
+  executor.entry.leave(status.ok());
   parts_.log.record_gdr(kLanes);
   if (parts_.log.is_watched()) {
     parts_.log.report(parts_.host.last_record(), "gdr", fmt::format("gdr: {} bytes from GPU to GPU", bytes));

@@ -64,14 +64,14 @@ Result<std::unique_ptr<KernelEngine>> HierarchicalPath::make_engine(int device, 
   return KernelEngine::create(std::move(config));
 }
 
-Result<std::unique_ptr<CallCache>> HierarchicalPath::make_cross_host_cache() const {
+Result<std::unique_ptr<CallPreparer>> HierarchicalPath::make_cross_host_preparer() const {
   const CommContext& context = parts_.context;
   std::vector<int> world_ranks;
   for (const int rank : layout_->cross_host())
     world_ranks.push_back(context.world_ranks[static_cast<std::size_t>(rank)]);
   TUTTI_ASSIGN(std::unique_ptr<planner::Planner> planner,
                make_planner(*context.job, world_ranks, context.transport->sizes()));
-  return std::make_unique<CallCache>(context, std::move(planner), layout_->cross_host());
+  return std::make_unique<CallPreparer>(context, std::move(planner), layout_->cross_host());
 }
 
 // Whatever becomes of it on a host, all of them make as many calls for it.
@@ -90,7 +90,7 @@ Result<bool> HierarchicalPath::open(int device, const executor::CallIdentity& as
   context.use_callers_thread();
   int gathers = 0;
   Result<std::unique_ptr<KernelEngine>> engine = make_engine(device, as, gathers);
-  Result<std::unique_ptr<CallCache>> cross_host = make_cross_host_cache();
+  Result<std::unique_ptr<CallPreparer>> cross_host = make_cross_host_preparer();
   const Status mine = engine.ok() ? cross_host.status() : engine.status();
   while (gathers++ < KernelEngine::kGathers) {
     TUTTI_TRY(parts_.gather.gather(as, Words(KernelEngine::kGatherWords)).status());
@@ -157,7 +157,7 @@ Status HierarchicalPath::launch(std::span<const HierarchicalCall::IntraHostCall>
 
 void HierarchicalPath::add_to(MemoryReport& report) const {
   if (engine_) report.scratch += engine_->memory();
-  if (cross_host_) report.plans += cross_host_->memory();
+  if (cross_host_) report.plans += cross_host_->planner().memory();
 }
 
 void HierarchicalPath::set_timeout(std::chrono::nanoseconds timeout) {

@@ -44,7 +44,7 @@ class HierarchicalPath final : public DevicePath {
   /// Makes the kernels' half among this host's ranks. `gathers`: counts the collective calls for it.
   Result<std::unique_ptr<KernelEngine>> make_engine(int device, const executor::CallIdentity& as, int& gathers);
   /// Makes the plans among the ranks at this one's place on all hosts.
-  Result<std::unique_ptr<CallCache>> make_cross_host_cache() const;
+  Result<std::unique_ptr<CallPreparer>> make_cross_host_preparer() const;
   /// Puts kernels of this host's ranks into the stream.
   Status launch(std::span<const HierarchicalCall::IntraHostCall> calls, const executor::CallIdentity& as);
 
@@ -53,8 +53,8 @@ class HierarchicalPath final : public DevicePath {
   GdrPath& gdr_;
   std::string refusal_;  // empty: not refused
   std::optional<HostLayout> layout_;
-  std::unique_ptr<KernelEngine> engine_;   // null: not open
-  std::unique_ptr<CallCache> cross_host_;  // null: not open
+  std::unique_ptr<KernelEngine> engine_;      // null: not open
+  std::unique_ptr<CallPreparer> cross_host_;  // null: not open
 };
 
 }  // namespace tutti

@@ -69,7 +69,7 @@ Status StagedPath::run_uneven_fragments(const HostStagedCall& staged, std::uint6
     data.send = fragment < own ? pipeline_.staging().input(number) : nullptr;
     data.recv = fragment < own ? pipeline_.staging().output(number) : nullptr;
     data.count = executor::rounded_piece(std::min(largest, staged.part()));
-    TUTTI_ASSIGN(const PreparedCall* const prepared, parts_.host.cache().get(data));
+    TUTTI_ASSIGN(const PreparedCall* const prepared, parts_.host.prepared(data));
     const executor::UnevenPieces uneven{.rank = parts_.context.rank,
                                         .send_counts = pieces.send_counts,
                                         .send_offsets = pieces.offsets,

@@ -42,16 +42,25 @@ class CallEntry {
  public:
   CallEntry(transport::Transport& transport, Waiter& waiter, SignalLinks& links, BaseTable& bases, int rank);
 
-  /// See HostExecutor.
+  /// Announces the call. Every call begins with this, even one that moves nothing. `handles`: peers may want to touch
+  /// the buffers.
   void enter(const Announcement& announcement, const CallBuffers& buffers, bool handles);
   void leave(bool well);
+  /// Takes the announced buffers back. For a failure, before leave(). Peers that have not opened them no longer can.
+  /// Peers that have are given a moment to leave the call, since its buffers may be freed when it returns.
   void withdraw();
+  /// Whether bound_run_ahead() must come before the next enter().
   bool must_bound_run_ahead() const { return sequence_ % kLookEvery == kLookEvery - 1; }
+  /// Keeps this rank within 2 * kLookEvery calls of the last one. A call may end before every rank has entered it (a
+  /// broadcast's root, a call of no elements). Without a bound, a rank could run ahead and overwrite, on its Board,
+  /// records of calls that other ranks are still in.
   Status bound_run_ahead();
   struct Agreement {
     bool registered = true;  // all ranks' buffers are
     bool in_place = false;   // some rank's are
   };
+  /// Waits until all ranks have entered the call. Returns what they say of their buffers. REQUIRES: enter() with
+  /// handles.
   Result<Agreement> agree();
 
   /// Waits until `peer` has entered the call, and finds its buffers.
@@ -72,6 +81,7 @@ class CallEntry {
     return range.space == plan::Space::input ? p.input : p.output;
   }
 
+  /// Returns the number of calls that were entered: that of the last one.
   std::uint64_t sequence() const { return sequence_; }
   /// Returns the history of this rank's calls, up to and with this one.
   std::uint64_t history() const { return history_; }

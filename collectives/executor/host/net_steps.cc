@@ -13,7 +13,7 @@ namespace tutti::executor {
 using transport::CallRecord;
 using transport::Flush;
 
-NetSteps::NetSteps(transport::Transport& transport, Waiter& waiter, const CallEntry& entry, SignalLinks& links,
+NetSteps::NetSteps(transport::Transport& transport, Waiter& waiter, CallEntry& entry, SignalLinks& links,
                    BaseTable& bases, int rank)
     : network_(*transport.net_links()),
       waiter_(waiter),
@@ -68,6 +68,18 @@ void NetSteps::announce_pending() {
   (void)network_.flush();
 }
 
+Status NetSteps::meet_remote_ranks() {
+  const auto each_remote = [this](auto&& visit) -> Status {
+    for (int peer = 0; peer < links_.sizes().ranks; ++peer) {
+      if (links_.is_remote(peer)) TUTTI_TRY(visit(peer));
+    }
+    return {};
+  };
+  TUTTI_TRY(each_remote([this](int peer) { return announce(peer); }));
+  TUTTI_TRY(puts_.finish());
+  return each_remote([this](int peer) { return entry_.see_entered_remote(peer, entry_.sequence()); });
+}
+
 // The announcement of an express call need not be a message: it goes with the next signal, or with the announcement of
 // some later call, before the peer has used up the cells.
 bool NetSteps::begin(const Prepared& prepared) {
@@ -105,6 +117,8 @@ Status NetSteps::signal_express(const Prepared& prepared, int peer) {
 // What is put to a rank in a lane comes before the signal in that lane; so each lane, which may be a rail, has its part
 // and its signal.
 Result<std::size_t> NetSteps::move(std::span<const int> peers, std::span<const RemoteMove> moves) {
+  TUTTI_TRY(announce(peers, {}));
+  for (const int peer : peers) TUTTI_TRY(entry_.see_entered_remote(peer, entry_.sequence()));
   const int lanes = links_.sizes().lanes;
   std::size_t bytes = 0;
   for (const RemoteMove& move : moves) {

@@ -34,8 +34,8 @@ struct RemoteMove {
 
 class NetSteps {
  public:
-  NetSteps(transport::Transport& transport, Waiter& waiter, const CallEntry& entry, SignalLinks& links,
-           BaseTable& bases, int rank);
+  NetSteps(transport::Transport& transport, Waiter& waiter, CallEntry& entry, SignalLinks& links, BaseTable& bases,
+           int rank);
 
   transport::NetLinks& network() { return network_; }
   NetPuts& puts() { return puts_; }
@@ -47,6 +47,9 @@ class NetSteps {
   Status announce(std::span<const int> neighbours, const std::vector<bool>& signalled);
   /// Announces the call to those peers that it has not signalled yet, since what this rank waits for may not come.
   void announce_pending();
+  /// Announces a call without a plan, among several hosts, to all remote ranks, and waits until they have announced it
+  /// too. Since no rank runs ahead, each finds the others' records where it looks for them.
+  Status meet_remote_ranks();
 
   /// Before the steps of a plan: decides what may be held back. Returns whether finish() must send that too.
   bool begin(const Prepared& prepared);
@@ -56,13 +59,13 @@ class NetSteps {
   /// Sends the signal of a plan whose data fits into it.
   Status signal_express(const Prepared& prepared, int peer);
 
-  /// Puts the moves, and signals `peers` behind them in every lane. Returns the bytes.
+  /// Puts the moves when `peers` have entered the call, and signals them behind that in every lane. Returns the bytes.
   Result<std::size_t> move(std::span<const int> peers, std::span<const RemoteMove> moves);
 
  private:
   transport::NetLinks& network_;
   Waiter& waiter_;
-  const CallEntry& entry_;
+  CallEntry& entry_;
   SignalLinks& links_;
   BaseTable& bases_;
   const int rank_;

@@ -45,6 +45,17 @@ PlanWalker::PlanWalker(transport::Transport& transport, Waiter& waiter, Health& 
       rank_(rank),
       ranks_(transport.sizes().ranks) {}
 
+Status PlanWalker::run(const Prepared& prepared, const CallBuffers& buffers) {
+  if (net_ != nullptr) TUTTI_TRY(net_->announce(prepared.peers, prepared.express_data.signalled));
+  TUTTI_TRY(entry_.gate(prepared));
+  const bool flush = net_ != nullptr && net_->begin(prepared);
+  const Status status = walk(prepared, buffers);
+  if (net_ != nullptr) end_redirects();
+  TUTTI_TRY(status);
+  if (net_ != nullptr) TUTTI_TRY(net_->finish(flush));
+  return prepared.scratch.count > 0 && ranks_ > 2 ? entry_.check_scratch_writers() : Status();
+}
+
 Status PlanWalker::walk(const Prepared& prepared, const CallBuffers& buffers) {
   place(prepared);
   bases_ = &table_.of_call(prepared.express, entry_.sequence());

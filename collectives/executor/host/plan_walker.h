@@ -36,12 +36,12 @@ class PlanWalker {
   PlanWalker(transport::Transport& transport, Waiter& waiter, Health& health, CallEntry& entry, SignalLinks& links,
              BaseTable& bases, NetSteps* net, int rank);
 
-  /// Runs all steps. REQUIRES: the call has passed its gate.
-  Status walk(const Prepared& prepared, const CallBuffers& buffers);
-  /// Ends redirects after walk(): from now on no put reaches the output by itself, unless the call has failed.
-  void end_redirects();
-  /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
-  Result<bool> wait(int peer, int lane, int channel, bool may_block);
+  /// Passes the gate and runs all steps. REQUIRES: the call was entered.
+  Status run(const Prepared& prepared, const CallBuffers& buffers);
+  /// Carries out a call without a plan between memory that is no window (a GPU's): puts to each of `peers` when it has
+  /// entered the call. Returns when all of theirs has come and this rank's has been read. REQUIRES: the call was
+  /// entered; `peers` are remote, and name this rank too.
+  Status move_remote(std::span<const int> peers, std::span<const RemoteMove> moves);
 
   /// The buffer that cross-memory access reads into; allocated when it is first needed.
   static constexpr std::size_t kBounceBytes = std::size_t{512} << 10;
@@ -61,6 +61,7 @@ class PlanWalker {
   };
   enum class Progress { done, blocked };
 
+  Status walk(const Prepared& prepared, const CallBuffers& buffers);
   /// Sets where this call's slots begin in its half.
   void place(const Prepared& prepared);
   Status walk_lanes(const Prepared& prepared, const CallBuffers& buffers);
@@ -82,6 +83,8 @@ class PlanWalker {
   double factor_of(const PreparedRange& range, const CallBuffers& buffers) const;
 
   void signal(int peer, int lane, int channel);
+  /// Waits for the next signal of `peer`. Returns true if it has come; with may_block, waits for it.
+  Result<bool> wait(int peer, int lane, int channel, bool may_block);
   // The same for plans whose data fits into the signal.
   void signal_express(const Prepared& prepared, int peer);
   Status wait_express(int peer);
@@ -107,6 +110,8 @@ class PlanWalker {
   Status redirect_ahead(const Prepared& prepared, const CallBuffers& buffers, int lane, Cursor& cursor);
   /// Whether that has happened to what was put to this slot, whose signal has come.
   bool was_redirected(const void* slot);
+  /// Ends what a failure has left: nothing comes to the output by itself from now on.
+  void end_redirects();
 
   transport::Transport& transport_;
   Waiter& waiter_;

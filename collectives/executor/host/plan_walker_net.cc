@@ -78,6 +78,17 @@ Status PlanWalker::put_remote(const Prepared& prepared, const PreparedStep& s, c
   return {};
 }
 
+Status PlanWalker::move_remote(std::span<const int> peers, std::span<const RemoteMove> moves) {
+  TUTTI_ASSIGN(const std::size_t bytes, net_->move(peers, moves));
+  const int lanes = links_.sizes().lanes;
+  bytes_ += bytes;
+  signals_ += peers.size() * static_cast<std::size_t>(lanes);
+  for (const int peer : peers) {
+    for (int lane = 0; lane < lanes; ++lane) TUTTI_TRY(wait(peer, lane, 0, true).status());
+  }
+  return net_->puts().finish();
+}
+
 // ---- Redirects: a message that is only copied to the output goes there at once (Wire::redirect()), which saves a
 // pass.
 //

@@ -151,7 +151,7 @@ Status PeerDiagnosis::check_peer(int peer, std::uint64_t sequence) {
     if (!transport_.alive(peer)) return health_.fail(Code::peer_died, death_text(peer));
     if (const Status broken = net_->broken(peer); !broken.ok()) TUTTI_TRY(lost(peer, broken));
   }
-  // No second look at the sequence is needed: see HostExecutor::bound_run_ahead().
+  // No second look at the sequence is needed: see CallEntry::bound_run_ahead().
   const std::uint64_t seen = theirs.sequence.load(std::memory_order_acquire);
   if (seen == sequence) {
     const std::uint64_t fingerprint = theirs.fingerprint.load(std::memory_order_relaxed);

@@ -235,7 +235,7 @@ TEST(Transfers, MemoryLimitBoundsWhatIsTakenAside) {
   Options options;
   options.memory_limit = std::size_t{64} << 20;
   const auto sizes = window_sizes(2, options, 0);
-  options.memory_limit = sizes.value().bytes() + executor::HostExecutor::kBounceBytes + 1000;
+  options.memory_limit = sizes.value().bytes() + executor::PlanWalker::kBounceBytes + 1000;
   ASSERT_EQ(window_sizes(2, options, 0).value().bytes(), sizes.value().bytes());
   expect_no_errors(run_threads(
       2,
