@@ -39,7 +39,11 @@ struct ShmPeerInfo {
   std::uint64_t word = 0;   // which it holds, another one in each process: so the probe shows whose memory was read
 };
 
-std::uint64_t probe_word = 0;
+/// Returns the word that peers read and write, one for all ranks of this process.
+std::uint64_t& probe_word() {
+  static std::uint64_t word = random_word();
+  return word;
+}
 
 /// Returns how long to wait for descriptors. A rank that has all of its own waits for the others at the next exchange.
 /// Its deadline there may be hardly later, and its error would also name ranks that only wait for the late one. So
@@ -178,9 +182,8 @@ Result<ShmPeers> exchange_shm_peers(Bootstrap& bootstrap, Arena& arena, std::chr
   std::memcpy(mine.token, token.data(), sizeof(mine.token));
   mine.pid = getpid();
   mine.arena_bytes = arena.bytes();
-  if (probe_word == 0) probe_word = random_word();
-  mine.probe = reinterpret_cast<std::uint64_t>(&probe_word);
-  mine.word = probe_word;
+  mine.probe = reinterpret_cast<std::uint64_t>(&probe_word());
+  mine.word = probe_word();
 
   TUTTI_ASSIGN(const std::vector<std::string> blobs,
                bootstrap.all_gather({reinterpret_cast<const char*>(&mine), sizeof(mine)}));
