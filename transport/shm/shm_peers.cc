@@ -39,6 +39,13 @@ struct ShmPeerInfo {
   std::uint64_t word = 0;   // which it holds, another one in each process: so the probe shows whose memory was read
 };
 
+std::uint64_t random_word() {
+  const sockets::Token token = sockets::random_token();
+  std::uint64_t word = 0;
+  std::memcpy(&word, token.data(), sizeof(word));
+  return word;
+}
+
 /// Returns the word that peers read and write, one for all ranks of this process.
 std::uint64_t& probe_word() {
   static std::uint64_t word = random_word();
@@ -50,13 +57,6 @@ std::uint64_t& probe_word() {
 /// those report it before.
 std::chrono::milliseconds for_descriptors(std::chrono::milliseconds deadline) {
   return deadline - std::min<std::chrono::milliseconds>(deadline / 8, std::chrono::seconds(1));
-}
-
-std::uint64_t random_word() {
-  const sockets::Token token = sockets::random_token();
-  std::uint64_t word = 0;
-  std::memcpy(&word, token.data(), sizeof(word));
-  return word;
 }
 
 /// If the namespaces are unknown (no /proc), a process counts as a host of its own.
