@@ -1,4 +1,7 @@
 // The communicator's own thread: runs operations in the order in which they were started.
+// Errors: system, when the first operation is started and no thread can be had.
+// Threads: start(), post() and wait_idle() from one thread at a time; idle() and waits_since_ns() from any. Operations
+//   and callbacks run on the queue's thread. A QueuedWork may be used by any thread.
 #pragma once
 
 #include <atomic>
@@ -18,7 +21,7 @@
 
 namespace tutti {
 
-/// A PendingWork that is finished from outside. Thread-safe.
+/// A PendingWork that is finished from outside.
 class QueuedWork final : public PendingWork {
  public:
   bool wait_for(std::chrono::nanoseconds limit) override;
@@ -42,7 +45,7 @@ class QueuedWork final : public PendingWork {
 /// Work that was done at once.
 std::shared_ptr<PendingWork> finished_work(Status status);
 
-/// Starts its thread with the first operation. Threads: start() and wait_idle() from one thread at a time.
+/// Starts its thread with the first operation.
 class AsyncQueue {
  public:
   AsyncQueue() = default;

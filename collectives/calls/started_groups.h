@@ -1,5 +1,7 @@
 // Groups of sends and receives that were started asynchronously, on their way from the caller's thread to the
-// communicator's. Those that are started while others are still under way join them (p2p_queue.h).
+// communicator's.
+// How: those that are started while others are still under way join them (p2p_queue.h).
+// Threads: offer() from the caller's thread, the rest from the queue's.
 #pragma once
 
 #include <atomic>
@@ -24,7 +26,6 @@ struct StartedGroup {
 };
 
 /// The groups that one operation of the queue carries out.
-/// Threads: offer() from the caller's thread, the rest from the queue's.
 class StartedGroups {
  public:
   using Groups = std::vector<std::unique_ptr<StartedGroup>>;

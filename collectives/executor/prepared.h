@@ -1,8 +1,9 @@
-// A plan made ready for one rank and one kind of call: its steps in flat arrays, its pieces as byte offsets. This is
-// what the plan cache holds; walking it needs no search, no division and no allocation (as long as the message is one
-// round).
-//
-// Immutable once its maker has handed it on; may be shared then.
+// A plan made ready for one rank and one kind of call: its steps in flat arrays, its pieces as byte offsets. The plan
+// cache holds these.
+// How: prepare() decides where every piece and slot lies. In a single round a walk needs no search, no division and no
+//   allocation.
+// Errors: memory_limit, when scratch cannot hold a single element per slot.
+// Threads: immutable once its maker has handed it on; then any thread may read it.
 #pragma once
 
 #include <cstddef>

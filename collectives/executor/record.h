@@ -1,4 +1,7 @@
 // Writing and reading the records of calls on a Board: what the peers compare, and what the flight recorder shows.
+// How: a record is a seqlock (transport/board.h). snapshot() drops what it read if the sequence has changed meanwhile.
+// Threads: only the board's owner writes. snapshot() may be called by any thread, of any rank, at any moment.
+// Limits: a board keeps the latest kCallRing records of calls, of groups and of launches.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // The members of a job and the ways between them: where a communicator, and every child that is split from it, gets its
 // transport and hears of failures. One JobContext per rank of a job (ThreadJob, ProcessJob).
+// Errors: connect() gives memory_limit when a rank has no memory for its window, and those of the exchange.
+// Threads: any, except connect() and exchange_with_survivors(): one at a time. Callbacks may come on any thread.
 #pragma once
 
 #include <chrono>

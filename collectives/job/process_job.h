@@ -1,5 +1,8 @@
 // A job whose ranks are processes: a Bootstrap that watches over them, shared memory between those of a host, and a
 // wire between hosts where there are several.
+// Errors: create() gives those of the bootstrap and of the wire, and mismatch when hosts have different networks.
+//   connect() gives memory_limit when a rank has no memory for its window, and those of the exchange and the wire.
+// Threads: any, except connect() and exchange_with_survivors(): one at a time.
 #pragma once
 
 #include <atomic>
@@ -26,7 +29,7 @@ namespace transport {
 class LeaveMarks;
 }
 
-/// Shared by the communicators of one rank. Thread-safe, except connect() and exchange_with_survivors().
+/// Shared by the communicators of one rank.
 class ProcessJob final : public JobContext {
  public:
   /// A collective call of all ranks of the job.

@@ -12,8 +12,10 @@
 //   }
 //   return b.finish();
 //
-// The m-th send from i to j meets the m-th recv on j from i; finish() aborts when they do not pair up (an author's
-// mistake, so a broken invariant), and numbers the slots.
+// How: the m-th send from i to j meets the m-th recv on j from i. finish() numbers the slots.
+// Errors: none. Sends and receives that do not pair up are an author's mistake: finish() then aborts the process.
+// Threads: one at a time.
+// Limits: a link's key has 24 bits for a rank and 16 for a lane.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // The memory of all ranks during one call, as the verifier sees it: a value per place, and which rank touched it when.
+// How: places lie in one array: those of the users' buffers by round, those of slots in two sets for alternate rounds.
+// Threads: one at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,9 @@
 // The Plan: a collective algorithm as data. For each rank a short list of steps per lane; nothing here runs.
 //
 // Words
-//   piece    a part of the user's buffers, numbered 0..pieces-1 across all ranks. How a piece number becomes bytes is
-//   the
-//            Layout's business (layout.h): all_reduce splits `count` elements evenly into pieces, all_gather has one
-//            piece per rank, ... A buffer may hold only its rank's own piece (the input of all_gather).
+//   piece    a part of the user's buffers, numbered 0..pieces-1 across all ranks. The Layout (layout.h) turns a number
+//            into bytes: all_reduce splits `count` elements evenly into pieces, all_gather has one piece per rank, ...
+//            A buffer may hold only its rank's own piece (the input of all_gather).
 //   round    the body of a plan runs `rounds` times; round r works on the r-th even share (the slice) of every piece.
 //            The number of rounds is chosen when the plan is run, so one plan serves every message size.
 //   slot     a place in scratch that holds one slice of one piece. Rounds alternate between two sets of slots.
@@ -12,9 +11,12 @@
 //            of that link. A signal is ordered behind everything its rank did before it on that link.
 //   lane     an instruction stream of its own: a thread block on a GPU, usually one on a host.
 //
-// Between calls scratch needs no closing barrier: calls alternate between two halves of it, and before a rank touches a
-// half again it waits until each rank it shares scratch with in the two calls concerned has entered the call in between
-// (the gate; executor/host/call_entry.h). The verifier proves the plans with exactly this rule.
+// How: between calls scratch needs no closing barrier, since calls alternate between two halves of it. Before a rank
+//   touches a half again it waits at the gate (executor/host/call_entry.h). Each rank it shares scratch with in the two
+//   calls concerned must have entered the call in between. The verifier proves the plans with exactly this rule.
+// Errors: invalid_argument from parse(), one sentence with the line number.
+// Threads: plain data; any thread may read a plan that no thread changes.
+// Limits: parse() takes at most 65536 ranks.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,9 @@
 // What the verifier keeps in a place instead of bytes: which ranks' contributions to which piece of which round and
 // call.
+// How: a raw value is a number, and a sum is a set of ranks with a bit for each.
+// Errors: a Fault says why terms cannot be added up.
+// Threads: one at a time.
+// Limits: fits(): fewer than 2^30 raw values.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// Which algorithm serves a call: a readable list of rules. The last rule that matches and can serve is taken, so a
-// later rule is an exception to an earlier one, and what users add (option TUTTI_SELECTION) comes last.
+// Which algorithm serves a call: a readable list of rules.
 //
 //   rule        := collective ranks bytes algorithm [memory]      all_reduce * 0-8K one_shot
 //   ranks       := '*' | N | N-M | N-inf
@@ -10,7 +9,11 @@
 // by the kernel's help either. Bytes are those of the largest buffer of the call: the vector, or all ranks' blocks
 // together.
 //
-// Immutable; thread-safe.
+// How: the last rule that matches and can serve is taken, so a later rule is an exception to an earlier one. What users
+//   add (option TUTTI_SELECTION) comes last.
+// Errors: invalid_argument, for a rule that cannot be read or a name that cannot serve; unsupported, when no rule can
+//   serve.
+// Threads: immutable; any.
 #pragma once
 
 #include <cstddef>

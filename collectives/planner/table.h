@@ -7,10 +7,10 @@
 //     "copying": [ {"bytes": 65536, "gb_per_s": 20}, {"bytes": 33554432, "gb_per_s": 6} ],
 //     "network": {"gb_per_s": 1.2, "latency_us": 20, "message_us": 4, "message_gb_per_s": 3} }
 //
-// One file for each kind of host, and one for each network between such hosts, in the folder tutti of the user's caches
-// (XDG_CACHE_HOME, else .cache at home). The option TUTTI_TUNING names another file, or is "off".
-//
-// Thread-safe.
+// How: one file for each kind of host, and one for each network between such hosts, in the folder tutti of the user's
+//   caches (XDG_CACHE_HOME, else .cache at home). The option TUTTI_TUNING names another file, or is "off".
+// Errors: invalid_argument names the key of a bad table; system names a file that cannot be read or written.
+// Threads: any.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,7 @@
 // What every block of a kernel does about a call as a whole: it finds out its number, announces it, waits at the gate,
-// and chooses the program; and how a wait fails. The steps are walker-inl.h's. See reduce-inl.h for what a Block is.
+// and chooses the program. The steps are walker-inl.h's. See reduce-inl.h for what a Block is.
+// Errors: a wait ends by mismatch, deadline or abort; the first thread that fails writes DeviceVerdict for the host.
+// Threads: all threads of a block call announce(), gate() and choose(), and agree on the outcome.
 #pragma once
 
 #include "collectives/executor/cuda/launch.h"

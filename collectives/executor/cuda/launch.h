@@ -1,4 +1,5 @@
 // The one argument of every walk_* kernel, for one call or several. Host and device include this.
+// Limits: kMostCalls calls in one launch; all arguments have at most 4096 bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,7 @@
 // Carries a list of messages (p2p.h): host and device run this same code; see reduce-inl.h for what a Block is.
+// How: a block looks at its units in turn, and moves the next chunk of each that has a free slot or a filled one.
+// Errors: Failure (launch.h) in the host's words, once: message, deadline or aborted. The block then ends.
+// Threads: all threads of a block call run(); thread 0 decides for each unit, and all of them copy.
 #pragma once
 
 #include "collectives/executor/cuda/launch.h"

@@ -1,18 +1,16 @@
-// Sends and receives on device memory (on host memory: executor/p2p/): a group of them is one list, carried out by one
+// Sends and receives on device memory (on host memory: executor/p2p/). A group of them is one list, carried out by one
 // kernel (run_p2p), or by several that do not wait. Messages of a pair of ranks come in the order in which they were
 // sent; there are no tags.
 //
-//   const std::vector<std::byte> list = make_p2p_list(transfers...);   // in device memory, with no pointers but the
-//   buffers'
+//   const std::vector<std::byte> list = make_p2p_list(transfers...);   // its only pointers are those of the buffers
 //
-// A message is cut into strips, and each strip into chunks that fit into a slot of the receiver's window. Each strip of
-// a pair has a few slots, which go round; the receiver gives them back one by one. The first line of each slot says
-// which message it belongs to, so that a receiver which expects another one finds out.
-//
-// Units. What goes to one peer, or comes from one, in one strip, is a unit: its messages follow each other. A block has
-// several units and serves whichever can go on, so any number of blocks will do, and no order among peers can deadlock.
-//
-// Host and device include this.
+// How: a message is cut into strips, and each strip into chunks that fit into a slot of the receiver's window. Each
+//   strip of a pair has kP2pSlots slots, which go round; the receiver gives them back one by one. The first line of a
+//   slot says which message it belongs to, so that a receiver which expects another one finds out. What one strip moves
+//   to or from one peer is a unit: its messages follow each other. A block has several units and serves whichever can
+//   go on. So any number of blocks will do, and no order among peers can deadlock.
+// Limits: kMostUnits units for each block; a message has at most kP2pStrips strips.
+// Threads: pure; any. Host and device include this.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,12 @@
 // The control half of a walker: one thread block that carries out one strip of one lane of a program (program.h), with
 // its peers' walkers in other kernels. Host and device run this same code; see reduce-inl.h for what a Block is.
-//
-// A call, in every block: read its number from the window; block 0 announces it to all; the gate: all ranks have
-// entered the call before. Then this rank may touch the half of scratch that call k - 2 used, and the cells of its
-// parity, since a rank that has entered call k - 1 is done with call k - 2. Then the steps. The last block to end
-// writes the number back, so the next kernel, or the next replay of a graph, finds it. So do the blocks of this kernel
-// where a group's calls share it: each waits for that number before it begins the next call, as in another kernel.
-//
-// Why each access has the order and scope that it has: docs/cuda.md.
+// How: every block reads the number of the call from the window; block 0 announces it to all. At the gate the block
+//   waits until all ranks have entered the call before. A rank that has entered call k - 1 is done with call k - 2. So
+//   this rank may then touch the half of scratch that call k - 2 used, and the cells of its parity. Then come the
+//   steps. The last block to end writes the number back, for the next kernel or the next replay of a graph. Blocks of a
+//   kernel that a group's calls share wait for that number before each further call.
+// Errors: those of Caller (caller-inl.h), and unreachable: a handle that is not mapped here. After a failure no call of this window runs any more.
+// Threads: all threads of a block call run(). docs/cuda.md says why each access has its order and scope.
 #pragma once
 
 #include "collectives/executor/cuda/caller-inl.h"

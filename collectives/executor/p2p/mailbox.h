@@ -1,9 +1,11 @@
-// One direction between two ranks: a ring of slots in the receiver's window, with a counter of slots filled (written by
-// the sender) and one of slots emptied (written by the receiver).
-//
-// A message takes one slot, where its bytes or only its place are, or several, one behind the other: then they are
-// copied through them. The first slot of a message says what it is. Slots are emptied in the order in which they were
-// filled, so a sender whose message went by place knows by the counter that it has been read.
+// One direction between two ranks: a ring of slots in the receiver's window, and two counters. The sender counts the
+// slots that it has filled, the receiver those that it has emptied.
+// How: a message takes one slot, which holds its bytes or only its place, or it is copied through several slots in a
+//   row. The first slot of a message says what it is. Slots are emptied in the order in which they were filled. So the
+//   sender of a message by place knows by the counter that it has been read.
+// Threads: one at a time for each end. The two ends may be in different processes: take() gives a place to one of them
+//   only.
+// Limits: a mailbox has a multiple of kCacheLine bytes, and at least 16 lines.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,7 @@
 // The sends and receives in progress, in one array whose places are used again, and lists of them.
+// How: a list links messages by their index in the pool, so a message is in one list at a time.
+// Threads: one at a time, the thread that uses the Transfers.
+// Limits: a reference from at() is valid until the next add() or clear().
 #pragma once
 
 #include <cstddef>
