@@ -27,6 +27,8 @@ struct HostExecutor {
                 ? std::nullopt
                 : std::make_optional<NetSteps>(transport, waiter, entry, links, bases, rank)),
         walker(transport, waiter, health, entry, links, bases, net ? &*net : nullptr, rank) {}
+  HostExecutor(const HostExecutor&) = delete;  // the parts refer to each other
+  HostExecutor& operator=(const HostExecutor&) = delete;
 
   SignalLinks links;
   BaseTable bases;
