@@ -1,5 +1,6 @@
 // What stands behind a tutti::Communicator: Tutti itself (communicator.h) or a baseline (baseline/).
-// One virtual function runs every collective, so that a baseline is one switch.
+// How: one virtual function runs every collective, so that a baseline is one switch.
+// Threads: as tutti::Communicator; status() from any thread. A PendingWork is shared by two threads.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,6 @@ class PendingWork {
   virtual void then(std::function<void()> callback) = 0;
 };
 
-/// Threads: as tutti::Communicator.
 class CommunicatorInterface {
  public:
   virtual ~CommunicatorInterface() = default;

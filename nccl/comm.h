@@ -1,8 +1,9 @@
-// What an ncclComm_t points to: a handle, which gives a Comm as long as it is open. Handles are never freed, only used
-// again, so that a closed one is recognised and not read after its end.
-//
-// A Comm is shared by its handle, the groups that have calls on it and the threads that make it: ncclCommAbort returns
-// at once, and a thread that still works on the communicator keeps it alive until it is through.
+// What an ncclComm_t points to: a handle, which gives a Comm as long as it is open.
+// How: handles are never freed, only used again, so that a closed one is recognised and not read after its end. A Comm
+//   is shared by its handle, the groups that have calls on it and the threads that make it. ncclCommAbort returns at
+//   once; a thread that still works on the communicator keeps it alive until it is through.
+// Errors: Outcomes, whose sentences begin with the NCCL function. suspend() throws tutti::Error.
+// Threads: abort(), held() and the states from any thread; growth() one at a time.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,6 @@
 // Parts of a Comm that hold a program's own things: user operators, registrations, and ids by which ranks will meet.
+// Threads: any for UserOperators and Registrations; one at a time for an id's holder.
+// Limits: UserOperators::kMost operators at a time for each communicator.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,7 @@
 // What is under way on a communicator, and the first failure of it.
-//
-// It is being made from the start, which counts as under way until the first end(). A revocation is no failure, nor is
-// what fails by it.
-//
-// Thread-safe.
+// How: the making of a communicator counts as under way from the start, until the first end().
+// Errors: state() gives ncclInProgress, or the first failure. A revocation is no failure, nor is what fails by it.
+// Threads: any.
 #pragma once
 
 #include <atomic>

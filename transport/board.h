@@ -1,4 +1,6 @@
 // A rank's board: what it announces to its peers, its part of the flight recorder, and the first failure.
+// Threads: the owner writes its records, and any rank may read them at any moment: all fields of a record are atomic.
+// Limits: kMostRanks ranks; the latest kCallRing calls of each kind.
 #pragma once
 
 #include <atomic>

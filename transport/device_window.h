@@ -11,8 +11,9 @@
 //   published  slots that peers read; two halves, used by alternate calls
 //   p2p        by sender and strip: a few slots for messages (send and recv), with signals and links of their own
 //
-// Host and device include this; it has plain words only, which each side reads and writes with its own atomics.
 // Lanes: the walkers (thread blocks) of a kernel that have signals of their own.
+// Threads: plain words only; host and device include this, and each side reads and writes them with its own atomics.
+// Limits: kMostDeviceRanks ranks.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // A rank's window: its board, the signal cells, the slots, and where each of them lies.
+// Threads: signal cells and express cells are written by their sender, published slots by their owner.
 #pragma once
 
 #include <atomic>

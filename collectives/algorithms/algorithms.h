@@ -1,5 +1,7 @@
 // The algorithms: one function each, in a file of its own (<collective>_<name>.cc) that reads like its textbook page.
-// Every one serves every number of ranks from 1 on. Use them through the table (table.h).
+// Use them through the table (table.h).
+// Threads: pure; any.
+// Limits: every function serves every number of ranks from 1 on.
 #pragma once
 
 #include <vector>

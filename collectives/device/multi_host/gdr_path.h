@@ -1,14 +1,16 @@
-// Calls on device memory that NICs carry from GPU to GPU (GPUDirect RDMA): calls in which nothing is added, among ranks
-// on hosts of their own. They are fragments, as where the data goes through pinned memory (staged_path.h), but the
-// slots lie in the GPU's memory, which the wire exposes:
+// Calls on device memory that NICs carry from GPU to GPU (GPUDirect RDMA). They are fragments, as where the data goes
+// through pinned memory (staged_path.h), but the slots lie in the GPU's memory, which the wire exposes:
 //
 //   stream   in 0, mark | in 1, mark | in 2, mark | in 3, mark | until 0 is done, out 0 | in 4, mark | until 1 is ...
 //   proxy               | fragment 0: when a peer has entered it, its block goes from this rank's slot into the peer's
 //   ...
 //
-// A rank enters a fragment when its stream has come to it, and so has taken out what the fragment four before it has
-// left in the slot. So a peer that has entered has its slot free, and what was put to it comes before the signal
-// behind.
+// How: a rank enters a fragment when its stream has come to it. By then it has taken out what the fragment four before
+//   it has left in the slot. So a peer that has entered has its slot free, and what was put to it comes before the
+//   signal behind.
+// Errors: where a rank cannot expose its slots, open() returns false on all ranks, and refusal() says why.
+// Threads: run_fragment() by the queue's; the rest by the caller's.
+// Limits: calls in which nothing is added, of 64 KiB or more, among ranks on hosts of their own.
 #pragma once
 
 #include <cstddef>

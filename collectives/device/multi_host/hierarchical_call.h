@@ -1,7 +1,7 @@
-// A call on device memory in a layout of hosts (host_layout.h), as fragments: what kernels do among the ranks of this
-// host before and after each, which part of the buffers is copied, and the call on the host that each fragment is,
-// among the ranks at the same place on all hosts. So every rank brings its share of the host's data to the network, and
-// nothing crosses it twice. Pure.
+// A call on device memory in a layout of hosts (host_layout.h), as fragments. Each fragment says what kernels do among
+// the ranks of this host before and after it, what is copied, and which call on the host it is.
+// How: a fragment's call on the host is among the ranks at the same place on all hosts. So every rank brings its share
+//   of the host's data to the network, and nothing crosses it twice.
 //
 //   collective       kernels before    on the network, of a share   kernels after
 //   all_reduce       reduce_scatter    all_reduce                   all_gather
@@ -10,9 +10,11 @@
 //   reduce_scatter   reduce_scatter    reduce_scatter               -
 //   all_gather       -                 all_gather                   all_gather
 //
-// The last two work on blocks of all ranks: one kernel's call for the blocks of each host, which lie `stride` apart
+// The last two work on blocks of all ranks: one kernel's call for the blocks of each host. These lie `stride` apart
 // where a fragment has but a part of each. Elements that the ranks of a host cannot share evenly are a fragment of
 // their own, among all ranks, without kernels.
+// Threads: pure; any.
+// Limits: the five collectives above, not in deterministic mode.
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,13 @@
 // A call on device memory as fragments on host memory: which parts of its buffers are copied for each, and the call on
-// the host that each fragment is. All ranks cut their blocks into parts of the same size, so they take the same
-// fragments. Pure.
+// the host that each fragment is.
 //
 //   all_reduce of 10 M x f32 in slots of 4 MiB:        10 fragments, each an all_reduce of 1 M x f32
 //   all_gather of 1 M x f32 by 8 ranks, same slots:    8 fragments, each an all_gather of 128 K x f32
 //
-// An all_to_allv has pieces of different sizes: in fragment t each piece has what lies behind its first t parts, if
-// anything, and begins in the slot where a whole part of each piece before it would end.
+// How: all ranks cut their blocks into parts of the same size, so they take the same fragments. An all_to_allv has
+//   pieces of different sizes. In fragment t each piece has what lies behind its first t parts, if anything. It begins
+//   in the slot where a whole part of each piece before it would end.
+// Threads: pure; any.
 #pragma once
 
 #include <algorithm>

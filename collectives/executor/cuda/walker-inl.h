@@ -5,7 +5,8 @@
 //   this rank may then touch the half of scratch that call k - 2 used, and the cells of its parity. Then come the
 //   steps. The last block to end writes the number back, for the next kernel or the next replay of a graph. Blocks of a
 //   kernel that a group's calls share wait for that number before each further call.
-// Errors: those of Caller (caller-inl.h), and unreachable: a handle that is not mapped here. After a failure no call of this window runs any more.
+// Errors: those of Caller (caller-inl.h), and unreachable: a handle that is not mapped here. After a failure
+//   no call of this window runs any more.
 // Threads: all threads of a block call run(). docs/cuda.md says why each access has its order and scope.
 #pragma once
 
