@@ -1,4 +1,7 @@
 // One framed, non-blocking stream between a rank and the bootstrap server.
+// Errors: send() and receive() close the connection, and why_closed() says why; next() gives invalid_argument.
+// Threads: one at a time; no function blocks.
+// Limits: kMaxUnsent bytes that the other side has not read.
 #pragma once
 
 #include <poll.h>
@@ -15,8 +18,6 @@
 
 namespace tutti::bootstrap {
 
-/// Never blocks.
-/// Threads: one.
 class Connection {
  public:
   /// With more unsent than this the connection is closed: the other side does not read.

@@ -1,5 +1,8 @@
-// One rank's end of the bootstrap, the same at the server and at a client: callers post messages and wait for outcomes.
-// The loop behind it (server.cc or client.cc), on a thread of its own, sends and receives.
+// One rank's end of the bootstrap, the same at the server and at a client.
+// How: callers post messages and wait for outcomes. The loop behind it (server.cc or client.cc) sends and receives.
+// Errors: timeout, when the server does not read what is posted or does not answer; else what break_off() was given.
+// Threads: any; the functions of the loop by the loop's thread alone, which also makes the calls of watch().
+// Limits: kMaxOutbox bytes that the loop has not taken yet.
 #pragma once
 
 #include <atomic>
@@ -29,7 +32,6 @@ struct Failure {
   std::string message;
 };
 
-/// Threads: any, but for the functions of the loop.
 class BootstrapEndpoint {
  public:
   using Clock = std::chrono::steady_clock;

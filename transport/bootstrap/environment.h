@@ -1,5 +1,4 @@
-// Reads from the launcher's environment which rank this process is, and where the bootstrap server of its job is. All
-// functions are pure but launch_environment(), which looks at the process.
+// Reads from the launcher's environment which rank this process is, and where the bootstrap server of its job is.
 //
 //   launcher   rank, size                           job                                bootstrap server
 //   tutti      TUTTI_RANK, TUTTI_SIZE               TUTTI_JOB, or TUTTI_MASTER_*, or   TUTTI_MASTER_ADDR
@@ -10,10 +9,12 @@
 //                                                   mpiexec's address                  or PMI_PORT: mpiexec's
 //   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS   SLURM_JOB_ID, SLURM_STEP_ID        first of SLURM_STEP_NODELIST
 //
-// Ranks on one host meet at an abstract Unix socket named after job and user; the kernel vouches for the user. Ranks on
-// several hosts meet at TUTTI_MASTER_ADDR, or the launcher's address, at TUTTI_MASTER_PORT or a port derived from the
-// job. (Not at torchrun's MASTER_PORT: its own store listens there.) mpirun's own host is rank 0's, unless it was
-// started on a host that takes no part: then rank 0 says so, and TUTTI_MASTER_ADDR is needed.
+// How: ranks on one host meet at an abstract Unix socket named after job and user; the kernel vouches for the user.
+//   Ranks on several hosts meet at TUTTI_MASTER_ADDR, or the launcher's address, at TUTTI_MASTER_PORT or a port derived
+//   from the job. (Not at torchrun's MASTER_PORT: its own store listens there.) mpirun's own host is rank 0's, unless
+//   it was started on a host that takes no part. Then rank 0 says so, and TUTTI_MASTER_ADDR is needed.
+// Errors: invalid_argument names the variable that is missing or wrong.
+// Threads: pure, but for launch_environment(), which looks at the process.
 #pragma once
 
 #include <map>

@@ -1,5 +1,4 @@
-// The messages between the ranks and the bootstrap server, as bytes. Pure functions: no socket, no clock, no
-// environment. Every byte may come from an unauthenticated peer.
+// The messages between the ranks and the bootstrap server, as bytes. Every byte may come from an unauthenticated peer.
 //
 // A frame is a header (payload length, 4 bytes little-endian; type, 1 byte) and the payload. Numbers are little-endian;
 // a string is its length (4 bytes) and its bytes; a list is its count (4 bytes) and its items.
@@ -12,6 +11,9 @@
 //   progress report, leave notice
 //
 // Proofs show who opened the connection; what follows is neither signed nor encrypted.
+// Errors: invalid_argument, for a frame that is too long or of no known type, and for a malformed payload.
+// Threads: pure functions: no socket, no clock, no environment.
+// Limits: kMaxPayload bytes from a rank that has proven itself, kMaxUnprovenPayload from any other peer.
 #pragma once
 
 #include <array>

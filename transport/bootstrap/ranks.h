@@ -1,4 +1,5 @@
 // The job's ranks as the bootstrap server sees them: which have joined, and how a frame reaches them.
+// Threads: the server's alone.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,6 @@ struct ServerRank {
   Identity who;
 };
 
-/// Threads: the server's alone.
 class ServerRanks {
  public:
   explicit ServerRanks(BootstrapEndpoint& local) : local_(local), all_(static_cast<std::size_t>(local.size())) {

@@ -1,9 +1,11 @@
 // What the ranks of a communicator publish about their device memory: a block of host memory per rank that all of them
-// map, zeroed before. Each rank writes its own block only, but for `detached`.
-//
-// A rank's events say which allocations it opens to its peers (regions) and which it takes back. Peers carry them out
-// in their order, each at its next call, and publish how far they are. So no rank waits for another: as long as a peer
-// does not know a region, its owner does not name it.
+// map, zeroed before.
+// How: a rank's events say which allocations it opens to its peers (regions) and which it takes back. Peers carry them
+//   out in their order, each at its next call, and publish how far they are. So no rank waits for another: as long as a
+//   peer does not know a region, its owner does not name it.
+// Threads: each rank writes its own block only, but for `detached`; what peers poll is atomic.
+// Limits: kRegions of one rank at a time; kRegionLogRing events that some peer has not carried out; kMostDeviceRanks
+//   ranks.
 #pragma once
 
 #include <atomic>

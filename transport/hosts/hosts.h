@@ -1,8 +1,10 @@
 // Ranks on several hosts: those of this host by shared memory (a transport that is given), the remote ones by a wire.
-//
-// A wire may connect two processes when one first writes to the other. So nothing is written only to report that a rank
-// is there, or has left. Leave notices go by the wire to ranks to which something else has been written, and to others
-// by the bootstrap server, as long as that runs.
+// How: a wire may connect two processes when one first writes to the other. So nothing is written only to report that a
+//   rank is there, or has left. Leave notices go by the wire to ranks to which something else has been written. To
+//   others the bootstrap server passes them on, as long as it runs.
+// Errors: connect() gives memory_limit and those of Wire::attach().
+// Threads: as transport::Transport; LeaveMarks by any thread.
+// Limits: the destructor waits for the remote ranks' end for a second at most.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,8 @@
-// Ranks as processes of a host: windows and registered memory lie in the processes' arenas, which all have mapped;
-// plain memory is reached by the kernel's cross-memory attach where that is allowed.
+// Ranks as processes of a host.
+// How: windows and registered memory lie in the processes' arenas, which all have mapped. Plain memory is reached by
+//   the kernel's cross-memory attach where that is allowed.
+// Errors: make_window_in() gives memory_limit, when the arena has no room.
+// Threads: as transport::Transport; the functions of windows by any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,6 @@
 // A file descriptor with an owner.
+// Threads: one at a time for each object.
+// Limits: ParentOnlyFd guards descriptors below 65536.
 #pragma once
 
 #include <unistd.h>

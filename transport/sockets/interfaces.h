@@ -1,16 +1,18 @@
-// Which of a host's addresses its peers on other hosts are told. choose_address() and describe_addresses() are pure
-// functions of a list of addresses; the others ask the system.
+// Which of a host's addresses its peers on other hosts are told.
 //
 // TUTTI_INTERFACE decides where it is set: a comma-separated list, whose first item that this host has is taken, so
-// that one value serves hosts that differ; a '^' before the list leaves out what it names. An item is an interface's
+// that one value serves hosts that differ. A '^' before the list leaves out what it names. An item is an interface's
 // name ("eth0"), the beginning of names ("eth"; a whole name means that one alone), an address ("10.7.0.2"), or a
 // network ("10.7.0.0/16", "fd00:7::/32").
-// Without it: the address from which this host reaches the bootstrap server (on rank 0's host that at which the others
-// reach it, see bootstrap/server_addresses.h); where that is not known, or is of this host alone, that of the default
-// route; else the first. Loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the
-// number of an interface) and those of bridges for containers and virtual machines (docker0, br-*, virbr0, ...), which
-// every host has with the same address, are never guessed; tunnels, ends of veth pairs and IPv4 link-local addresses
-// only where there is nothing else.
+// Without it three addresses are tried. First comes that from which this host reaches the bootstrap server (on rank 0's
+// host that at which the others reach it, see bootstrap/server_addresses.h). Where that is not known, or is of this
+// host alone, that of the default route is taken; else the first.
+// Never guessed are loopback, interfaces that are down, IPv6 link-local addresses (worth nothing without the number of
+// an interface), and bridges for containers and virtual machines (docker0, br-*, virbr0, ...). Every host has those
+// bridges with the same address. Tunnels, ends of veth pairs and IPv4 link-local addresses are guessed only where there
+// is nothing else.
+// Errors: system, when the kernel does not list its addresses; invalid_argument, when nothing here is wanted.
+// Threads: any. choose_address() and describe_addresses() are pure; the others ask the system.
 #pragma once
 
 #include <string>

@@ -1,5 +1,9 @@
 // Stream sockets: TCP, and Unix sockets with abstract names (which leave nothing in the file system). All are
 // non-blocking and closed on exec.
+// Errors: system, with the kernel's words and the address; invalid_argument, when there is no such address.
+// Threads: any; a Listener or a Connecting by one at a time.
+// Limits: a connection is tried at each address for Connecting::kForOneAddressMs (3 s) at most, unless its caller says
+//   else.
 #pragma once
 
 #include <cstdint>

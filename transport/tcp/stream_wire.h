@@ -1,4 +1,5 @@
 // The implementation of TcpWire: memory, tickets and the mutex; its links are in links.h.
+// Threads: any; the mutex serialises the calls, and no thread sleeps with it.
 #pragma once
 
 #include <chrono>

@@ -7,8 +7,10 @@
 //   message.signal(region, at, count, tag);
 //   message.set_head(own, lane, number, pass);       // message.bytes() is what goes
 //
-// Layout: a head, then entries in order, each followed by the bytes that it has, filled up to a multiple of eight. Both
-// sides have the same byte order (UCX wants that too).
+// How: a head, then entries in order, each followed by the bytes that it has, filled up to a multiple of eight.
+// Errors: system, when what has come is no message or is cut off.
+// Threads: one at a time.
+// Limits: both sides have the same byte order (UCX wants that too).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // The implementation of UcxWire: memory, tickets and the mutex; its links are in links.h.
+// Threads: any; the mutex serialises the calls, and no thread sleeps with it.
 #pragma once
 
 #ifdef TUTTI_HAS_UCX

@@ -1,4 +1,7 @@
 // UCX as one process has it: a context with one worker, and what they are told (ucx.h, "What UCX is told").
+// Errors: unsupported, when UCX finds nothing to go by or takes too short a header; else what UCX's own code means.
+// Threads: one at a time: the wire's mutex guards the worker.
+// Limits: kInline bytes of a put go with its message, which has kMostMessage bytes or fewer.
 #pragma once
 
 #ifdef TUTTI_HAS_UCX

@@ -1,16 +1,19 @@
-// Which ports of which RDMA devices carry the rails of a job. Pure: descriptions in, a choice out, so that machines
-// that we do not own can be tested; rail.h makes the descriptions.
+// Which ports of which RDMA devices carry the rails of a job. Descriptions in, a choice out, so that machines that we
+// do not own can be tested; rail.h makes the descriptions.
 //
-// The rule. TUTTI_VERBS_DEVICES ("mlx5_0,mlx5_2:1,mlx5_3@10.1.0.5") names the rails, in its order, and the GID of a
-// RoCE port by its address. Without it: the port that has the address by which the job's other ranks reach this host,
-// and with it all active ports of its kind and speed; where no port has that address (the hosts meet by another
-// network), the fastest active InfiniBand ports, or else the fastest active RoCE ports. Rails are in the order of the
-// devices' names, in which numbers count as such, so that rail k is the same cable plan on all hosts; kMostRails at
-// most. Which of them a pair of processes goes by: topology/rails.h.
+// How: TUTTI_VERBS_DEVICES ("mlx5_0,mlx5_2:1,mlx5_3@10.1.0.5") names the rails, in its order, and the GID of a RoCE
+//   port by its address. Without it the port is taken that has the address by which the job's other ranks reach this
+//   host. All active ports of its kind and speed go with it. Where the hosts meet by another network, the fastest
+//   active InfiniBand ports are taken, or else the fastest active RoCE ports. Rails are in the order of the devices'
+//   names, in which numbers count as such. So rail k is the same cable plan on all hosts. Which of them a pair of
+//   processes goes by: topology/rails.h.
 //
 // A RoCE port needs an entry of its GID table as its source address: of an interface that is up; the job's own address
-// before others, RoCE v2 (routed, UDP) before v1 (one Ethernet), IPv4 before IPv6 before link-local. An InfiniBand
-// port goes by its LID, which serves inside one subnet.
+// before others, RoCE v2 (routed, UDP) before v1 (one Ethernet), IPv4 before IPv6 before link-local. An InfiniBand port
+// goes by its LID, which serves inside one subnet.
+// Errors: unsupported, when no port can be chosen; invalid_argument, when TUTTI_VERBS_DEVICES names others or too many.
+// Threads: pure; any.
+// Limits: kMostRails rails.
 #pragma once
 
 #include <array>

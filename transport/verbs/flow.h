@@ -1,5 +1,7 @@
-// The arithmetic of a send queue, of the bounce buffers before it, and of naps. Pure, so that it can be tested without
-// a device.
+// The arithmetic of a send queue, of the bounce buffers before it, and of sleeps. Pure, so that it can be tested
+// without a device.
+// Threads: one at a time.
+// Limits: a send queue takes 32 to 256 work requests.
 #pragma once
 
 #include <algorithm>

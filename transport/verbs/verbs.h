@@ -37,7 +37,7 @@
 // is not completed; progress() moves it on, and idle() tells whether there is any. So nothing here waits for a slow
 // link: the caller waits, with its deadline.
 //
-// Failure. A packet without an answer is sent again for about two seconds; then the link breaks with the device's
+// Errors: a packet without an answer is sent again for about two seconds; then the link breaks with the device's
 // words. A peer that is gone is noticed when something is sent to it; who waits and sends nothing probes all peers with
 // a write of nothing, twice a second. A link breaks on all rails at once. What the device has been given it reads
 // until it is done, or until the queue pair is taken from it: so does release_source().
@@ -48,6 +48,7 @@
 //
 // Rail k of a rank is connected to rail k of its peer where both have equally many. Else each end takes its share of
 // its rails; the peer with more leaves the rest unused for this pair.
+// Threads: as transport/wire/wire.h says.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,6 @@
 // The memory of peers that a wire has attached, for wires whose key is a number and a size ("7 4096").
+// Errors: invalid_argument, when a key cannot be read or names another size.
+// Threads: one at a time.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +27,6 @@ struct Attached {
 
 inline std::string print_key(std::size_t number, std::size_t bytes) { return fmt::format("{} {}", number, bytes); }
 
-/// Not thread-safe.
 class AttachedMemory {
  public:
   /// `wire` and `who`: for errors. Errors: invalid_argument.

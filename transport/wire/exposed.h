@@ -1,5 +1,7 @@
-// The memory of this process that its peers write into, for wires whose key is a number and a size (attached.h) and
-// which write what comes in themselves.
+// The memory of this process that its peers write into, for wires whose key is a number and a size (attached.h). Such
+// wires write what comes in themselves.
+// Threads: one at a time; write_signal() by any thread.
+// Limits: 65536 pieces of memory at a time.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +21,6 @@ struct Exposed {
   void* registration = nullptr;  // the wire's own
 };
 
-/// Not thread-safe.
 class ExposedMemory {
  public:
   /// Returns its number. None comes again soon: what a dead peer has sent for memory that is exposed no longer may come

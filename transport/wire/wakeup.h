@@ -1,5 +1,8 @@
-// How a wire sleeps while other threads of the process may move it. A thread that makes progress wakes the sleepers
-// through an eventfd. A thread that has missed another one's progress must not go to sleep.
+// How a wire sleeps while other threads of the process may move it.
+// How: a thread that makes progress wakes the sleepers through an eventfd. A thread that has missed another one's
+//   progress must not go to sleep.
+// Errors: system from open(), when no eventfd can be had.
+// Threads: any; moved(), missed() and prepare_to_sleep() with the wire's mutex held, sleep() without it.
 #pragma once
 
 #include <poll.h>
