@@ -2,7 +2,7 @@
 
 namespace tutti {
 
-Call ControlGather::call_of(std::span<const std::uint64_t> mine, Words& all) const {
+Call ControlGather::call_of(const Words& mine, Words& all) const {
   all.resize(mine.size() * static_cast<std::size_t>(context_.size()));
   Call call;
   call.collective = Collective::all_gather;
@@ -13,7 +13,7 @@ Call ControlGather::call_of(std::span<const std::uint64_t> mine, Words& all) con
   return call;
 }
 
-Result<Words> ControlGather::gather(const executor::CallIdentity& as, std::span<const std::uint64_t> mine) {
+Result<Words> ControlGather::gather(const executor::CallIdentity& as, const Words& mine) {
   if (context_.health.failed()) return context_.fail(context_.health.status());
   Words all;
   TUTTI_TRY(host_.run_as(as, call_of(mine, all)));

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -20,7 +19,7 @@ class ControlGather {
 
   /// Returns the words of all ranks, in rank order. All ranks give as many. Peers see the exchange as the call `as`, of
   /// which it is a part.
-  Result<Words> gather(const executor::CallIdentity& as, std::span<const std::uint64_t> mine);
+  Result<Words> gather(const executor::CallIdentity& as, const Words& mine);
   /// Gathers the words as a call of its own. Threads: the caller's.
   Result<Words> gather(const Words& mine);
   /// Waits for all ranks, as a call of its own. Threads: the caller's.
@@ -32,7 +31,7 @@ class ControlGather {
  private:
   /// Runs a call of its own.
   Status run(const Call& call);
-  Call call_of(std::span<const std::uint64_t> mine, Words& all) const;
+  Call call_of(const Words& mine, Words& all) const;
 
   CommContext& context_;
   HostPath& host_;

@@ -130,9 +130,9 @@ Result<std::vector<DevicePeerInfo>> EngineSetup::exchange_peer_info(const Status
   greeting_.pid = static_cast<std::uint64_t>(::getpid());
   const std::size_t limit = config_.options.memory_limit;
   greeting_.room = limit == 0 ? std::numeric_limits<std::uint64_t>::max() : limit;
-  std::uint64_t words[kWords];
-  std::memcpy(words, &greeting_, sizeof(words));
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> gathered, config_.gather(words));
+  transport::Words words(kWords);
+  std::memcpy(words.data(), &greeting_, sizeof(greeting_));
+  TUTTI_ASSIGN(const transport::Words gathered, config_.gather(words));
   std::vector<Greeting> all(static_cast<std::size_t>(config_.size));
   for (std::size_t r = 0; r < all.size(); ++r) {
     std::memcpy(static_cast<void*>(&all[r]), gathered.data() + r * kWords, sizeof(Greeting));
@@ -191,7 +191,7 @@ Status EngineSetup::plan_blocks(const std::vector<Greeting>& all) {
 
 Status EngineSetup::agree(const Status& mine, int* least) {
   const std::uint64_t word = mine.ok() ? static_cast<std::uint64_t>(least == nullptr ? 1 : *least) : 0;
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> all, config_.gather({&word, 1}));
+  TUTTI_ASSIGN(const transport::Words all, config_.gather({word}));
   if (!mine.ok()) return mine;
   for (int r = 0; r < config_.size; ++r) {
     const std::uint64_t theirs = all[static_cast<std::size_t>(r)];
@@ -241,7 +241,7 @@ CudaIpc::Config EngineSetup::links_config(const std::vector<Greeting>& all) {
   living_ = std::make_shared<Liveness>(config_, all);
   links.alive = [living = living_](int rank) { return living->alive(rank); };
   links.name = config_.name;
-  links.exchange = [this](std::uint64_t mine) { return config_.gather({&mine, 1}); };
+  links.exchange = config_.gather;
   links.deadline = config_.options.timeout;
   return links;
 }

@@ -21,6 +21,7 @@
 #include "collectives/executor/record.h"
 #include "collectives/executor/uneven.h"
 #include "collectives/executor/wait/health.h"
+#include "transport/exchange.h"
 #include "transport/transport.h"
 #include "tutti/tutti.hpp"
 
@@ -28,9 +29,6 @@ namespace tutti {
 
 class KernelEngine {
  public:
-  /// Returns the words of all ranks, in rank order. A collective call.
-  using Gather = std::function<Result<std::vector<std::uint64_t>>(std::span<const std::uint64_t> mine)>;
-
   static constexpr int kGathers = 6;
   static constexpr int kMostBlocks = 64;          // of a kernel
   static constexpr std::size_t kGatherWords = 8;  // at most, each time
@@ -43,7 +41,7 @@ class KernelEngine {
     std::vector<int> in_host;  // the number there of each rank; empty: the same
     executor::Health* health = nullptr;
     std::function<std::string(int)> name;  // "rank 2 (host alpha, pid 4711)"
-    Gather gather;
+    transport::Exchange gather;
     std::vector<int> hosts;    // by rank, as the planner wants them
     int processes_of_gpu = 1;  // of the job, at most: those of this host
     Options options;

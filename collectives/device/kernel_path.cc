@@ -37,7 +37,7 @@ Result<bool> KernelPath::open(int device, const executor::CallIdentity& as) {
   config.host = context.transport.get();
   config.health = &context.health;
   config.name = [&context](int rank) { return context.name_of(rank); };
-  config.gather = [this, as](std::span<const std::uint64_t> mine) { return parts_.gather.gather(as, mine); };
+  config.gather = [this, as](const Words& mine) { return parts_.gather.gather(as, mine); };
   config.hosts = parts_.host.planner().hosts();
   config.processes_of_gpu = context.job->local_processes();
   config.options = context.options;

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "collectives/planner/table.h"
 #include "topology/topology.h"
+#include "transport/exchange.h"
 #include "transport/transport.h"
 #include "transport/wire/wire.h"
 
@@ -26,14 +27,11 @@ inline constexpr int kLanes = 2;
 /// The slice in which a message moves between hosts, in bytes, unless the planner takes finer ones.
 inline constexpr std::size_t kNetSlice = std::size_t{512} << 10;
 
-using Words = std::vector<std::uint64_t>;
+using transport::Exchange;  // among the ranks of the new communicator
+using transport::Words;
 
 /// Returns how errors name a rank of the communicator that is made.
 using NameOf = std::function<std::string(int rank)>;
-
-/// Returns the words of all ranks of the new communicator, one behind the other in rank order. A collective call; each
-/// rank gives the same number of words.
-using Exchange = std::function<Result<Words>(const Words& mine)>;
 
 /// Called with a failure that came from elsewhere; `member` is the one that died (Code::peer_died), or -1. Any thread.
 using OnFailure = std::function<void(int member, Code code, const std::string& message)>;

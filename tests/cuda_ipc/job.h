@@ -92,7 +92,7 @@ class Rank {
       return item.fd < 0 || poll(&item, 1, 0) == 0;
     };
     config.name = [](int rank) { return "rank " + std::to_string(rank); };
-    config.exchange = [this](std::uint64_t mine) { return exchange(mine); };
+    config.exchange = [this](const transport::Words& mine) { return exchange(mine.front()); };
     config.deadline = std::chrono::seconds(30);
     return config;
   }

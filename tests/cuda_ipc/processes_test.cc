@@ -387,14 +387,14 @@ TEST(CudaIpcProcesses, APeerKilledWhileConnecting) {
     const auto said = run_processes(2, {.ipc = ipc}, [](Rank& rank) -> std::string {
       CudaIpc::Config config = rank.config(0);
       if (rank.rank() == 1) {
-        config.exchange = [&rank](std::uint64_t mine) {
-          auto all = rank.exchange(mine);
+        config.exchange = [&rank](const transport::Words& mine) {
+          auto all = rank.exchange(mine.front());
           raise(SIGKILL);
           return all;
         };
       } else {
-        config.exchange = [&rank](std::uint64_t mine) {
-          auto all = rank.exchange(mine);
+        config.exchange = [&rank](const transport::Words& mine) {
+          auto all = rank.exchange(mine.front());
           while (rank.alive(1)) std::this_thread::yield();
           return all;
         };

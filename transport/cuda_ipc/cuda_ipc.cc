@@ -108,7 +108,7 @@ Status CudaIpc::agree(const Status& mine) {
     put_text(info.why, fmt::format("{}: {}", config_.name(config_.rank), mine.message()));
     info.code = static_cast<std::int32_t>(mine.code());
   }
-  TUTTI_ASSIGN(const std::vector<std::uint64_t> fine, config_.exchange(mine.ok() ? 1 : 0));
+  TUTTI_ASSIGN(const Words fine, config_.exchange(Words{mine.ok() ? std::uint64_t{1} : 0}));
   for (std::size_t r = 0; r < fine.size(); ++r) {
     if (fine[r] != 0) continue;
     const IpcPeerInfo& theirs = config_.logs[r]->info;

@@ -37,6 +37,7 @@
 #include "transport/cuda_ipc/descriptors.h"
 #include "transport/cuda_ipc/region_log.h"
 #include "transport/device_window.h"
+#include "transport/exchange.h"
 #include "transport/sockets/fd.h"
 #include "transport/transport.h"
 
@@ -44,10 +45,6 @@ namespace tutti::transport {
 
 class CudaIpc {
  public:
-  /// Returns the values of all ranks, by rank. A collective call, also a barrier: what a rank wrote before it is seen
-  /// by all after it.
-  using Exchange = std::function<Result<std::vector<std::uint64_t>>(std::uint64_t mine)>;
-
   struct Config {
     int rank = 0;
     int device = 0;  // ordinal of this rank's GPU

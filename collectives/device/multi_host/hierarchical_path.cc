@@ -42,7 +42,7 @@ Result<std::unique_ptr<KernelEngine>> HierarchicalPath::make_engine(int device, 
   config.in_host = in_host;
   config.health = &context.health;
   config.name = [&context, in_host](int local) { return context.name_of(in_host[static_cast<std::size_t>(local)]); };
-  config.gather = [&](std::span<const std::uint64_t> mine) -> Result<Words> {
+  config.gather = [&](const Words& mine) -> Result<Words> {
     TUTTI_CHECK(++gathers <= KernelEngine::kGathers);
     Words words(KernelEngine::kGatherWords);
     std::copy(mine.begin(), mine.end(), words.begin());
