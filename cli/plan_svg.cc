@@ -41,7 +41,7 @@ struct Arrow {
 /// The time of every step, if each starts as soon as it can.
 class Schedule {
  public:
-  explicit Schedule(const plan::Plan& plan) : plan_(plan), lanes_(static_cast<int>(plan.of_rank[0].lanes.size())) {
+  explicit Schedule(const plan::Plan& plan) : lanes_(static_cast<int>(plan.of_rank[0].lanes.size())) {
     std::vector<std::size_t> next(static_cast<std::size_t>(plan.ranks) * lanes_, 0);
     time_.assign(next.size(), 0);
     for (bool moved = true; moved;) {
@@ -103,7 +103,6 @@ class Schedule {
     return true;
   }
 
-  const plan::Plan& plan_;
   int lanes_;
   std::vector<double> time_;
   std::map<std::tuple<int, int, int>, std::deque<std::pair<double, bool>>>

@@ -211,12 +211,6 @@ void RankBuilder::recv_copy_send(int from, Range dst, int to) {
   send(to, dst);
 }
 
-void RankBuilder::recv_send(int from, int to, int count) {
-  const Range slot = take(from, count);
-  send(to, slot);
-  release(from);
-}
-
 void RankBuilder::open(int peer) {
   TUTTI_CHECK(peer != rank_);
   add({.kind = StepKind::open, .peer = peer});

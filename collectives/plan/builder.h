@@ -99,8 +99,6 @@ class RankBuilder {
   void recv_reduce_send(int from, Range own, int to);
   /// Keeps what came in dst and sends it on.
   void recv_copy_send(int from, Range dst, int to);
-  /// Sends what came on to `to`, keeping nothing.
-  void recv_send(int from, int to, int count = 1);
   /// Waits for peer's next message and names its slots, for a reduction of several received pieces at once. The caller
   /// uses the range as a source and then calls release(peer) once. Messages of a peer are given back in the order in
   /// which they came, whatever verb received them.

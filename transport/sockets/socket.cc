@@ -329,11 +329,6 @@ std::string Connecting::addresses() const {
   return all;
 }
 
-Result<Fd> connect_to(const Endpoint& to, int timeout_ms) {
-  TUTTI_ASSIGN(Connecting connecting, Connecting::begin(to, timeout_ms));
-  return connecting.wait();
-}
-
 std::vector<std::string> addresses_of(const std::string& hosts) {
   const Endpoint endpoint{hosts};
   if (hosts.empty() || endpoint.is_unix()) return {};

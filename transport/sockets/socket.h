@@ -90,9 +90,6 @@ class Connecting {
   std::unique_ptr<State> state_;
 };
 
-/// begin() and wait().
-Result<Fd> connect_to(const Endpoint& to, int timeout_ms);
-
 /// The numeric addresses of an Endpoint's `address`, in order; none of a Unix socket, or where a name means nothing.
 /// May wait for the resolution of names.
 std::vector<std::string> addresses_of(const std::string& hosts);

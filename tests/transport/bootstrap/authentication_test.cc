@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/transport/bootstrap/bootstrap_support.h"
+#include "tests/transport/sockets/connect_to.h"
 #include "transport/bootstrap/client.h"
 #include "transport/bootstrap/connection.h"
 #include "transport/sockets/nonce.h"
@@ -73,7 +74,7 @@ class Authentication : public ::testing::Test {
     EXPECT_NE(all[0].find(why), std::string::npos) << all[0];
   }
 
-  Connection connect() { return Connection(sockets::connect_to(server_, 1000).take()); }
+  Connection connect() { return Connection(testing::connect_to(server_, 1000).take()); }
 
   /// Sends bytes and waits until the server has hung up.
   void send_and_be_refused(const std::string& bytes) {

@@ -8,11 +8,13 @@
 #include <cstddef>
 
 #include "tests/transport/bootstrap/bootstrap_support.h"
+#include "tests/transport/sockets/connect_to.h"
 
 namespace tutti::sockets::fd_socket_test {
 namespace {
 
 using namespace bootstrap;  // bootstrap_support.h
+using testing::connect_to;
 
 std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;

@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <memory>
 
+#include "tests/transport/sockets/connect_to.h"
 #include "tests/transport/sockets/full_listener.h"
 #include "transport/sockets/socket.h"
 
 namespace tutti::sockets::interfaces_test {
 namespace {
 
+using testing::connect_to;
 using testing::FullListener;
 using testing::SignalStorm;
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/transport/sockets/connect_to.h"
 #include "tests/transport/wire/wire_bytes.h"
 #include "tests/transport/wire/wire_job.h"
 #include "transport/bootstrap/secret.h"
@@ -87,7 +88,7 @@ class TcpFixture {
   Fd connect() {
     const std::string& address = wire_->address();
     const std::size_t space = address.find(' ', address.find('\n'));
-    return sockets::connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000)
+    return connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000)
         .take();
   }
   /// The wire's own connection, and what it says first.
