@@ -1,6 +1,7 @@
 // A connection that a test waits for.
 #pragma once
 
+#include "base/status.h"
 #include "transport/sockets/fd.h"
 #include "transport/sockets/socket.h"
 
