@@ -88,8 +88,7 @@ class TcpFixture {
   Fd connect() {
     const std::string& address = wire_->address();
     const std::size_t space = address.find(' ', address.find('\n'));
-    return connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000)
-        .take();
+    return connect_to({"127.0.0.1", static_cast<std::uint16_t>(std::stoi(address.substr(space)))}, 5000).take();
   }
   /// The wire's own connection, and what it says first.
   Fd accept(Hello& hello) {
