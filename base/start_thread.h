@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// `what`: the thread's name in the error, such as "the thread of the meeting". Errors: system (refused by the kernel).
+/// `what`: the thread's name in the error, such as "the bootstrap thread". Errors: system (refused by the kernel).
 template <class Body>
 Result<std::thread> start_thread(const std::string& what, Body&& body) {
   try {

@@ -122,7 +122,7 @@ int explain(const Settings& settings, Collective collective, std::uint64_t bytes
   demand.load_store = demand.buffers_open = !many_hosts;
   demand.in_place = settings.in_place;
   demand.lanes = kLanes;
-  demand.algorithm = wish_for(demand);
+  demand.algorithm = preferred_for(demand);
   const int root = has_root(collective) ? settings.root : 0;
   Result<planner::Selection> selection = planner::Selection::with_rules(options::text(Option::selection));
   if (!selection.ok()) return fail("TUTTI_SELECTION: " + selection.status().message());

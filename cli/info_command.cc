@@ -50,12 +50,12 @@ Json shm_json() {
   }
   json["arena_bytes"] = arena.value()->bytes();
   json["arena_size_by"] = arena.value()->why();
-  const std::string& wish = options::text(Option::cross_memory);
+  const std::string& preferred = options::text(Option::cross_memory);
   const CrossMemory cross = try_cross_memory();
   std::string why_not;
   if (!cross.allowed) {
     why_not = cross.why;
-  } else if (wish == "off") {
+  } else if (preferred == "off") {
     why_not = "TUTTI_CROSS_MEMORY is off";
   }
   json["cross_memory"] = why_not.empty();

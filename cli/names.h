@@ -19,11 +19,11 @@ inline std::optional<Collective> collective_of(const std::string& name) {
   return std::nullopt;
 }
 
-/// The algorithm that TUTTI_ALGORITHM wishes for, where it can serve, as a communicator takes it; else nothing.
-inline std::string_view wish_for(const planner::Demand& demand) {
-  const std::string& wish = options::text(Option::algorithm);
-  const algorithms::Algorithm* row = algorithms::find(demand.collective, wish);
-  return row != nullptr && planner::why_not(*row, demand).empty() ? std::string_view(wish) : std::string_view();
+/// The algorithm that TUTTI_ALGORITHM names, where it can serve, as a communicator takes it; else nothing.
+inline std::string_view preferred_for(const planner::Demand& demand) {
+  const std::string& preferred = options::text(Option::algorithm);
+  const algorithms::Algorithm* row = algorithms::find(demand.collective, preferred);
+  return row != nullptr && planner::why_not(*row, demand).empty() ? std::string_view(preferred) : std::string_view();
 }
 
 /// The rows that both names fit; an empty name fits all.

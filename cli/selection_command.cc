@@ -54,7 +54,7 @@ int choose(const Settings& settings, const planner::Selection& selection) {
   demand.buffers_open = !demand.plain || settings.cross_memory;
   demand.in_place = settings.in_place;
   demand.algorithm = settings.algorithm;
-  if (settings.algorithm.empty()) demand.algorithm = wish_for(demand);
+  if (settings.algorithm.empty()) demand.algorithm = preferred_for(demand);
   const Result<planner::Choice> choice = selection.choose(demand);
   if (!choice.ok()) return fail(choice.status().message());
   fmt::print("{} of {} bytes on {} ranks: {}, {}\n", settings.collective, demand.bytes, demand.ranks,

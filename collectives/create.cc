@@ -113,8 +113,8 @@ Waiting& waiting() {
 
 }  // namespace
 
-Result<Implementation> create_from_environment(const Options& wishes) {
-  TUTTI_ASSIGN(const Options options, checked(wishes));
+Result<Implementation> create_from_environment(const Options& requested) {
+  TUTTI_ASSIGN(const Options options, checked(requested));
   const bootstrap::LaunchEnvironment environment = bootstrap::launch_environment();
   TUTTI_ASSIGN(const bootstrap::LaunchPlace place, bootstrap::launch_place(environment));
   if (options.backend != "tutti") {
@@ -158,8 +158,8 @@ void forget_unique_id(const UniqueId& id) {
   w.listeners.erase(found);
 }
 
-Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& wishes) {
-  TUTTI_ASSIGN(const Options options, checked(wishes));
+Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int size, const Options& requested) {
+  TUTTI_ASSIGN(const Options options, checked(requested));
   TUTTI_TRY(refuse_baseline(options, "from_unique_id"));
   TUTTI_ASSIGN(const bootstrap::JoinInfo info, bootstrap::decode_join_info(std::span<const char, 128>(id.bytes)));
   bootstrap::Config config;
@@ -181,8 +181,8 @@ Result<Implementation> create_from_unique_id(const UniqueId& id, int rank, int s
   return create_among_processes(std::move(config), options);
 }
 
-Result<std::vector<Implementation>> create_in_process(int size, const Options& wishes) {
-  TUTTI_ASSIGN(const Options options, checked(wishes));
+Result<std::vector<Implementation>> create_in_process(int size, const Options& requested) {
+  TUTTI_ASSIGN(const Options options, checked(requested));
   TUTTI_TRY(refuse_baseline(options, "in_process"));
   TUTTI_TRY(check_place(0, size));
   TUTTI_TRY(check_group(options, 0, size));

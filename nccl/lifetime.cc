@@ -11,7 +11,7 @@ namespace {
 
 /// Writes what `read` gives of the communicator to *to. `parameter`: its name.
 template <class T, class Read>
-ncclResult_t tell(const char* function, ncclComm_t handle, T* to, const char* parameter, Read&& read) {
+ncclResult_t read_from(const char* function, ncclComm_t handle, T* to, const char* parameter, Read&& read) {
   return guarded(function, [&] {
     std::shared_ptr<Comm> comm;
     if (const Outcome found = find_comm(function, handle, comm); !found.ok()) return report(found);
@@ -22,8 +22,8 @@ ncclResult_t tell(const char* function, ncclComm_t handle, T* to, const char* pa
 
 /// Returns a number that is known when the communicator stands.
 template <class Read>
-ncclResult_t tell_number(const char* function, ncclComm_t handle, int* to, const char* parameter, Read&& read) {
-  return tell(function, handle, to, parameter, [&](const Comm& comm) {
+ncclResult_t read_number(const char* function, ncclComm_t handle, int* to, const char* parameter, Read&& read) {
+  return read_from(function, handle, to, parameter, [&](const Comm& comm) {
     if (comm.state().result == ncclInProgress) return report(comm.settled(function));
     *to = read(comm);
     return ncclSuccess;
@@ -43,19 +43,19 @@ Outcome take(const char* function, ncclComm_t handle, std::shared_ptr<Comm>& com
 }  // namespace
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int* count)) {
-  return tell_number("ncclCommCount", comm, count, "count", [](const Comm& c) { return c.size(); });
+  return read_number("ncclCommCount", comm, count, "count", [](const Comm& c) { return c.size(); });
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int* rank)) {
-  return tell_number("ncclCommUserRank", comm, rank, "rank", [](const Comm& c) { return c.rank(); });
+  return read_number("ncclCommUserRank", comm, rank, "rank", [](const Comm& c) { return c.rank(); });
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int* device)) {
-  return tell_number("ncclCommCuDevice", comm, device, "device", [](const Comm& c) { return c.device(); });
+  return read_number("ncclCommCuDevice", comm, device, "device", [](const Comm& c) { return c.device(); });
 }
 
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error)) {
-  return tell("ncclCommGetAsyncError", comm, error, "asyncError", [&](const Comm& c) {
+  return read_from("ncclCommGetAsyncError", comm, error, "asyncError", [&](const Comm& c) {
     const Outcome state = c.asynchronous_state();
     *error = state.result;
     if (!state.ok() && state.result != ncclInProgress) fail(state.result, state.text);

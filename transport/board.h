@@ -122,7 +122,7 @@ struct Board {
   CallsMade made;
   alignas(kCacheLine) CallRecord calls[kCallRing];  // collectives, by call number
   CallRecord groups[kCallRing];                     // groups of sends and receives, each rank counting its own
-  CallRecord launches[kCallRing];                   // collectives on device memory, which kernels carry out
+  CallRecord launches[kCallRing];                   // collectives on device memory, which kernels run
 };
 
 }  // namespace tutti::transport

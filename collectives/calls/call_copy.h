@@ -1,4 +1,4 @@
-// A call that is carried out later: with all that it points to besides the buffers, which may be gone by then.
+// A call that runs later: with all that it points to besides the buffers, which may be gone by then.
 #pragma once
 
 #include <algorithm>

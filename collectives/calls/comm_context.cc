@@ -44,10 +44,11 @@ CommContext::CommContext(std::shared_ptr<JobContext> job_context, std::vector<in
       waiter(
           *transport, health, rank, [this](int r) { return name_of(r); }, wait_options(options, *job, comm_id)),
       forks_(forks()) {
-  health.set_notify([this](Code code, const std::string& message) { return job->tell(comm_id, code, message); },
-                    [this](Code code, const std::string& message) {
-                      if (links != nullptr) links->announce_failure(code, message);
-                    });
+  health.set_notify(
+      [this](Code code, const std::string& message) { return job->report_failure(comm_id, code, message); },
+      [this](Code code, const std::string& message) {
+        if (links != nullptr) links->announce_failure(code, message);
+      });
   const auto on_failure = [this](int world_rank, Code code, const std::string& message) {
     const int dead = rank_of(world_rank);
     health.fail_quietly(code, code == Code::peer_died && dead >= 0 ? waiter.death_text(dead) : message);

@@ -1,4 +1,4 @@
-// Calls on host memory, by plans that the host's executor carries out.
+// Calls on host memory, by plans that the host's executor runs.
 //
 // Threads: one at a time, the thread that runs calls.
 #pragma once

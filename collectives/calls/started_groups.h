@@ -25,7 +25,7 @@ struct StartedGroup {
   bool begun = false;
 };
 
-/// The groups that one operation of the queue carries out.
+/// The groups that one operation of the queue runs.
 class StartedGroups {
  public:
   using Groups = std::vector<std::unique_ptr<StartedGroup>>;

@@ -36,8 +36,8 @@ Result<std::shared_ptr<TuttiCommunicator>> TuttiCommunicator::create(std::shared
       job->connect(comm_id, world_ranks, rank, name_of, sizes.value(), exchange);
   if (!transport.ok()) {
     // The others may have got further, and would wait for this rank in their first call.
-    (void)job->tell(comm_id, transport.status().code(),
-                    name_of(rank) + " could not join the communicator: " + transport.status().message());
+    (void)job->report_failure(comm_id, transport.status().code(),
+                              name_of(rank) + " could not join the communicator: " + transport.status().message());
     return transport.status();
   }
   // A fork's copy is left as it is: its threads do not exist, and what it shares with the peers is its parent's.

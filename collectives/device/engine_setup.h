@@ -1,5 +1,5 @@
 // The exchange in which the ranks of a communicator learn of each other's GPUs: which ranks share one, how many blocks
-// each may have, in which form calls are carried out, and each other's windows. Needs the CUDA toolkit's headers.
+// each may have, in which form calls run, and each other's windows. Needs the CUDA toolkit's headers.
 // Errors: unsupported, when a rank cannot work on device memory, on all ranks; memory_limit, when the windows do not
 //   fit.
 // Threads: one at a time.

@@ -61,8 +61,8 @@ class KernelEngine {
     const Call* call = nullptr;
     executor::CallIdentity identity;
     bool deterministic = false;
-    std::string_view algorithm;  // the call's own wish, or else
-    std::string_view wish;       // the communicator's: it holds where it can
+    std::string_view algorithm;  // the call's own choice, or else
+    std::string_view preferred;  // the communicator's: it holds where it can
     bool in_place = false;
     const executor::UnevenPieces* uneven = nullptr;  // of an all_to_allv; the call's count is its largest piece
     std::size_t stride = 0;                          // as executor::Shape::stride

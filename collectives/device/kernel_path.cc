@@ -71,7 +71,7 @@ KernelEngine::Request KernelPath::request_of(const Call& call) const {
   request.deterministic = is_deterministic(call, options);
   request.identity = identity_of(call, options);
   request.algorithm = call.algorithm;
-  request.wish = options.algorithm;
+  request.preferred = options.algorithm;
   request.in_place = is_in_place(call, parts_.context.rank);
   return request;
 }

@@ -96,9 +96,9 @@ void KernelWatchdog::run() {
     const DeviceExecutor::Progress now = executor_.progress();
     const bool idle = !now.captured && now.finished >= now.launched && executor_.idle();
     const transport::DeviceVerdict verdict = executor_.verdict();
-    if (verdict.kind != 0 && !peer_counts_) {
-      peer_counts_ = true;
-      tell(verdict);
+    if (verdict.kind != 0 && !reported_) {
+      reported_ = true;
+      report(verdict);
     }
     if (segmented_ && !health_.failed()) {
       const DeviceExecutor::Progress progress = executor_.progress();
@@ -114,7 +114,7 @@ void KernelWatchdog::run() {
         late.absent = executor_.absent_in(progress.entered);
         late.waited_ns = static_cast<std::uint64_t>(now_ns() - since_ns);
         late.own = own_call(progress.entered);
-        tell(late);
+        report(late);
       }
       if (progress.p2p % 2 == 0) {
         since_p2p = 0;
@@ -125,7 +125,7 @@ void KernelWatchdog::run() {
         transport::DeviceVerdict late;
         late.kind = static_cast<std::uint64_t>(Failure::deadline);
         late.waited_ns = static_cast<std::uint64_t>(now_ns() - since_mail_ns);
-        tell(late);
+        report(late);
       }
     }
     if (!health_.failed() && recorded_ < calls_) look_for_other_kind();
@@ -166,7 +166,7 @@ transport::DeviceCall KernelWatchdog::own_call(std::uint64_t number) const {
   return call;
 }
 
-void KernelWatchdog::tell(const transport::DeviceVerdict& verdict) {
+void KernelWatchdog::report(const transport::DeviceVerdict& verdict) {
   const auto peer = static_cast<int>(verdict.peer);
   const std::string me = name_(rank_);
   switch (static_cast<Failure>(verdict.kind)) {

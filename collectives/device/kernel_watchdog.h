@@ -38,7 +38,7 @@ class KernelWatchdog {
  private:
   void run();
   transport::DeviceCall own_call(std::uint64_t number) const;
-  void tell(const transport::DeviceVerdict& verdict);
+  void report(const transport::DeviceVerdict& verdict);
   /// Has a peer passed host memory in place of the oldest call that is under way?
   void look_for_other_kind();
 
@@ -51,7 +51,7 @@ class KernelWatchdog {
   transport::Board& board_;
   executor::cuda::DeviceExecutor& executor_;
   std::atomic<std::int64_t> timeout_ns_;
-  bool peer_counts_ = false;    // of the thread
+  bool reported_ = false;       // of the thread
   std::uint64_t recorded_ = 0;  // of the thread: calls that the flight recorder shows as done
 
   std::mutex mutex_;

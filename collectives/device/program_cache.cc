@@ -88,7 +88,7 @@ void ProgramCache::retire_p2p() {
 Result<std::shared_ptr<const ProgramCache::Entry>> ProgramCache::get(const KernelEngine::Request& request) {
   const Call& call = *request.call;
   if (request.uneven != nullptr) return prepare(request);  // serves these pieces only
-  std::string wanted(request.algorithm.empty() ? request.wish : request.algorithm);
+  std::string wanted(request.algorithm.empty() ? request.preferred : request.algorithm);
   const Key key{call.collective,       call.type,        call.op, call.root, call.count, request.stride,
                 request.deterministic, std::move(wanted)};
   const auto found = entries_.find(key);
@@ -120,7 +120,7 @@ Result<std::shared_ptr<const ProgramCache::Entry>> ProgramCache::prepare(const K
   }
 
   planner::Demand demand = planner::demand_of(call, size_, elements_of(call, size_) * element,
-                                              {.deterministic = request.deterministic, .preferred = request.wish});
+                                              {.deterministic = request.deterministic, .preferred = request.preferred});
   if (setup_.segmented()) {
     demand.plain = true;
     demand.buffers_open = false;

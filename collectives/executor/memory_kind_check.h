@@ -1,6 +1,6 @@
 // Ranks that pass host memory and device memory in the same call.
 //
-// A call on host memory is carried out by the host and one on device memory by kernels, each with signals of its own,
+// A call on host memory is run by the host and one on device memory by kernels, each with signals of its own,
 // so neither sees the other: both would wait until their deadline. But each rank's records say how its calls of the
 // two kinds follow each other (transport::CallsMade), and a rank that waits compares: its own call of one kind, before
 // which it has made b of the other kind, with a peer's call b + 1 (or a later one) of that kind. If the peer made that

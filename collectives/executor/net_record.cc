@@ -58,7 +58,7 @@ const std::byte* behind(const CallRecord& record) {
   return reinterpret_cast<const std::byte*>(&record) + kNetRecordBytes;
 }
 
-bool is_whole(const Line& line, const std::byte* data) {
+bool is_complete(const Line& line, const std::byte* data) {
   return line.along <= kMostAlong && line.checksum == checksum_of(line, data);
 }
 
@@ -85,12 +85,12 @@ void write_net_record(const CallRecord& record, std::size_t along, CallRecord& t
   write(line, to);
 }
 
-bool is_whole(const CallRecord& record) { return is_whole(Line(record), behind(record)); }
+bool is_complete(const CallRecord& record) { return is_complete(Line(record), behind(record)); }
 
 void copy_to_mirror(transport::ExpressCell& cell, std::uint64_t call, CallRecord& mirror) {
   if (mirror.sequence.load(std::memory_order_acquire) >= call) return;
   Line come(net_record(cell));
-  if (come.sequence != call || !is_whole(come, net_payload(cell))) return;
+  if (come.sequence != call || !is_complete(come, net_payload(cell))) return;
   come.along = 0;
   come.checksum = checksum_of(come, nullptr);
   write(come, mirror);

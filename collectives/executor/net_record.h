@@ -30,7 +30,7 @@ inline std::byte* net_payload(transport::ExpressCell& cell) {
 void write_net_record(const transport::CallRecord& record, std::size_t along, transport::CallRecord& to);
 
 /// Whether a record that has come from a remote rank is whole, with what came along.
-bool is_whole(const transport::CallRecord& record);
+bool is_complete(const transport::CallRecord& record);
 
 /// If the cell has a whole record of `call`: writes that to `mirror`, its place in the mirror of the sender's board,
 /// where readers look, unless the mirror has it already.

@@ -68,7 +68,7 @@ struct PreparedStep {
   std::uint32_t destinations = 0, destination_count = 0;  // in Prepared::ranges
 };
 
-/// The room of a rank's window, and how the plan's lanes are carried out.
+/// The room of a rank's window, and how the plan's lanes run.
 struct PlanLimits {
   std::size_t scratch_half = 0;
   std::size_t published_half = 0;

@@ -70,7 +70,7 @@ class JobContext {
   /// Reports a failure to the members of `comm_id` that do not share memory with this one. Deaths are not reported: all
   /// ranks get those from the bootstrap server. Returns true if the first failure that the server received will come
   /// back through on_failure. Never blocks.
-  virtual bool tell(std::uint64_t comm_id, Code code, const std::string& message) = 0;
+  virtual bool report_failure(std::uint64_t comm_id, Code code, const std::string& message) = 0;
 
   /// Asks the members of `comm_id` that do not share memory with this one where they stand. Answers come a moment
   /// later, of those whose processes run, whatever they are doing; where the bootstrap server is gone there are none.

@@ -40,11 +40,11 @@ constexpr std::array<Row, 3> kTable{{
 
 Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
   if (const WireOpener open = for_tests.load()) return open(job);
-  const std::string& wish = options::text(Option::network);
+  const std::string& preferred = options::text(Option::network);
   std::string reasons;
   bool is_damaged = false;  // a network is there, and cannot be used
   for (const Row& row : kTable) {
-    if (wish != "auto" && wish != row.name) continue;
+    if (preferred != "auto" && preferred != row.name) continue;
     Result<std::unique_ptr<Wire>> wire = row.open(job);
     if (wire.ok()) {
       if (is_damaged) {
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
     is_damaged = is_damaged || why.code() != Code::unsupported;
     // What this process cannot do by TCP's calls it is not to hide behind another network, which its peers have not
     // taken.
-    if (wish == "auto" && std::string_view(row.name) == "tcp" && why.code() == Code::system) return why;
+    if (preferred == "auto" && std::string_view(row.name) == "tcp" && why.code() == Code::system) return why;
     // Most errors name their network.
     const bool says = strncasecmp(why.message().c_str(), row.name, std::string_view(row.name).size()) == 0;
     reasons +=
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Wire>> open_wire(const WireJob& job) {
   }
   return unsupported(
       fmt::format("no network to the other hosts: {}",
-                  reasons.empty() ? "this build has none that TUTTI_NETWORK=" + wish + " allows" : reasons));
+                  reasons.empty() ? "this build has none that TUTTI_NETWORK=" + preferred + " allows" : reasons));
 }
 
 std::vector<TriedWire> try_wires(const std::string& own_ip) {

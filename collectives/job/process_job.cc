@@ -244,7 +244,7 @@ int ProcessJob::local_cpus() const {
   return topology::usable_cpus(processes);
 }
 
-bool ProcessJob::tell(std::uint64_t comm_id, Code code, const std::string& message) {
+bool ProcessJob::report_failure(std::uint64_t comm_id, Code code, const std::string& message) {
   // The bootstrap server reports a death to all ranks; ranks of this host share the memory in which the failure was
   // claimed.
   return wire_ != nullptr && code != Code::peer_died && bootstrap_->announce(comm_id, code, message).ok();

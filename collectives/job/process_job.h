@@ -51,7 +51,7 @@ class ProcessJob final : public JobContext {
   void subscribe(std::uint64_t comm_id, std::vector<int> members, OnFailure on_failure,
                  Whereabouts whereabouts) override;
   void unsubscribe(std::uint64_t comm_id) override;
-  bool tell(std::uint64_t comm_id, Code code, const std::string& message) override;
+  bool report_failure(std::uint64_t comm_id, Code code, const std::string& message) override;
   void ask(std::uint64_t comm_id) override;
   Result<std::vector<Words>> exchange_with_survivors(std::uint64_t name, std::span<const int> members,
                                                      const NameOf& name_of,

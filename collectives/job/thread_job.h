@@ -31,7 +31,7 @@ class ThreadJob final : public JobContext {
   // Threads of one process do not die alone, and all share memory: there is no remote rank to hear from or to tell.
   void subscribe(std::uint64_t, std::vector<int>, OnFailure, Whereabouts) override {}
   void unsubscribe(std::uint64_t) override {}
-  bool tell(std::uint64_t, Code, const std::string&) override { return false; }
+  bool report_failure(std::uint64_t, Code, const std::string&) override { return false; }
   std::vector<int> host_of_member() const override;  // all on this one
   int local_members() const override { return members_; }
   int local_cpus() const override;

@@ -15,7 +15,7 @@ std::optional<SlotSenders> express_senders(const Plan& plan) {
     std::vector<bool> waited(n);
     std::vector<bool> put(n);
     for (const Step& s : plan.of_rank[rank].lanes.front().steps) {
-      if (s.guard != Guard::always) continue;  // never carried out in a single round
+      if (s.guard != Guard::always) continue;  // never runs in a single round
       if (s.kind == StepKind::signal || s.kind == StepKind::wait) {
         std::vector<bool>& met = s.kind == StepKind::signal ? signalled : waited;
         const auto peer = static_cast<std::size_t>(s.peer);

@@ -75,7 +75,7 @@ TEST(DeviceArena, SegmentsThatPeersKnowStay) {
   const FakeDriver cuda;
   DeviceArena* arena = DeviceArena::of(0).value();
   std::byte* memory = arena->allocate(100).value();
-  ASSERT_TRUE(arena->tell(0).has_value());
+  ASSERT_TRUE(arena->export_segment(0).has_value());
   EXPECT_TRUE(DeviceArena::deallocate(memory));
   EXPECT_EQ(cuda.allocated(0), DeviceArena::kSegment);
   EXPECT_EQ(arena->allocate(100).value(), memory);

@@ -1,4 +1,4 @@
-// Every algorithm of the table, carried out by the device's walkers as host threads, against the scalar reference: the
+// Every algorithm of the table, run by the device's walkers as host threads, against the scalar reference: the
 // same bits, whatever the numbers, the number of ranks, blocks and rounds.
 #include <gtest/gtest.h>
 

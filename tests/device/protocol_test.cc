@@ -378,7 +378,7 @@ TEST(DeviceProtocol, AbortEndsAKernelThatWaits) {
       }
       const auto mine = program(job, 0, "one_shot", count, 2);
       EXPECT_FALSE(rank.call(mine, buffers.of(rank)));
-      EXPECT_FALSE(rank.call(mine, buffers.of(rank))) << "no call is carried out any more";
+      EXPECT_FALSE(rank.call(mine, buffers.of(rank))) << "no call runs any more";
     });
     ASSERT_TRUE(tells(job, Failure::aborted));
     EXPECT_EQ(job.rank(0).state().sequence, 0u);

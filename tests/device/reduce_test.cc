@@ -80,12 +80,12 @@ std::vector<std::uint64_t> patterns(DataType type, std::minstd_rand& random) {
   return all;
 }
 
-struct Wish {
+struct Division {
   double divide_by = 0;
   bool factors = false;
 };
 
-std::vector<Wish> wishes(ReduceOp op) {
+std::vector<Division> divisions(ReduceOp op) {
   if (op == ReduceOp::avg) return {{0}, {1}, {3}, {7}, {300}};
   if (op == ReduceOp::premul_sum) return {{0, true}};
   return {{0}};
@@ -110,7 +110,7 @@ TEST(DeviceReduce, AllTypesOpsAndPatternsHaveTheBitsOfTheReference) {
     for (int o = 0; o < kReduceOps; ++o) {
       const auto op = static_cast<ReduceOp>(o);
       if (!applies(op, type)) continue;
-      for (const Wish& wish : wishes(op)) {
+      for (const Division& division : divisions(op)) {
         for (std::size_t n = 1; n <= 3; ++n) {
           double factors[3];
           for (std::size_t s = 0; s < n; ++s) factors[s] = kFactors[(s + n + static_cast<std::size_t>(t)) % 6];
@@ -118,25 +118,27 @@ TEST(DeviceReduce, AllTypesOpsAndPatternsHaveTheBitsOfTheReference) {
           std::vector<std::byte> got(count * size);
           Pass pass;
           pass.bytes = count * size;
-          pass.divide_by = wish.divide_by;
+          pass.divide_by = division.divide_by;
           pass.sources = static_cast<std::uint32_t>(n);
           pass.destinations = 1;
           std::vector<const void*> from;
           for (std::size_t s = 0; s < n; ++s) {
             from.push_back(sources[s].data());
             pass.entries[s] = {.address = reinterpret_cast<std::uint64_t>(sources[s].data()),
-                               .factor = wish.factors ? factors[s] : 1.0};
+                               .factor = division.factors ? factors[s] : 1.0};
           }
           pass.entries[n] = {.address = reinterpret_cast<std::uint64_t>(got.data())};
           void* to = expected.data();
-          reduce::reference::reduce(
-              {.type = type, .op = op, .divide_by = wish.divide_by, .factors = wish.factors ? factors : nullptr},
-              {&to, 1}, from, count);
+          reduce::reference::reduce({.type = type,
+                                     .op = op,
+                                     .divide_by = division.divide_by,
+                                     .factors = division.factors ? factors : nullptr},
+                                    {&to, 1}, from, count);
           ASSERT_TRUE(reduce_by_device(type, op, pass));
           for (std::size_t i = 0; i < count && expected != got; ++i) {
             ASSERT_EQ(std::memcmp(&expected[i * size], &got[i * size], size), 0)
                 << name_of(type) << " " << name_of(op) << " of " << n << " sources, pair " << i % values.size() << ", "
-                << i / values.size() << ", divided by " << wish.divide_by;
+                << i / values.size() << ", divided by " << division.divide_by;
           }
         }
       }

@@ -122,8 +122,8 @@ struct Withdrawn : rl::test_suite<Withdrawn, 2> {
   }
 };
 
-/// MailboxEnd::pass(), Transfers::send_at_once() and receive(), with one slot. RegionLogs::append() and carry_out() do
-/// the same with events.
+/// MailboxEnd::pass(), Transfers::send_at_once() and receive(), with one slot. RegionLogs::append() and
+/// CudaIpc::apply_events() do the same with events.
 struct Mailbox : rl::test_suite<Mailbox, 2> {
   static constexpr int kOrders = 4;
   Plain header, payload;

@@ -118,16 +118,16 @@ Mesh::Mesh(Communicator world, const MeshShape& shape, const MeshOptions& option
     : shape_(shape), world_(std::move(world)) {
   const int rank = world_.rank(), ranks = world_.size();
   // What the ranks must agree on comes first, so that all of them see a difference and none starts to split.
-  struct Card {
+  struct RankShape {
     std::uint64_t shape, host;
   };
   const std::string text =
       fmt::format("{} {} {} {} {}", shape.dp, shape.fsdp, shape.tp, shape.pp, options.tp_across_hosts);
-  const Card mine{ByteHash::of(text.data(), text.size()), host_hash(options.host)};
-  std::vector<Card> cards(static_cast<std::size_t>(ranks));
-  world_.all_gather(&mine, cards.data(), 2, DataType::u64);
-  for (std::size_t other = 1; other < cards.size(); ++other) {
-    if (cards[other].shape != cards[0].shape) {
+  const RankShape mine{ByteHash::of(text.data(), text.size()), host_hash(options.host)};
+  std::vector<RankShape> announced(static_cast<std::size_t>(ranks));
+  world_.all_gather(&mine, announced.data(), 2, DataType::u64);
+  for (std::size_t other = 1; other < announced.size(); ++other) {
+    if (announced[other].shape != announced[0].shape) {
       refuse(fmt::format("Mesh: the shape or the options of rank {} differ from those of rank 0", other));
     }
   }
@@ -139,9 +139,9 @@ Mesh::Mesh(Communicator world, const MeshShape& shape, const MeshOptions& option
   }
   place_ = place_of(shape_, rank);
   std::vector<std::uint64_t> hosts;
-  for (const Card& card : cards) {
-    auto found = std::find(hosts.begin(), hosts.end(), card.host);
-    if (found == hosts.end()) found = hosts.insert(hosts.end(), card.host);
+  for (const RankShape& one : announced) {
+    auto found = std::find(hosts.begin(), hosts.end(), one.host);
+    if (found == hosts.end()) found = hosts.insert(hosts.end(), one.host);
     host_of_.push_back(static_cast<int>(found - hosts.begin()));
   }
   hosts_ = static_cast<int>(hosts.size());

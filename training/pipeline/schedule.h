@@ -1,5 +1,5 @@
 // What each rank of a pipeline does, and when: a schedule is data. Made by a builder, checked and timed by simulate()
-// (simulator.h), carried out by Pipeline (pipeline.h).
+// (simulator.h), run by Pipeline (pipeline.h).
 //
 //   Schedule schedule = one_forward_one_backward(/*ranks=*/4, /*micro_batches=*/8);
 //   fmt::print("{}", to_text(schedule));   // one line for each rank: F0.0 SA0.0 F0.1 ...
@@ -8,7 +8,7 @@
 // Stages: numbered along the model; stage s lies on rank s % ranks. With more stages than ranks, each rank holds v =
 //   stages / ranks of them (interleaved).
 // Sends and receives: actions, too. Builders give the order of the calculations; add_transfers() derives the rest.
-//   One communicator carries out a rank's transfers one after the other, in the order of its list, and each transfer
+//   One communicator runs a rank's transfers one after the other, in the order of its list, and each transfer
 //   waits for its other side. So all ranks' lists must agree with one order of all transfers. That order is by the time
 //   at which each tensor is ready when F = I = W = 1 and B = 2; a receive goes before the calculation during which its
 //   tensor becomes ready, so that it never makes the sender wait for the receiver's arithmetic.

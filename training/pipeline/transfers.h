@@ -6,7 +6,7 @@
 // this object and are started by the next call.
 // Memory: what is sent is copied into a block of RegisteredPool::process(), which is kept until it has gone; what is
 // received lies in such blocks. Between processes this costs less than the staging of other memory.
-// Tensors on a device go by way of such blocks, too: a communicator carries out a device's messages in the order of
+// Tensors on a device go by way of such blocks, too: a communicator runs a device's messages in the order of
 //   their calls, and a schedule's sends and receives need not fit each other in that order. They come on the CPU.
 // Errors: those of the communicator.
 #pragma once

@@ -95,8 +95,8 @@ std::byte* DeviceArena::take(std::size_t bytes) {
 Result<std::byte*> DeviceArena::grow(std::size_t bytes) {
   const std::lock_guard lock(growth_mutex_);
   if (std::byte* made = take(bytes)) return made;  // another thread has made room meanwhile
-  for (const std::size_t wish : {std::max(bytes, kSegment), bytes}) {
-    Result<std::unique_ptr<OwnMemory>> memory = OwnMemory::make(device_, round_up(wish, kSegmentUnit));
+  for (const std::size_t size_wanted : {std::max(bytes, kSegment), bytes}) {
+    Result<std::unique_ptr<OwnMemory>> memory = OwnMemory::make(device_, round_up(size_wanted, kSegmentUnit));
     if (!memory.ok() && memory.status().code() == Code::memory_limit) continue;
     TUTTI_TRY(memory.status());
     Segment segment;
@@ -166,16 +166,16 @@ bool DeviceArena::release(void* pointer) {
     }
   }
   segment.free.emplace(begin, end - begin);
-  if (segment.used.empty() && !segment.told) empty = std::move(segment.memory);
+  if (segment.used.empty() && !segment.exported) empty = std::move(segment.memory);
   return true;
 }
 
-std::optional<DeviceArena::Told> DeviceArena::tell(std::size_t number) {
+std::optional<DeviceArena::ExportedSegment> DeviceArena::export_segment(std::size_t number) {
   const std::lock_guard lock(mutex_);
   Segment& segment = all_[number];
   if (!segment.memory) return std::nullopt;
-  segment.told = true;
-  return Told{segment.memory->address(), segment.memory->how(), segment.memory->descriptor()};
+  segment.exported = true;
+  return ExportedSegment{segment.memory->address(), segment.memory->how(), segment.memory->descriptor()};
 }
 
 std::optional<DeviceArena::Place> DeviceArena::find(const void* address, std::size_t bytes) const {

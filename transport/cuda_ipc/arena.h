@@ -28,7 +28,7 @@ class DeviceArena {
   /// Zero-filled, 512-byte aligned. Errors: memory_limit.
   Result<std::byte*> allocate(std::size_t bytes);
   /// Waits for what the GPU has to do, as cudaFree() does. False: it is not from any arena. A segment that becomes
-  /// empty goes back to the system, unless peers have been told of it: then it is kept for later allocations.
+  /// empty goes back to the system, unless it was exported to peers: then it is kept for later allocations.
   static bool deallocate(void* pointer);
 
   /// A segment by its number, in the order in which they were made. Null when it went back.
@@ -36,16 +36,16 @@ class DeviceArena {
     std::unique_ptr<OwnMemory> memory;
     std::map<std::size_t, std::size_t> free;  // offset -> bytes
     std::map<std::size_t, std::size_t> used;  // offset -> bytes
-    bool told = false;
+    bool exported = false;
   };
   std::size_t segments() const { return count_.load(std::memory_order_acquire); }
   /// Returns what peers need to map it, which stays from now on; none if it went back.
-  struct Told {
+  struct ExportedSegment {
     CUdeviceptr base = 0;
     Export how;
     int descriptor = -1;  // the segment's own
   };
-  std::optional<Told> tell(std::size_t segment);
+  std::optional<ExportedSegment> export_segment(std::size_t segment);
   /// The segment that holds [address, address + bytes), and where in it.
   struct Place {
     std::size_t segment = 0;

@@ -158,7 +158,7 @@ class CudaIpc {
   std::vector<Region> own_;
   std::map<CUdeviceptr, std::size_t> by_base_;
   std::uint64_t polls_ = 0;
-  std::vector<std::uint64_t> seen_;                                           // peers' events that are carried out
+  std::vector<std::uint64_t> seen_;                                           // peers' events that are applied
   std::vector<std::map<std::uint32_t, std::unique_ptr<PeerMemory>>> opened_;  // by rank and region
 };
 

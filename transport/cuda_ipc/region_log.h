@@ -48,7 +48,7 @@ struct RegionLog {
   IpcPeerInfo info;
   std::atomic<std::uint64_t> detached{0};   // the ranks that will not touch this rank's window again, a bit each
   std::atomic<std::uint64_t> announced{0};  // events so far; event n lies at ring[n % kRegionLogRing]
-  std::atomic<std::uint64_t> carried_out[kMostDeviceRanks] = {};             // of each peer's events
+  std::atomic<std::uint64_t> applied[kMostDeviceRanks] = {};                 // of each peer's events
   std::atomic<std::uint64_t> refused[kMostDeviceRanks][kRegions / 64] = {};  // peers' regions that cannot be had here
   RegionEvent ring[kRegionLogRing];
 };
@@ -63,14 +63,14 @@ class RegionLogs {
   /// Returns how many events this rank has announced.
   std::uint64_t events() const { return own().announced.load(std::memory_order_relaxed); }
   /// Returns true if all peers have applied this rank's event.
-  bool is_carried_out(std::uint64_t event) const {
+  bool is_applied(std::uint64_t event) const {
     for (std::size_t r = 0; r < all_.size(); ++r) {
-      if (r != rank_ && all_[r]->carried_out[rank_].load(std::memory_order_acquire) < event) return false;
+      if (r != rank_ && all_[r]->applied[rank_].load(std::memory_order_acquire) < event) return false;
     }
     return true;
   }
   /// Returns true if one more event may be announced: a place in the ring is free when all have read what lies there.
-  bool has_room() const { return events() < kRegionLogRing || is_carried_out(events() - kRegionLogRing + 1); }
+  bool has_room() const { return events() < kRegionLogRing || is_applied(events() - kRegionLogRing + 1); }
   /// REQUIRES: has_room().
   void append(const RegionEvent& event) const {
     const std::uint64_t number = events();

@@ -21,7 +21,7 @@ std::optional<std::size_t> CudaIpc::announce(CUdeviceptr base, std::size_t bytes
                                              int descriptor) {
   if (how.kind == ExportKind::none && !all_in_process_) return std::nullopt;
   std::size_t number = 0;
-  while (number < own_.size() && (own_[number].open || !logs_.is_carried_out(own_[number].event))) ++number;
+  while (number < own_.size() && (own_[number].open || !logs_.is_applied(own_[number].event))) ++number;
   if (number == static_cast<std::size_t>(kRegions)) return std::nullopt;
   if (!logs_.has_room()) return std::nullopt;
   const std::uint64_t next = logs_.events() + 1;
@@ -56,7 +56,7 @@ void CudaIpc::withdraw_if_freed(std::size_t number) {
 
 bool CudaIpc::is_known(Region& region, std::size_t number) {
   if (region.known_by_all) return true;
-  if (!logs_.is_carried_out(region.event)) return false;
+  if (!logs_.is_applied(region.event)) return false;
   const auto me = static_cast<std::size_t>(config_.rank);
   for (std::size_t r = 0; r < ranks(); ++r) {
     const std::uint64_t refused = config_.logs[r]->refused[me][number / 64].load(std::memory_order_relaxed);
@@ -75,11 +75,11 @@ int CudaIpc::regions() const {
 Status CudaIpc::announce_segments() {
   if (all_in_process_) return {};
   while (segments_.size() < arena_->segments()) {
-    const std::optional<DeviceArena::Told> told = arena_->tell(segments_.size());
+    const std::optional<DeviceArena::ExportedSegment> exported = arena_->export_segment(segments_.size());
     std::optional<std::size_t> region;
-    if (told) {
-      region = announce(told->base, told->how.bytes, 0, told->how, told->descriptor);
-      if (!region && told->how.kind != ExportKind::none) return {};  // no room now; next time
+    if (exported) {
+      region = announce(exported->base, exported->how.bytes, 0, exported->how, exported->descriptor);
+      if (!region && exported->how.kind != ExportKind::none) return {};  // no room now; next time
     }
     segments_.push_back(region);
   }
@@ -111,7 +111,7 @@ Status CudaIpc::apply_events(int owner) {
       TUTTI_TRY(set_region(owner, event.region, 0));
       opened_[r].erase(event.region);
     }
-    logs_.own().carried_out[r].store(seen_[r] + 1, std::memory_order_release);
+    logs_.own().applied[r].store(seen_[r] + 1, std::memory_order_release);
   }
   return {};
 }

@@ -269,12 +269,12 @@ Result<ShmPeers> exchange_shm_peers(Bootstrap& bootstrap, Arena& arena, std::chr
   self.pid = getpid();
   peers.processes[static_cast<std::size_t>(rank)] = own_process(std::move(self));
 
-  const std::string& wish = options::text(Option::cross_memory);
-  bool reach = wish != "off";
+  const std::string& preferred = options::text(Option::cross_memory);
+  bool reach = preferred != "off";
   for (std::size_t r = 0; r < infos.size(); ++r) reach = reach && (!near(r) || can_reach(infos[r]));
   TUTTI_ASSIGN(const std::vector<std::string> all, bootstrap.all_gather(reach ? "1" : "0"));
   peers.cross_memory = std::all_of(all.begin(), all.end(), [](const std::string& answer) { return answer == "1"; });
-  if (peers.cross_memory && wish == "auto") {
+  if (peers.cross_memory && preferred == "auto") {
     TUTTI_ASSIGN(peers.cross_memory, attach_pays(bootstrap, arena, peers.processes));
   }
   return peers;

@@ -1,11 +1,9 @@
-// The arithmetic of a send queue, of the bounce buffers before it, and of sleeps. Pure, so that it can be tested
-// without a device.
+// The arithmetic of a send queue and of the bounce buffers before it. Pure, so that it can be tested without a device.
 // Threads: one at a time.
 // Limits: a send queue takes 32 to 256 work requests.
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -123,23 +121,6 @@ class BounceQueue {
   const std::size_t chunk_bytes_;
   std::deque<Used> used_;
   std::size_t filled_ = 0;  // of the last one
-};
-
-/// How long to sleep when nothing tells that something has come: short at first, longer the longer it is quiet.
-class Naps {
- public:
-  static constexpr std::chrono::microseconds kShortest{20};
-  static constexpr std::chrono::microseconds kLongest{1000};
-
-  std::chrono::microseconds next() {
-    const std::chrono::microseconds nap = nap_;
-    nap_ = std::min(2 * nap_, kLongest);
-    return nap;
-  }
-  void something_happened() { nap_ = kShortest; }
-
- private:
-  std::chrono::microseconds nap_ = kShortest;
 };
 
 }  // namespace tutti::transport::verbs

@@ -108,7 +108,7 @@ Result<Link*> Links::to(int rank, int lane) {
   return peer.links[static_cast<std::size_t>(lane) % peer.links.size()];
 }
 
-Status Links::told(int rank, const Link& link) {
+Status Links::after_write(int rank, const Link& link) {
   if (link.backlogged()) {  // perhaps for bounce buffers, which others hold back
     is_waiting_ = true;
     send_all();

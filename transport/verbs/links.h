@@ -3,6 +3,7 @@
 // Threads: the owner serialises.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/backoff.h"
 #include "topology/rails.h"
 #include "transport/verbs/flow.h"
 #include "transport/verbs/link.h"
@@ -41,11 +43,12 @@ class Links {
 
   const std::vector<std::unique_ptr<Link>>& all() const { return links_; }  // by rank, then lane: Link::place()
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  Naps& naps() { return naps_; }
+  /// Returns the pauses of sleep(): nothing reports that a peer has written here.
+  Backoff& backoff() { return backoff_; }
   /// Errors: the rank is broken; invalid_argument, it is on this host.
   Result<Link*> to(int rank, int lane);
-  /// Returns what is to be said of a rank after something has been given to its link.
-  Status told(int rank, const Link& link);
+  /// Moves what can move after a write has been given to a link, and returns the state of its rank.
+  Status after_write(int rank, const Link& link);
 
   /// Takes what has completed, and moves what waited for that. Returns true if there was anything.
   bool poll();
@@ -63,7 +66,7 @@ class Links {
   std::vector<std::unique_ptr<Link>> links_;
   std::unordered_map<std::uint64_t, Link*> link_by_pair_;  // rail << 32 | number of the queue pair
   std::vector<Peer> peers_;
-  Naps naps_;
+  Backoff backoff_{std::chrono::microseconds(20), std::chrono::milliseconds(1)};
   std::int64_t probed_ns_ = 0;
   bool any_break_ = false;
   bool is_waiting_ = false;  // a link may be waits()

@@ -109,7 +109,7 @@ Status RcWire::put(int rank, int lane, Region to, std::size_t at, const void* fr
   ticket = 0;
   TUTTI_ASSIGN(Link * link, links_.to(rank, lane));
   TUTTI_ASSIGN(const RemoteBuffer there, place_of(rank, lane, to, at, bytes));
-  links_.naps().something_happened();
+  links_.backoff().reset();
   const auto* source = static_cast<const std::byte*>(from);
   const bool small = bytes <= link->inline_bytes();
   const auto rail = static_cast<std::size_t>(links_.peer(rank).own.of_lane(lane));
@@ -118,7 +118,7 @@ Status RcWire::put(int rank, int lane, Region to, std::size_t at, const void* fr
   if (registered != nullptr) write.key = registered->lkey;
   const std::uint64_t read = link->write(write);
   if (read != 0 && !(small && link->copy_out(read))) ticket = link->place() << kTicketBits | read;
-  return links_.told(rank, *link);
+  return links_.after_write(rank, *link);
 }
 
 Status RcWire::signal(int rank, int lane, Region to, std::size_t at, std::uint64_t count, std::uint64_t tag,
@@ -133,10 +133,10 @@ Status RcWire::put_inline(int rank, int lane, Region to, std::size_t at, const v
   const std::lock_guard lock(mutex_);
   TUTTI_ASSIGN(Link * link, links_.to(rank, lane));
   TUTTI_ASSIGN(const RemoteBuffer there, place_of(rank, lane, to, at, bytes));
-  links_.naps().something_happened();
+  links_.backoff().reset();
   (void)link->copy_out(link->write({static_cast<const std::byte*>(from), bytes, there, {}}));
   if (flush == Flush::now) link->send();
-  return links_.told(rank, *link);
+  return links_.after_write(rank, *link);
 }
 
 bool RcWire::completed(Ticket ticket) {
@@ -192,7 +192,7 @@ bool RcWire::progress() {
 
 void RcWire::sleep(std::chrono::nanoseconds most) {
   std::vector<pollfd> watched;
-  std::chrono::nanoseconds nap{};
+  std::chrono::nanoseconds pause{};
   {
     const std::lock_guard lock(mutex_);
     links_.probe_silent_links();
@@ -202,9 +202,9 @@ void RcWire::sleep(std::chrono::nanoseconds most) {
       watched.push_back({rails_.all[r]->event_fd(), POLLIN, 0});
     }
     if (links_.poll()) return;  // it came before the arming
-    nap = std::min<std::chrono::nanoseconds>(links_.naps().next(), most);
+    pause = std::min(links_.backoff().next(), most);
   }
-  const timespec limit{nap.count() / 1'000'000'000, nap.count() % 1'000'000'000};
+  const timespec limit{pause.count() / 1'000'000'000, pause.count() % 1'000'000'000};
   if (::ppoll(watched.data(), watched.size(), &limit, nullptr) <= 0) return;
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < watched.size(); ++i) {

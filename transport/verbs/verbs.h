@@ -5,7 +5,7 @@
 //
 // Signals are RDMA writes too: one of sixteen bytes, inline, behind the data on the same connection. The bytes of one
 // write may land in any order, so the tag may be seen a moment after its count (wire.h says so); writes of a connection
-// are carried out one after the other: the responder takes packets in the order of their numbers, drops those that come
+// are executed one after the other: the responder takes packets in the order of their numbers, drops those that come
 // early, and answers one that comes twice without writing again. (Two writes, the tag's first, were a packet and an
 // acknowledgement more for each signal.) The device's writes to memory keep their order too, as long as memory is
 // not registered for relaxed ordering (here it never is). The specification promises that only for what a completion at
@@ -17,9 +17,9 @@
 // inline put is one write too; that its bytes may land in any order is why it must show by itself whether it is whole.
 //
 // No wake-up. An RDMA write wakes no process at the receiver. sleep() sleeps until something of its own completes,
-// or for a nap: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows (half
-// a millisecond: kNetSleep of the executor). That is what a message may cost after a quiet time, and what quiet costs:
-// two thousand wake-ups a second, about 2 % of a core.
+// or for a pause: 20 us, twice that when it is called again and nothing has happened, up to what its caller allows
+// (half a millisecond: kNetSleep of the executor). That is what a message may cost after a quiet time, and what quiet
+// costs: two thousand wake-ups a second, about 2 % of a core.
 //
 // Sources. A put whose source lies in exposed memory, or in a block of tutti's own allocation, is sent from there (a
 // ticket tells when it has been read). A block is registered with the first put of 16 KiB or more from it, whole, and

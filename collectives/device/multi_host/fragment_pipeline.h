@@ -1,5 +1,5 @@
 // Calls on device memory that the host takes part in: cut into fragments, which the caller's thread puts into the
-// stream, and which the communicator's own thread carries out on host memory or over the network meanwhile
+// stream, and which the communicator's own thread runs on host memory or over the network meanwhile
 // (host_staging.h).
 //
 // The other ranks see each fragment as the whole call, so that the error of a rank that makes another call names the

@@ -108,8 +108,8 @@ class PinnedStaging final : public HostStaging {
       return Status(Code::memory_limit,
                     fmt::format("memory_limit is {}, of which {} bytes are taken", room_, pinned()));
     }
-    const std::size_t wish = blocks_.empty() ? kSlotBytes : 2 * blocks_.back().bytes;
-    const std::size_t size = std::max(bytes, std::min(wish, left));
+    const std::size_t preferred = blocks_.empty() ? kSlotBytes : 2 * blocks_.back().bytes;
+    const std::size_t size = std::max(bytes, std::min(preferred, left));
     TUTTI_ASSIGN(const auto context, device::enter(device_));
     TUTTI_ASSIGN(std::byte* const memory, allocate(size));
     blocks_.push_back({memory, size});

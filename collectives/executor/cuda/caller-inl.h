@@ -86,14 +86,14 @@ class Caller : public Block {
       this->store(&verdict->own.what, c_->announcement.what);
       this->store(&verdict->own.count, c_->announcement.count);
     } else {
-      tell(&verdict->own, call_of(own_, a_.rank, call));
+      copy_record(&verdict->own, call_of(own_, a_.rank, call));
     }
-    tell(&verdict->other, call_of(own_, peer, call));
+    copy_record(&verdict->other, call_of(own_, peer, call));
     this->store_release(&verdict->state, 1);
     return false;
   }
 
-  TUTTI_MEMBER void tell(Call* to, const Call* from) {
+  TUTTI_MEMBER void copy_record(Call* to, const Call* from) {
     auto* words = reinterpret_cast<std::uint64_t*>(to);
     const auto* values = reinterpret_cast<const std::uint64_t*>(from);
     for (std::size_t i = 0; i < sizeof(Call) / sizeof(std::uint64_t); ++i)

@@ -17,7 +17,7 @@ inline constexpr const char* kKernelNames[kKernels] = {
     "walk_bf16", "walk_f32", "walk_f64", "walk_f8e4m3", "walk_f8e5m2", "walk_move", "run_p2p"};
 inline constexpr unsigned kThreadsOfBlock = 512;
 
-/// Returns the kernel that carries out a program. Bits of all types are combined as those of u32.
+/// Returns the kernel that runs a program. Bits of all types are combined as those of u32.
 constexpr int kernel_of(DataType type, ReduceOp op, bool reduces) {
   if (!reduces) return kMoveKernel;
   return static_cast<int>(is_bitwise(op) ? DataType::u32 : type);

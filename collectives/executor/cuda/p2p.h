@@ -1,4 +1,4 @@
-// Sends and receives on device memory (on host memory: executor/p2p/). A group of them is one list, carried out by one
+// Sends and receives on device memory (on host memory: executor/p2p/). A group of them is one list, run by one
 // kernel (run_p2p), or by several that do not wait. Messages of a pair of ranks come in the order in which they were
 // sent; there are no tags.
 //

@@ -70,7 +70,7 @@ class Flattener {
       published_ = nullptr;
       run_ = {};
       for (const PreparedStep& step : lane) {
-        if (p_.rounds == 1 && step.guard != plan::Guard::always) continue;  // never carried out
+        if (p_.rounds == 1 && step.guard != plan::Guard::always) continue;  // never runs
         if (moves(step.kind)) {
           add_data(step);
         } else {

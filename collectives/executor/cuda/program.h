@@ -3,7 +3,7 @@
 //   TUTTI_ASSIGN(const auto prepared, prepare_for_device(plan, rank, shape, limits_of(sizes, strips)));
 //   const std::vector<std::byte> program = flatten(*prepared);   // upload as it is: it holds no pointers
 //
-// How: a walker (a thread block) carries out one strip of one lane: all steps of the lane, each on its own share of
+// How: a walker (a thread block) runs one strip of one lane: all steps of the lane, each on its own share of
 //   every slice. So a plan of one lane fills as many blocks as wanted, with signals of their own. It needs no new
 //   proof: each strip is the proven plan on fewer elements. Walker w is strip w % strips of lane w / strips.
 // Express: where a plan's data fits into its signals (Prepared::express), puts and published slots become lines that

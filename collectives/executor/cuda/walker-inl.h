@@ -1,4 +1,4 @@
-// The control half of a walker: one thread block that carries out one strip of one lane of a program (program.h), with
+// The control half of a walker: one thread block that runs one strip of one lane of a program (program.h), with
 // its peers' walkers in other kernels. Host and device run this same code; see reduce-inl.h for what a Block is.
 // How: every block reads the number of the call from the window; block 0 announces it to all. At the gate the block
 //   waits until all ranks have entered the call before. A rank that has entered call k - 1 is done with call k - 2. So
@@ -31,7 +31,7 @@ class Walker : public Caller<Block> {
       ++call_;
       previous_history_ = history_;
       history_ = history_of(history_, c_->fingerprint);
-      if (!this->any(this->load(&state->failed) != 0)) carry_out();
+      if (!this->any(this->load(&state->failed) != 0)) run_call();
       if (!leave(i + 1 < a_.count)) return;
     }
   }
@@ -75,7 +75,7 @@ class Walker : public Caller<Block> {
 
   // ---- A call from its beginning to its end
 
-  TUTTI_MEMBER void carry_out() {
+  TUTTI_MEMBER void run_call() {
     if (this->index() == 0 && (!a_.segment.on || a_.segment.begins)) this->announce();
     if (a_.segment.on) {
       begin(c_->first);

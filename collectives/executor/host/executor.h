@@ -1,4 +1,4 @@
-// The parts that carry out the calls of one rank on host memory. A call goes through entry.enter(), walker.run() and
+// The parts that run the calls of one rank on host memory. A call goes through entry.enter(), walker.run() and
 // entry.leave(). The parts share the signal cells, the addresses of spaces, and the call's number and tag.
 //
 // Errors: any failure of a call is final for the communicator.

@@ -35,7 +35,7 @@ Status PlanWalker::signal_over_net(const Prepared& prepared, const PreparedStep&
 Status PlanWalker::wait_express_remote(int peer) {
   const CallRecord& come = net_record(table_.express_cell(rank_, peer, entry_.sequence()));
   const auto announced = [&] {
-    return come.sequence.load(std::memory_order_acquire) == entry_.sequence() && is_whole(come);
+    return come.sequence.load(std::memory_order_acquire) == entry_.sequence() && is_complete(come);
   };
   if (!announced()) TUTTI_TRY(waiter_.until(announcing_pending(announced), peer));
   if (come.fingerprint.load(std::memory_order_relaxed) != entry_.history()) {

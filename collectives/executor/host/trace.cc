@@ -63,7 +63,7 @@ std::string rank_path(const std::string& option, const FileOwner& owner) {
   }
   if (!path.ends_with(kEnding)) path += kEnding;
   if (!names_rank) path = before_ending(path, fmt::format(".rank{}", owner.rank));
-  if (owner.scope != 0) path = before_ending(path, fmt::format(".comm-{:x}", owner.scope));
+  if (owner.comm_id != 0) path = before_ending(path, fmt::format(".comm-{:x}", owner.comm_id));
   return path;
 }
 
@@ -116,8 +116,8 @@ void StepTrace::write() {
            static_cast<double>(static_cast<std::int64_t>(t - begin_.ticks)) * ns_per_tick;
   };
   // Lines of other communicators than the job's have numbers of their own, so that files of one rank can be joined.
-  const std::uint64_t first_line = owner_.scope == 0 ? 0 : (owner_.scope % 1'000'000 + 1) * 16;
-  const std::string prefix = owner_.scope == 0 ? "" : fmt::format("comm-{:x} ", owner_.scope);
+  const std::uint64_t first_line = owner_.comm_id == 0 ? 0 : (owner_.comm_id % 1'000'000 + 1) * 16;
+  const std::string prefix = owner_.comm_id == 0 ? "" : fmt::format("comm-{:x} ", owner_.comm_id);
   const char* separator = "\n";
   const auto put = [&](const std::string& event) {
     file_ << separator << event;

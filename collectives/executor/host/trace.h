@@ -22,13 +22,13 @@ namespace tutti::executor {
 
 /// The rank and communicator that a file is of.
 struct FileOwner {
-  int rank = 0;             // in the job
-  std::string name;         // of that rank
-  std::uint64_t scope = 0;  // of the communicator; 0: the job's
+  int rank = 0;               // in the job
+  std::string name;           // of that rank
+  std::uint64_t comm_id = 0;  // of the communicator; 0: the job's
 };
 
 /// The file for this owner. "%r" in the option's value becomes the rank; without it ".rank3" comes before the ending
-/// ".json" (which is added when it is missing), and ".comm-<scope>" for other communicators than the job's.
+/// ".json" (which is added when it is missing), and ".comm-<comm_id>" for other communicators than the job's.
 std::string rank_path(const std::string& option, const FileOwner& owner);
 
 class StepTrace {

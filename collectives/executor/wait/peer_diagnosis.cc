@@ -75,8 +75,8 @@ Status PeerDiagnosis::look_around(Suspicion& suspicion, int peer) {
   if (gone < 0 && transfers_ != nullptr && open == 0 && transfers_->needs_anyone()) gone = ranks_;
   if (gone < 0) return {};
   // Its last message may have come after holds() looked for it: let that look once more.
-  if (transfers_ != nullptr && suspicion.departed_peer != gone) {
-    suspicion.departed_peer = gone;
+  if (transfers_ != nullptr && suspicion.peer_that_left != gone) {
+    suspicion.peer_that_left = gone;
     return {};
   }
   if (gone == ranks_) {
@@ -127,7 +127,7 @@ std::string PeerDiagnosis::death_text(int rank) const {
   if (is_remote(rank)) progress_.read_cells(rank);
   CallSnapshot last;
   for (int i = 0; board != nullptr && i < kCallRing; ++i) {
-    if (is_remote(rank) && !is_whole(board->calls[i])) continue;
+    if (is_remote(rank) && !is_complete(board->calls[i])) continue;
     const CallSnapshot call = snapshot(board->calls[i]);
     if (call.sequence > last.sequence) last = call;
   }
@@ -173,7 +173,7 @@ PeerDiagnosis::Difference PeerDiagnosis::difference(std::uint64_t sequence) cons
   for (int rank = 0; rank < ranks_; ++rank) {
     const CallRecord* record = progress_.record_of(rank, sequence);
     if (record == nullptr || record->sequence.load(std::memory_order_acquire) != sequence) continue;
-    if (is_remote(rank) && !is_whole(*record)) continue;
+    if (is_remote(rank) && !is_complete(*record)) continue;
     const std::uint64_t theirs = record->fingerprint.load(std::memory_order_acquire);
     if (record->sequence.load(std::memory_order_relaxed) != sequence) continue;  // overwritten meanwhile
     if (found.one < 0) {
@@ -281,10 +281,10 @@ Status PeerDiagnosis::deadline_passed(int peer) {
     }
   }
   const std::string call = activity(peer);
-  if (!inside_still.empty()) return timeout(inside_still, "stands still inside it", call);
+  if (!inside_still.empty()) return timeout(inside_still, "is stuck in it", call);
   if (!absent_still.empty()) return timeout(absent_still, "has not entered it", call);
   if (!absent.empty()) return timeout(absent, "has not entered it", call);
-  if (!maybe_inside.empty()) return timeout(maybe_inside, "stands still inside it", call);
+  if (!maybe_inside.empty()) return timeout(maybe_inside, "is stuck in it", call);
   return timeout(name_(peer), "has not answered", call);
 }
 

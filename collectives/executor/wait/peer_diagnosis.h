@@ -64,7 +64,7 @@ class PeerDiagnosis {
   /// Observations of one wait so far.
   struct Suspicion {
     std::int64_t lost_ns = 0;  // when a link was first found broken; 0: none was
-    int departed_peer = -1;    // seen by an earlier look
+    int peer_that_left = -1;   // seen by an earlier look
   };
   /// Reads the boards: ok unless they say that the call in progress cannot end. `peer`: as in Waiter::until().
   Status look_around(Suspicion& suspicion, int peer);

@@ -52,7 +52,7 @@ void PeerProgress::read_cells(int rank) const {
 
 bool PeerProgress::has_announced(int rank, std::uint64_t call) const {
   const CallRecord& record = *record_of(rank, call);
-  return record.sequence.load(std::memory_order_acquire) >= call && is_whole(record);
+  return record.sequence.load(std::memory_order_acquire) >= call && is_complete(record);
 }
 
 bool PeerProgress::has_entered(int rank, std::uint64_t call) const {

@@ -38,7 +38,7 @@ Cell told(std::uint64_t call, std::size_t along) {
 TEST(NetRecord, IsWholeWhenAllOfItHasCome) {
   for (const std::size_t along : {0u, 1u, 7u, 8u, 16u, 100u, static_cast<unsigned>(kMostAlong)}) {
     Cell cell = told(5, along);
-    EXPECT_TRUE(is_whole(cell.record())) << along;
+    EXPECT_TRUE(is_complete(cell.record())) << along;
     EXPECT_EQ(cell.record().sequence, 5u);
     EXPECT_EQ(cell.record().count, 1005u);
     EXPECT_EQ(cell.record().input, 0u);
@@ -53,7 +53,7 @@ TEST(NetRecord, IsNotWholeWithAnyByteOfTheOneBefore) {
       if (before.bytes[i] == now.bytes[i]) continue;
       Cell torn = now;
       torn.bytes[i] = before.bytes[i];
-      EXPECT_FALSE(is_whole(torn.record())) << "byte " << i << ", " << along << " along";
+      EXPECT_FALSE(is_complete(torn.record())) << "byte " << i << ", " << along << " along";
     }
   }
 }
@@ -66,11 +66,11 @@ TEST(NetRecord, IsNotWholeBeforeItsLastByte) {
       Cell next = told(9 + 64, along);
       const std::size_t bytes = kNetRecordBytes + along;
       for (std::size_t done = 0; done < bytes; ++done) {
-        EXPECT_TRUE(at.bytes == next.bytes || !is_whole(at.record()) || at.record().sequence == 9u) << done;
+        EXPECT_TRUE(at.bytes == next.bytes || !is_complete(at.record()) || at.record().sequence == 9u) << done;
         const std::size_t i = rising ? done : bytes - 1 - done;
         at.bytes[i] = next.bytes[i];
       }
-      EXPECT_TRUE(is_whole(at.record()));
+      EXPECT_TRUE(is_complete(at.record()));
       EXPECT_EQ(at.record().sequence, 73u);
     }
   }
@@ -79,9 +79,9 @@ TEST(NetRecord, IsNotWholeBeforeItsLastByte) {
 TEST(NetRecord, ASizeThatIsNoneIsNotWhole) {
   Cell cell = told(5, 8);
   net_record(cell.cell()).output = kMostAlong + 1;
-  EXPECT_FALSE(is_whole(cell.record()));
+  EXPECT_FALSE(is_complete(cell.record()));
   net_record(cell.cell()).output = ~std::uint64_t{0};
-  EXPECT_FALSE(is_whole(cell.record()));
+  EXPECT_FALSE(is_complete(cell.record()));
 }
 
 TEST(NetRecord, IsTakenIntoTheMirrorOnceItIsWholeAndOfThatCall) {
@@ -98,7 +98,7 @@ TEST(NetRecord, IsTakenIntoTheMirrorOnceItIsWholeAndOfThatCall) {
   copy_to_mirror(cell.cell(), 70, mirror);
   EXPECT_EQ(mirror.sequence, 70u);
   EXPECT_EQ(mirror.count, 1070u);
-  EXPECT_TRUE(is_whole(mirror));
+  EXPECT_TRUE(is_complete(mirror));
 }
 
 TEST(NetRecord, DoesNotTakeTheMirrorBack) {

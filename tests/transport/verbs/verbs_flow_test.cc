@@ -118,15 +118,5 @@ TEST(VerbsFlow, BounceBuffersAreNotReusedTooEarly) {
   EXPECT_EQ(pool.left(), kChunks);
 }
 
-TEST(VerbsFlow, NapsGrowAndStartAgain) {
-  Naps naps;
-  EXPECT_EQ(naps.next(), Naps::kShortest);
-  EXPECT_EQ(naps.next(), 2 * Naps::kShortest);
-  for (int i = 0; i < 20; ++i) (void)naps.next();
-  EXPECT_EQ(naps.next(), Naps::kLongest);
-  naps.something_happened();
-  EXPECT_EQ(naps.next(), Naps::kShortest);
-}
-
 }  // namespace
 }  // namespace tutti::transport::verbs::verbs_flow_test
