@@ -18,7 +18,7 @@ class Backoff {
   /// All pauses have the same length.
   constexpr explicit Backoff(Duration length) : Backoff(length, length) {}
   /// The pauses double from `shortest` to `longest`.
-  constexpr Backoff(Duration shortest, Duration longest) : longest_(longest), next_(shortest) {}
+  constexpr Backoff(Duration shortest, Duration longest) : shortest_(shortest), longest_(longest), next_(shortest) {}
 
   /// Returns the length of the pause that is due. The next one is twice as long, but at most `longest`.
   constexpr Duration next() {
@@ -28,8 +28,11 @@ class Backoff {
   }
   /// Sleeps for next().
   void sleep() { std::this_thread::sleep_for(next()); }
+  /// Begins again with the shortest pause, because something has happened.
+  constexpr void reset() { next_ = shortest_; }
 
  private:
+  Duration shortest_;
   Duration longest_;
   Duration next_;
 };

@@ -29,6 +29,13 @@ TEST(Backoff, DoublesUpToTheLongest) {
   EXPECT_EQ(next_of(backoff, 5), (Lengths{20us, 40us, 80us, 100us, 100us}));
 }
 
+TEST(Backoff, ResetBeginsAgain) {
+  Backoff backoff(1ms, 8ms);
+  next_of(backoff, 4);
+  backoff.reset();
+  EXPECT_EQ(next_of(backoff, 2), (Lengths{1ms, 2ms}));
+}
+
 TEST(Backoff, SleepsAtLeastTheLengthAndDoubles) {
   Backoff backoff(2ms, 4ms);
   const std::int64_t since = now_ns();

@@ -131,7 +131,7 @@ bool Links::poll() {
   }
   if (any_break_) spread_breaks();
   if (is_waiting_) any |= advance();
-  if (any) naps_.something_happened();
+  if (any) backoff_.reset();
   return any;
 }
 
