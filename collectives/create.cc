@@ -120,7 +120,7 @@ Result<Implementation> create_from_environment(const Options& requested) {
   if (options.backend != "tutti") {
     return open_baseline(options.backend, {.rank = place.rank,
                                            .size = place.size,
-                                           .meeting = place.job + "/" + options::text(Option::secret),
+                                           .job = place.job + "/" + options::text(Option::secret),
                                            .timeout = options.timeout});
   }
   TUTTI_TRY(check_group(options, place.rank, place.size));

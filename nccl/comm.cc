@@ -31,10 +31,10 @@ void Comm::made(Communicator communicator, int rank, int size) {
   suspended_.store(false, std::memory_order_release);
 }
 
-Communicator Comm::suspend(const UniqueId& meeting, const Communicator& second) {
+Communicator Comm::suspend(const UniqueId& resume_id, const Communicator& second) {
   const std::lock_guard lock(mutex_);
   if (dropped_ || revoked()) throw Error(Code::aborted, "the communicator was revoked or aborted meanwhile");
-  setup_.set(meeting);
+  setup_.set(resume_id);
   second_ = second;
   suspended_.store(true, std::memory_order_release);
   return std::exchange(communicator_, Communicator());

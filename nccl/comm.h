@@ -52,17 +52,17 @@ class Comm {
   /// Ok unless it is suspended.
   Outcome awake(const char* function) const;
 
-  /// Takes the Tutti communicator out, whose memory goes with it. The ranks meet by `meeting` to make another one,
+  /// Takes the Tutti communicator out, whose memory goes with it. The ranks meet by `resume_id` to make another one,
   /// which made() puts in its place. Until parted(), abort() ends `second`, by which they wait for each other. Throws
   /// tutti::Error where it was revoked or aborted since. REQUIRES: settled() was ok.
-  Communicator suspend(const UniqueId& meeting, const Communicator& second);
+  Communicator suspend(const UniqueId& resume_id, const Communicator& second);
   void parted();
   bool suspended() const { return suspended_.load(std::memory_order_acquire); }
   /// REQUIRES: suspended().
-  const UniqueId& meeting() const { return *setup_.id(); }
+  const UniqueId& resume_id() const { return *setup_.id(); }
 
   /// The id that this rank has made for ranks to be added. REQUIRES: one thread at a time.
-  Meeting& growth() { return growth_; }
+  HeldId& growth() { return growth_; }
   UserOperators& operators() { return operators_; }
   Registrations& registrations() { return registrations_; }
 
@@ -83,13 +83,13 @@ class Comm {
   Progress progress_;
   UserOperators operators_;
   Registrations registrations_;
-  Meeting growth_;
+  HeldId growth_;
 
   mutable std::mutex mutex_;
   Communicator communicator_;
   Communicator second_;   // guarded by mutex_; empty but while the ranks part
   bool dropped_ = false;  // guarded by mutex_; aborted, maybe while it was being made
-  Meeting setup_;
+  HeldId setup_;
   std::atomic<bool> suspended_{false};
   std::atomic<bool> finalized_{false};
 };

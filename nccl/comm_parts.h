@@ -95,14 +95,14 @@ class Registrations {
   std::uintptr_t last_ = 0;           // guarded by mutex_
 };
 
-/// An id by which ranks will meet, or none. While it is held, the socket of an id that this process has made stays open.
-/// Not thread-safe.
-class Meeting {
+/// An id by which ranks will meet, or none. While it is held, the socket of an id that this process has made stays
+/// open. Not thread-safe.
+class HeldId {
  public:
-  Meeting() = default;
-  ~Meeting() { drop(); }
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  HeldId() = default;
+  ~HeldId() { drop(); }
+  HeldId(const HeldId&) = delete;
+  HeldId& operator=(const HeldId&) = delete;
 
   const std::optional<UniqueId>& id() const { return id_; }
   void set(const UniqueId& id) {

@@ -34,7 +34,7 @@ ncclResult_t init_rank(const char* function, ncclComm_t* slot, int ranks, const 
   task.comm = std::make_shared<Comm>(rank, ranks, current_device(), config);
   task.body = [function, comm = task.comm, id, rank, ranks] {
     return make_into(function, comm,
-                     [&] { return Communicator::from_unique_id(meeting_of(id), rank, ranks, own_options()); });
+                     [&] { return Communicator::from_unique_id(unique_id_of(id), rank, ranks, own_options()); });
   };
   return submit(std::move(task));
 }
@@ -133,7 +133,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommInitRankConfig,
                  [&] { return init_rank("ncclCommInitRankConfig", comm, ranks, id, rank, config); });
 }
 
-// More ids spread the work of meeting over several ranks of NCCL's; here all meet at the first.
+// More ids spread the bootstrap over several ranks of NCCL's; here all meet at the first.
 TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommInitRankScalable,
                   (ncclComm_t * comm, int ranks, int rank, int ids_count, ncclUniqueId* ids, ncclConfig_t* config)) {
   return guarded("ncclCommInitRankScalable", [&] {

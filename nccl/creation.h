@@ -20,11 +20,11 @@ inline Options own_options() {
 }
 
 /// NCCL's id as Tutti's.
-inline UniqueId meeting_of(const ncclUniqueId& id) {
-  UniqueId meeting;
-  static_assert(sizeof(meeting.bytes) == sizeof(id.internal));
-  std::memcpy(meeting.bytes, id.internal, sizeof(meeting.bytes));
-  return meeting;
+inline UniqueId unique_id_of(const ncclUniqueId& id) {
+  UniqueId ours;
+  static_assert(sizeof(ours.bytes) == sizeof(id.internal));
+  std::memcpy(ours.bytes, id.internal, sizeof(ours.bytes));
+  return ours;
 }
 
 /// Runs `make`, which gives a Communicator, for the task of `comm`.

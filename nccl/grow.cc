@@ -126,7 +126,7 @@ ncclResult_t join(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* slot,
   Task task;
   task.slot = slot;
   task.comm = std::make_shared<Comm>(rank, ranks, current_device(), config);
-  task.body = [comm = task.comm, id = meeting_of(*id), rank, ranks] {
+  task.body = [comm = task.comm, id = unique_id_of(*id), rank, ranks] {
     return meet_into(comm, id, rank, ranks, /*root=*/0, /*is_new=*/true);
   };
   return submit(std::move(task));

@@ -34,20 +34,20 @@ ncclResult_t submit_to(const char* function, const std::shared_ptr<Comm>& comm, 
 }
 
 Outcome suspend(Comm& comm) {
-  UniqueId meeting{};
+  UniqueId resume_id{};
   try {
-    if (comm.rank() == 0) meeting = Communicator::make_unique_id();
-    comm.tutti().broadcast(meeting.bytes, meeting.bytes, sizeof(meeting.bytes), DataType::i8, 0);
+    if (comm.rank() == 0) resume_id = Communicator::make_unique_id();
+    comm.tutti().broadcast(resume_id.bytes, resume_id.bytes, sizeof(resume_id.bytes), DataType::i8, 0);
     // A rank's memory, of host and GPU, is kept until all have left. It is given back when a communicator ends after
     // that. So this is a second one, of which next to nothing is touched.
     Communicator second = comm.tutti().split(0, comm.rank());
-    comm.suspend(meeting, second);
+    comm.suspend(resume_id, second);
     second.barrier();
     comm.parted();
     return {};
   } catch (...) {
     comm.parted();
-    forget_unique_id(meeting);
+    forget_unique_id(resume_id);
     return outcome_of_current_exception("ncclCommSuspend");
   }
 }
@@ -82,7 +82,7 @@ TUTTI_NCCL_DEFINE(ncclResult_t, ncclCommResume, (ncclComm_t handle)) {
     if (!state.ok()) return refuse(state);
     return submit_to("ncclCommResume", comm, [comm] {
       return make_into("ncclCommResume", comm, [&] {
-        return Communicator::from_unique_id(comm->meeting(), comm->rank(), comm->size(), own_options());
+        return Communicator::from_unique_id(comm->resume_id(), comm->rank(), comm->size(), own_options());
       });
     });
   });

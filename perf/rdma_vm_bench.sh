@@ -76,7 +76,7 @@ all_reduce() {
   awk -v who="${2:-$1}" '$1 ~ /^[0-9]+$/ {printf "all_reduce %s %s %s\n", who, $1, $6}' /run/all_reduce
 }
 
-# packets BYTES: the largest that an address sends to itself, segments that the kernel leaves to the "card" included.
+# packets BYTES: the largest that an address sends to itself, segments that the kernel leaves to the device included.
 packets() {
   ip link set dev lo mtu "$1" gso_max_size "$1" || give_up "packets of $1 bytes cannot be had"
 }

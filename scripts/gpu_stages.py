@@ -38,7 +38,7 @@ CARRIED_KERNELS = os.environ.get("TUTTI_KERNELS", "")  # none: the first stage c
 TORCH_TESTS = "training/torch_backend/tests"
 # Tests by ctest's names. Those of device memory run on the fake driver elsewhere, the others skip where there is no GPU.
 DRIVER_TESTS = ["gpu.memory", "cuda_ipc.arena", "cuda_ipc.processes", "topology.gpus", "device.driver"]
-DEVICE_TESTS = [f"device.{name}" for name in ("communicator", "groups", "residency", "communicator_processes", "far_processes")]
+DEVICE_TESTS = [f"device.{name}" for name in ("communicator", "groups", "residency", "communicator_processes", "remote_processes")]
 LEFT_OUT = [("perf", "results"), ("perf", "out")]  # of the tree: what runs leave
 SANITIZED_FIRST = ["all_reduce", "sendrecv"]  # a kernel of each kind: plans, messages
 SANITIZED_LATER = ["all_gather", "reduce_scatter", "reduce", "broadcast"]

@@ -1,7 +1,7 @@
 # ./dev rdma-vm: a small virtual machine that has RDMA devices, on a machine that has none.
 #
 # QEMU emulates the machine (neither KVM nor rights are needed), the kernel is Debian's, the devices are Soft-RoCE: RDMA in
-# software, under the same libibverbs that drives the cards. The guest's root is this machine's root, read-only, under an
+# software, under the same libibverbs that drives NICs. The guest's root is this machine's root, read-only, under an
 # overlay in memory: all programs and libraries are there, and nothing that is done in the guest stays.
 #
 #   rxe0, rxe1   on dummy interfaces, 10.9.0.1 and 10.9.1.1, with frames of 9000 bytes as RoCE networks have them. What

@@ -26,7 +26,7 @@ struct BaselineSettings {
   int rank = 0;  // MPI ranks come from mpirun; the plug-in compares
   int size = 1;
   /// Gloo's and NCCL's ranks meet under this text, which all ranks of the job share and no other job has.
-  std::string meeting;
+  std::string job;
   /// Gloo's ranks use the network interface of this name; empty: TUTTI_INTERFACE, or else loopback.
   std::string interface;
   std::chrono::milliseconds timeout{300'000};

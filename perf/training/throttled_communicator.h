@@ -5,9 +5,9 @@
 //
 // How: each call runs on the communicator inside, then waits for what is left of bytes / bytes_per_second since it
 //   began. It waits asleep, on a thread of this communicator's own, so that the cores are free for computation, as they
-//   are when a network card copies by itself. Calls go over the link one after another, those of communicators split
+//   are when a NIC copies by itself. Calls go over the link one after another, those of communicators split
 //   off too: a rank has one link. A collective begins when the last of its ranks has posted it and the link is free,
-//   not when a thread comes to it: a card works through what is posted by itself. Sends begin when the thread comes to
+//   not when a thread comes to it: a NIC works through what is posted by itself. Sends begin when the thread comes to
 //   them.
 // Bytes: what each rank sends in the best known way (a ring): link_bytes().
 // Bits: those of the communicator inside.

@@ -259,7 +259,7 @@ TEST_P(Direct, WhatGoesWrongIsNamed) {
 
 INSTANTIATE_TEST_SUITE_P(Placements, Direct, ::testing::Values(Hosts{"a", "b"}, Hosts{"a", "b", "c"}));
 
-// Kernels inside each host, and cards between them.
+// Kernels inside each host, and NICs between them.
 class DirectGrid : public Direct {};
 
 TEST_P(DirectGrid, BetweenKernels) {

@@ -215,7 +215,7 @@ TEST_P(Refused, L9EachCallWithEachError) {
   }
 }
 
-// Rank 0 fails right after the meeting; its connection may be closed before rank 1 listens to it.
+// Rank 0 fails right after the bootstrap; its connection may be closed before rank 1 listens to it.
 TEST(RefusedCalls, L19AFailureRightAfterTheMeetingIsHeardEachTime) {
   NOT_EMULATED("filters are for the machine's own calls");
   for (int run = 0; run < 60; ++run) {

@@ -98,7 +98,7 @@ TEST(HostsShrink, ADeathMeanwhile) {
   }
 }
 
-TEST(HostsShrink, WithoutTheMeetingPlaceItSaysSo) {
+TEST(HostsShrink, WithoutTheBootstrapServerItSaysSo) {
   Hosts hosts(3);
   NEEDS_HOSTS(hosts);
   Job job(hosts, 1, [](const Place& place) {

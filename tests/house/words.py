@@ -22,7 +22,7 @@ KEPT = re.compile(r"perf/results/|tests/plan/golden/|docs/notes/|tests/chaos/log
 
 
 def pattern_of(word):
-    """Whole words, also as a part of an identifier: far in put_far, Far in FarPuts."""
+    """Whole words, also as a part of an identifier: near in put_near, Near in NearPuts."""
     behind = "(?<![A-Z0-9])" if word[0].isupper() else "(?<![A-Za-z0-9])"
     return re.compile(f"{behind}(?:{word})(?![a-z0-9])")
 

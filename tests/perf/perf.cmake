@@ -35,7 +35,7 @@ if(TUTTI_CUDA_FOUND AND NOT TUTTI_SANITIZE)  # not with the library twice in a p
   set(fakes ${CMAKE_BINARY_DIR}/tests/perf_fakes)
   set_tests_properties(perf.nccl_streams PROPERTIES TIMEOUT 120 ENVIRONMENT "LD_LIBRARY_PATH=${fakes};FAKE_GPUS=2")
   # What ./dev gpu does on a machine with one GPU, as far as one that is none goes: its tests of device memory,
-  foreach(test communicator groups residency communicator_processes far_processes)
+  foreach(test communicator groups residency communicator_processes remote_processes)
     add_test(NAME device.machine.${test} COMMAND test_device --file=${test})
     set_tests_properties(device.machine.${test} PROPERTIES TIMEOUT 900
       ENVIRONMENT "TUTTI_TEST_DRIVER=machine;LD_LIBRARY_PATH=${fakes};FAKE_GPUS=1")

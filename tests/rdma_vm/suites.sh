@@ -77,7 +77,7 @@ for kind in restart no_restart; do
   suite "verbs, in a storm of signals ($kind)" storm $kind $tests/test_transport_verbs_wire \
     --gtest_filter='Devices/*PutsOfAnySize*Processes:Devices/*PeersAndLanes*Processes:Devices/*ADeadPeer*Processes'
   TUTTI_NETWORK=verbs suite "collectives, in a storm of signals ($kind)" storm $kind $tests/test_collectives \
-    --file=far_processes --gtest_filter='*RandomPrograms/ab'
+    --file=remote_processes --gtest_filter='*RandomPrograms/ab'
 done
 suite "verbs, memory that the host cannot touch" $tests/test_transport_verbs_wire --gtest_filter='VerbsDevice*'
 export TUTTI_TEST_CABLE=rxe2,rxe3
@@ -86,7 +86,7 @@ suite "verbs, over a cable" $tests/test_transport_verbs_wire \
 for end in cable0 cable1; do tc qdisc add dev $end root netem loss 1% || failed=$((failed + 1)); done
 suite "verbs, over a cable that loses one packet in a hundred" may_stall $tests/test_transport_verbs_wire \
   --gtest_filter='Cable/*PutsOfAnySize*Processes:Cable/*WhatIsHeldBack*Processes:Cable/*WhoSeesASignal*Processes'
-TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives --file=far_processes \
+TUTTI_NETWORK=verbs suite "collectives over that cable, by two rails" may_stall $tests/test_collectives --file=remote_processes \
   --gtest_filter='*RandomPrograms/ab'
 campaign "random faults, over that cable" 4 --lossy
 for end in cable0 cable1; do
@@ -99,15 +99,15 @@ suite "verbs, over a slow cable" $tests/test_transport_verbs_wire \
   --gtest_filter='VerbsDevice.ABlockThatIsLetGo*:VerbsDevice.WhatFindsNoRoom*'
 for end in cable0 cable1; do tc qdisc del dev $end root; done
 suite "verbs, over a cable that is cut" $tests/test_transport_verbs_wire --gtest_filter='VerbsDevice.ACableThatIsCut*'
-TUTTI_NETWORK=verbs suite "collectives, by a port that goes down" $tests/test_collectives --file=far_failures \
-  --gtest_filter='FarFailures.APortThatGoesDown*'
+TUTTI_NETWORK=verbs suite "collectives, by a port that goes down" $tests/test_collectives --file=remote_failures \
+  --gtest_filter='RemoteFailures.APortThatGoesDown*'
 unset TUTTI_TEST_CABLE
-TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives --file=far_processes \
+TUTTI_NETWORK=verbs suite "collectives, ranks that count as two hosts" $tests/test_collectives --file=remote_processes \
   --gtest_filter='*/ab'
 campaign "random faults, by verbs" 15 --no-links
 before=($(for i in 0 1 2 3; do sent_by rxe$i; done))
 TUTTI_VERBS_DEVICES=rxe0,rxe1,rxe2,rxe3 TUTTI_NETWORK=verbs \
-  suite "collectives, two ranks of each host share four rails" $tests/test_collectives --file=far_processes \
+  suite "collectives, two ranks of each host share four rails" $tests/test_collectives --file=remote_processes \
   --gtest_filter='*RandomPrograms/aabb'
 for i in 0 1 2 3; do
   packets=$(($(sent_by rxe$i) - before[i]))
@@ -122,7 +122,7 @@ UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe0:1,dummy0 suite "UCX over rc_verb
 UCX_TLS=rc_verbs,tcp TUTTI_TEST_UCX_DEVICE=rxe2:1,cable0 suite "UCX over rc_verbs, frames of 1500 bytes" \
   $tests/test_transport_ucx_wire --gtest_filter='UcxOverRdma/*WholeNote*Processes'
 UCX_TLS=rc_verbs,tcp UCX_NET_DEVICES=rxe0:1,dummy0 TUTTI_NETWORK=ucx suite "collectives over UCX's rc_verbs" \
-  $tests/test_collectives --file=far_processes --gtest_filter='*RandomPrograms/ab'
+  $tests/test_collectives --file=remote_processes --gtest_filter='*RandomPrograms/ab'
 packets=$(($(sent_by rxe0) - before))
 printf 'rxe0 sent %s packets for UCX\n' $packets
 [ $packets -gt 10000 ] || [ $ran = $ran_before ] || { printf 'UCX went by another way: the test shows nothing\n' && failed=$((failed + 1)); }

@@ -138,8 +138,8 @@ const InterfaceAddress* with_address(const Addresses& some, const std::string& a
   return found == some.end() ? nullptr : &*found;
 }
 
-/// The least doubtful; of equal ones that of the default route, then one of the kind (IPv4 or IPv6) that the meeting
-/// place has, then IPv4, then the first.
+/// The least doubtful; of equal ones that of the default route, then one of the kind (IPv4 or IPv6) that the bootstrap
+/// server has, then IPv4, then the first.
 const InterfaceAddress* best_of(const Addresses& some, const Routes& routes) {
   const bool ipv6 = routes.to_peers.find(':') != std::string::npos;
   const auto rank = [&](const InterfaceAddress& one) {

@@ -138,7 +138,7 @@ bool has_bbr(int fd) {
 
 }  // namespace
 
-// Opening, meeting.
+// Opening, meet().
 
 Status Links::listen() {
   TUTTI_TRY(transport::check_has_address(job_));

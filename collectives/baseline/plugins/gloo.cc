@@ -272,9 +272,9 @@ Status GlooCommunicator::execute_group(std::span<const Transfer> transfers) {
   return {};
 }
 
-std::filesystem::path meeting_folder(const std::string& meeting) {
+std::filesystem::path store_folder(const std::string& job) {
   return std::filesystem::temp_directory_path() /
-         fmt::format("tutti_gloo_{}_{:016x}", geteuid(), std::hash<std::string>{}(meeting));
+         fmt::format("tutti_gloo_{}_{:016x}", geteuid(), std::hash<std::string>{}(job));
 }
 
 /// Rank 0's duty, also when connecting fails: to leave no files.
@@ -299,7 +299,7 @@ std::shared_ptr<GlooCommunicator> connect(const BaselineSettings& settings) {
   auto context = std::make_shared<gloo::rendezvous::Context>(settings.rank, settings.size);
   context->setTimeout(settings.timeout);
   if (settings.size > 1) {
-    const std::filesystem::path folder = meeting_folder(settings.meeting);
+    const std::filesystem::path folder = store_folder(settings.job);
     mkdir(folder.c_str(), 0700);  // the first rank makes it
     const Cleanup cleanup(settings.rank == 0 ? folder : std::filesystem::path());
     gloo::rendezvous::FileStore store(folder.string());

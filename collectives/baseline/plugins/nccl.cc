@@ -302,20 +302,20 @@ Status NcclCommunicator::exchange(std::span<const Transfer> transfers) {
   return first.ok() ? end : first;
 }
 
-// ---- Meeting ----
+// ---- Bootstrap ----
 
-std::filesystem::path meeting_file(const std::string& meeting) {
+std::filesystem::path id_file(const std::string& job) {
   return std::filesystem::temp_directory_path() /
-         fmt::format("tutti_nccl_{}_{:016x}", geteuid(), std::hash<std::string>{}(meeting));
+         fmt::format("tutti_nccl_{}_{:016x}", geteuid(), std::hash<std::string>{}(job));
 }
 
 /// Rank 0's duty, also when connecting fails: to leave no file.
-class MeetingFile {
+class IdFile {
  public:
-  explicit MeetingFile(std::filesystem::path path) : path_(std::move(path)) { remove(); }
-  ~MeetingFile() { remove(); }
-  MeetingFile(const MeetingFile&) = delete;
-  MeetingFile& operator=(const MeetingFile&) = delete;
+  explicit IdFile(std::filesystem::path path) : path_(std::move(path)) { remove(); }
+  ~IdFile() { remove(); }
+  IdFile(const IdFile&) = delete;
+  IdFile& operator=(const IdFile&) = delete;
 
   /// Writes the id at once as a whole, readable by this user alone.
   Status write(const nccl::ncclUniqueId& id) {
@@ -340,7 +340,7 @@ class MeetingFile {
 };
 
 Result<nccl::ncclUniqueId> read_id(const BaselineSettings& settings) {
-  const std::filesystem::path path = meeting_file(settings.meeting);
+  const std::filesystem::path path = id_file(settings.job);
   const std::int64_t deadline = now_ns() + std::chrono::nanoseconds(settings.timeout).count();
   for (Backoff backoff(std::chrono::milliseconds(1));; backoff.sleep()) {
     struct stat about {};
@@ -367,7 +367,7 @@ Status init(const NcclLibrary& nccl, const BaselineSettings& settings, ncclComm_
     return join(id);
   }
   nccl::ncclUniqueId id{};
-  MeetingFile file(meeting_file(settings.meeting));
+  IdFile file(id_file(settings.job));
   TUTTI_TRY(nccl.check(nccl.ncclGetUniqueId(&id), 0, "ncclGetUniqueId"));
   TUTTI_TRY(file.write(id));
   return join(id);  // returns when all have come

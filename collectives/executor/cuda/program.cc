@@ -74,7 +74,7 @@ class Flattener {
         if (moves(step.kind)) {
           add_data(step);
         } else {
-          add_meeting(step);
+          add_sync(step);
         }
       }
       lanes_.back().step_count = static_cast<std::uint32_t>(steps_.size()) - lanes_.back().steps;
@@ -152,7 +152,7 @@ class Flattener {
   }
 
   // Signals to several peers in a row become one step, and so do waits and opens: a thread for each peer.
-  void add_meeting(const PreparedStep& from) {
+  void add_sync(const PreparedStep& from) {
     if (p_.express && from.kind == StepKind::signal && published_ != nullptr) return send_published(from.peer);
     Verb verb = from.kind == StepKind::open ? Verb::open : from.kind == StepKind::signal ? Verb::signal : Verb::wait;
     if (p_.express && verb == Verb::signal) {

@@ -125,7 +125,7 @@ TEST(Bootstrap, RankZeroMayComeLast) {
   for (std::thread& client : clients) client.join();
 }
 
-TEST(Bootstrap, TheSameAddressServesOneMeetingAfterAnother) {
+TEST(Bootstrap, TheSameAddressServesOneJobAfterAnother) {
   const sockets::Endpoint server = unused_local_endpoint();
   on_threads(all_ranks(3), [&](int rank) {
     for (int i = 0; i < 20; ++i) {
@@ -465,7 +465,7 @@ TEST_P(KillTest, AKilledRankIsNamedToAllOthers) {
 
 INSTANTIATE_TEST_SUITE_P(ServerAndClients, KillTest, ::testing::Values(0, 1, 3));
 
-TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheMeeting) {
+TEST(Bootstrap, ARankThatDiesBeforeAllHaveComeEndsTheBootstrap) {
   const sockets::Endpoint server = unused_local_endpoint();
   on_threads({0, 1, 2}, [&](int rank) {
     if (rank == 1) {

@@ -89,7 +89,7 @@ TEST(Interfaces, TheDefaultRouteBeatsTheOrder) {
   EXPECT_EQ(chosen(kLaptop, "", {"", "172.17.0.1"}), "192.168.1.20 on wlp2s0");
 }
 
-TEST(Interfaces, TheRouteToTheMeetingPlaceBeatsTheDefaultRoute) {
+TEST(Interfaces, TheRouteToTheServerBeatsTheDefaultRoute) {
   const OwnAddress own = choose(kGpuNode, "", {"10.31.0.7", "10.20.0.7"});
   EXPECT_EQ(own.address, "10.31.0.7");
   EXPECT_EQ(own.interface, "ib1");
@@ -115,7 +115,7 @@ TEST(Interfaces, ALoopbackRouteTellsNothing) {
   EXPECT_EQ(chosen(kCloud, "", {"127.0.0.1", "10.1.0.4"}), "10.1.0.4 on eth0");
 }
 
-TEST(Interfaces, OfTheKindThatTheMeetingPlaceHas) {
+TEST(Interfaces, OfTheKindThatTheServerHas) {
   EXPECT_EQ(chosen(kLaptop, "wlp2s0", {"", ""}), "192.168.1.20 on wlp2s0");
   EXPECT_EQ(chosen(kLaptop, "wlp2s0", {"fd00::9", ""}), "2001:db8:1::20 on wlp2s0");
 }

@@ -43,33 +43,33 @@ TEST(UcxDevices, RdmaIsWhatDevicesAndTransportsBothAllow) {
     Ports ports;
     bool rdma;
   };
-  const Ports card{"mlx5_0:1"};
+  const Ports nic{"mlx5_0:1"};
   const Case cases[] = {
-      {"eth0", "^shm", card, false},
-      {"eth0,mlx5_0:1", "^shm", card, true},
-      {"mlx5_0:1", "^shm", card, true},
+      {"eth0", "^shm", nic, false},
+      {"eth0,mlx5_0:1", "^shm", nic, true},
+      {"mlx5_0:1", "^shm", nic, true},
       {"mlx5_0:1", "^shm", {}, true},  // named, though /sys is not to be seen (a container)
-      {"all", "^shm", card, true},
-      {"eth0,all", "^shm", card, true},
+      {"all", "^shm", nic, true},
+      {"eth0,all", "^shm", nic, true},
       {"all", "^shm", {}, false},
-      {"", "^shm", card, false},
-      {"eth0,mlx5_0:1", "tcp", card, false},
-      {"all", "tcp", card, false},
-      {"all", "posix,sysv,cma,self", card, false},
-      {"all", "all", card, true},
-      {"eth0,mlx5_0:1", "rc_verbs,tcp", card, true},
-      {"eth0,mlx5_0:1", "tcp,\\rc_mlx5", card, true},
-      {"all", "rc", card, true},
-      {"all", "dc_x", card, true},
-      {"all", "ud_v", card, true},
-      {"all", "ib", card, true},
-      {"all", "tcp,ud_verbs:aux", card, false},
-      {"all", "^ib", card, false},
-      {"all", "^ib,shm", card, false},
-      {"all", "^rc,ud,dc", card, false},
-      {"all", "^rc,ud", card, true},
-      {"all", "^rc_verbs,tcp", card, true},
-      {"all", "", card, false},
+      {"", "^shm", nic, false},
+      {"eth0,mlx5_0:1", "tcp", nic, false},
+      {"all", "tcp", nic, false},
+      {"all", "posix,sysv,cma,self", nic, false},
+      {"all", "all", nic, true},
+      {"eth0,mlx5_0:1", "rc_verbs,tcp", nic, true},
+      {"eth0,mlx5_0:1", "tcp,\\rc_mlx5", nic, true},
+      {"all", "rc", nic, true},
+      {"all", "dc_x", nic, true},
+      {"all", "ud_v", nic, true},
+      {"all", "ib", nic, true},
+      {"all", "tcp,ud_verbs:aux", nic, false},
+      {"all", "^ib", nic, false},
+      {"all", "^ib,shm", nic, false},
+      {"all", "^rc,ud,dc", nic, false},
+      {"all", "^rc,ud", nic, true},
+      {"all", "^rc_verbs,tcp", nic, true},
+      {"all", "", nic, false},
   };
   for (const auto& [devices, transports, ports, rdma] : cases) {
     EXPECT_EQ(ucx::may_go_by_rdma(devices, transports, ports), rdma)

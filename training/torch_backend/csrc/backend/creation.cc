@@ -63,7 +63,7 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
   Made made = translated([&] {
     return beside([store, rank, size, options] {
       // Groups that are made side by side may share a name in the store; those of other ranks do not meet.
-      const auto meeting =
+      const auto named_store =
           c10::make_intrusive<c10d::PrefixStore>("tutti/" + text_of(options->global_ranks_in_group), store);
       tutti::Options how;
       how.timeout = options->timeout;
@@ -71,9 +71,9 @@ c10::intrusive_ptr<TuttiBackend> create_backend(const c10::intrusive_ptr<c10d::S
       if (!options->global_ranks_in_group.empty()) how.name = group_name(*options);  // else it is the default group
       how.job_ranks.assign(options->global_ranks_in_group.begin(), options->global_ranks_in_group.end());
       const Invitation invitation = rank == 0 ? Invitation{random_nonce(), tutti::Communicator::make_unique_id()}
-                                              : wait_for_invitation(*meeting, rank, *options);
+                                              : wait_for_invitation(*named_store, rank, *options);
       std::optional<Invitations> invitations;
-      if (rank == 0 && size > 1) invitations.emplace(meeting, size, invitation);
+      if (rank == 0 && size > 1) invitations.emplace(named_store, size, invitation);
       Made made;
       made.making = invitation.making;
       try {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/job/far.h"
+#include "tests/collectives/job/remote.h"
 #include "tests/collectives/random_programs.h"
 #include "tests/collectives/taken.h"
 #include "tests/collectives/transfer_programs.h"
@@ -24,14 +24,14 @@
 #include "transport/shm/arena.h"
 #include "transport/ucx/ucx.h"
 
-namespace tutti::testing::far_processes_test {
+namespace tutti::testing::remote_processes_test {
 namespace {
 
 using Body = std::function<std::string(Communicator&)>;
 
 const Hosts kPlacements[] = {{"a", "b"}, {"a", "b", "a"}, {"a", "a", "b", "b"}, {"a", "b", "c", "a"}};
 
-class Far : public ::testing::TestWithParam<Hosts> {
+class Remote : public ::testing::TestWithParam<Hosts> {
  protected:
   void SetUp() override { NEEDS_NETWORK(); }
   static std::vector<Outcome> run(const Body& body, const Environment& environment = {}) {
@@ -39,7 +39,7 @@ class Far : public ::testing::TestWithParam<Hosts> {
   }
 };
 
-TEST_P(Far, RandomPrograms) {
+TEST_P(Remote, RandomPrograms) {
   const unsigned seed = program_seed();
   SCOPED_TRACE("TUTTI_TEST_SEED=" + std::to_string(seed));
   const Environment environments[] = {{}, {{"TUTTI_SCRATCH", "64K"}}};
@@ -52,7 +52,7 @@ TEST_P(Far, RandomPrograms) {
   }
 }
 
-TEST_P(Far, RandomTransfers) {
+TEST_P(Remote, RandomTransfers) {
   const unsigned seed = program_seed();
   SCOPED_TRACE("TUTTI_TEST_SEED=" + std::to_string(seed));
   const auto body = [&](Communicator& comm) -> std::string {
@@ -62,7 +62,7 @@ TEST_P(Far, RandomTransfers) {
   expect_no_errors(run(body));
 }
 
-TEST_P(Far, CommunicatorsOfPartsOfTheJob) {
+TEST_P(Remote, CommunicatorsOfPartsOfTheJob) {
   const auto body = [](Communicator& comm) -> std::string {
     for (int turn = 0; turn < 3; ++turn) {
       Communicator half = comm.split(comm.rank() % 2, -comm.rank());
@@ -75,7 +75,7 @@ TEST_P(Far, CommunicatorsOfPartsOfTheJob) {
   expect_no_errors(run(body));
 }
 
-TEST_P(Far, ADifferentCallIsNamedOnAllRanks) {
+TEST_P(Remote, ADifferentCallIsNamedOnAllRanks) {
   const auto body = [](Communicator& comm) -> std::string {
     std::vector<float> data(1000);
     try {
@@ -99,7 +99,7 @@ TEST_P(Far, ADifferentCallIsNamedOnAllRanks) {
   }
 }
 
-TEST_P(Far, ARankThatDiesIsNamedOnAllOthers) {
+TEST_P(Remote, ARankThatDiesIsNamedOnAllOthers) {
   const auto body = [](Communicator& comm) -> std::string {
     std::vector<float> data(100'000);
     try {
@@ -130,7 +130,7 @@ void limit_address_space(std::int64_t more) {
 }
 
 /// A rank that cannot reach the others' memory is silent for them, unless it says so.
-TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
+TEST_P(Remote, ARankThatCannotConnectIsNamedOnAllRanks) {
   NOT_EMULATED("the limit of address space is not the emulated program's");
   const auto body = [](Communicator& comm) -> std::string {
     sum_up(comm);
@@ -152,7 +152,7 @@ TEST_P(Far, ARankThatCannotConnectIsNamedOnAllRanks) {
   }
 }
 
-TEST_P(Far, AnEmptyCallIsComparedWithThoseOfAllRanks) {
+TEST_P(Remote, AnEmptyCallIsComparedWithThoseOfAllRanks) {
   // Rank 1 makes another second call than the others, which are free to run ahead of it.
   const auto body = [](Communicator& comm) -> std::string {
     return error_in([&] {
@@ -171,7 +171,7 @@ TEST_P(Far, AnEmptyCallIsComparedWithThoseOfAllRanks) {
 }
 
 /// The first message makes its connection: a sender that starts it and computes must not keep it from its receiver.
-TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
+TEST_P(Remote, AStartedSendLeavesWhileItsSenderComputes) {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto& received = *static_cast<std::atomic<int>*>(memory);
@@ -195,7 +195,7 @@ TEST_P(Far, AStartedSendLeavesWhileItsSenderComputes) {
 
 /// Data which goes with its signal has cells for 64 calls. A receiver reports its place before they are used up, even
 /// if it has gone away computing.
-TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
+TEST_P(Remote, ARootRunsAheadOfReceiversThatCompute) {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   auto& sent = *static_cast<std::atomic<int>*>(memory);
@@ -226,7 +226,7 @@ TEST_P(Far, ARootRunsAheadOfReceiversThatCompute) {
 }
 
 /// Messages to remote ranks are written into memory of the sender's own, which counts.
-TEST_P(Far, TheMemoryOfSendsIsReported) {
+TEST_P(Remote, TheMemoryOfSendsIsReported) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer's own memory would be counted too";
 #endif
@@ -265,7 +265,7 @@ TEST_P(Far, TheMemoryOfSendsIsReported) {
   }
 }
 
-TEST_P(Far, AMemoryLimitIsKept) {
+TEST_P(Remote, AMemoryLimitIsKept) {
   const auto body = [](Communicator& comm) -> std::string {
     MUST(comm.memory().scratch <= 3'000'000);
     use_all(comm);
@@ -277,7 +277,7 @@ TEST_P(Far, AMemoryLimitIsKept) {
 
 /// Who has had nothing to do with each other for many calls may both wait for a word of the other before they use a
 /// cell.
-TEST(FarNeighbours, MeetAfterManyCallsApart) {
+TEST(RemoteNeighbours, MeetAfterManyCallsApart) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
     std::vector<int> data(4);
@@ -375,11 +375,11 @@ TEST(NetLinks, WhoHasClosedWithoutThemIsNamedAtOnce) {
 /// communicators. (A few stay for a while where a rank is more than a second late to say it.)
 TEST(NetLinks, CommunicatorsEndWithoutThem) {
   NEEDS_NETWORK();
-  for (const bool without_meeting : {false, true}) {
-    SCOPED_TRACE(without_meeting ? "rank 0 has left" : "with a bootstrap server");
+  for (const bool without_server : {false, true}) {
+    SCOPED_TRACE(without_server ? "rank 0 has left" : "with a bootstrap server");
     const auto body = [&](Communicator& comm) -> std::string {
-      Communicator rest = without_meeting ? without_rank_zero(comm) : comm.split(0, comm.rank());
-      if (without_meeting && comm.rank() == 0) return "";
+      Communicator rest = without_server ? without_rank_zero(comm) : comm.split(0, comm.rank());
+      if (without_server && comm.rank() == 0) return "";
       const transport::Arena& arena = *transport::Arena::process().value();
       std::size_t window = 0;
       const std::size_t before = arena.allocated();
@@ -403,7 +403,7 @@ std::string name_of_placement(const ::testing::TestParamInfo<Hosts>& info) {
   for (const std::string& host : info.param) name += host;
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Placement, Far, ::testing::ValuesIn(kPlacements), name_of_placement);
+INSTANTIATE_TEST_SUITE_P(Placement, Remote, ::testing::ValuesIn(kPlacements), name_of_placement);
 
 }  // namespace
-}  // namespace tutti::testing::far_processes_test
+}  // namespace tutti::testing::remote_processes_test

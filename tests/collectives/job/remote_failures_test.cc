@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/job/far.h"
+#include "tests/collectives/job/remote.h"
 #include "tests/support/wait_readable.h"
 
-namespace tutti::testing::far_failures_test {
+namespace tutti::testing::remote_failures_test {
 namespace {
 
 /// Data and the word of the call are one message there.
-TEST(FarNeighbours, ADifferentSmallCallIsNamed) {
+TEST(RemoteNeighbours, ADifferentSmallCallIsNamed) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
     std::vector<int> data(4);
@@ -36,7 +36,7 @@ TEST(FarNeighbours, ADifferentSmallCallIsNamed) {
 
 /// Ranks 1 and 2 would tell each other of their calls by signals that come after what they wait for, and that does not
 /// come: they say it by themselves then, long before any deadline.
-TEST(FarNeighbours, ADifferentCallIsNamedWhileAnotherIsLate) {
+TEST(RemoteNeighbours, ADifferentCallIsNamedWhileAnotherIsLate) {
   NEEDS_NETWORK();
   int ended[2];
   ASSERT_EQ(::pipe(ended), 0);
@@ -79,7 +79,7 @@ struct Late {
 };
 
 /// Not those whose part is done, who may be neighbours or not, and poll as little as who is late.
-TEST(FarFailures, OnlyTheLateRankIsNamed) {
+TEST(RemoteFailures, OnlyTheLateRankIsNamed) {
   NEEDS_NETWORK();
   const auto to_root = [](Communicator& comm) {
     float value = 1, sum = 0;
@@ -118,7 +118,7 @@ TEST(FarFailures, OnlyTheLateRankIsNamed) {
 }
 
 /// Both processes are well, and meet by another way; only the link's device can tell. In ./dev rdma-vm.
-TEST(FarFailures, APortThatGoesDownIsNamedWithTheDevicesWords) {
+TEST(RemoteFailures, APortThatGoesDownIsNamedWithTheDevicesWords) {
   NEEDS_NETWORK();
   const char* const cable = std::getenv("TUTTI_TEST_CABLE");
   if (cable == nullptr) GTEST_SKIP() << "tutti-test: not run: TUTTI_TEST_CABLE names no two devices";
@@ -145,7 +145,7 @@ TEST(FarFailures, APortThatGoesDownIsNamedWithTheDevicesWords) {
   EXPECT_NE(outcomes[1].said.find("rank 0"), std::string::npos) << outcomes[1].said;
 }
 
-TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
+TEST(RemoteFailures, AreReportedAfterRankZeroHasLeft) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
     Communicator rest = without_rank_zero(comm);
@@ -161,7 +161,7 @@ TEST(FarFailures, AreToldAfterRankZeroHasLeft) {
   }
 }
 
-TEST(FarFailures, ADeathIsOneAfterRankZeroHasLeft) {
+TEST(RemoteFailures, ADeathIsOneAfterRankZeroHasLeft) {
   NEEDS_NETWORK();
   const auto body = [](Communicator& comm) -> std::string {
     Communicator rest = without_rank_zero(comm);
@@ -187,7 +187,7 @@ TEST(FarFailures, ADeathIsOneAfterRankZeroHasLeft) {
 }
 
 /// The rank that receives never writes to the other, nor do their processes in the calls before.
-TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
+TEST(RemoteFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
   NEEDS_NETWORK();
   int found[2];
   ASSERT_EQ(::pipe(found), 0);
@@ -213,7 +213,7 @@ TEST(FarFailures, ADeathIsFoundByWhoOnlyReceivesAfterRankZeroHasLeft) {
 
 /// Rank 0 stands still, and with it the bootstrap server, which others would be asked through: of those that this rank
 /// has heard nothing from nothing is known, and they are not named.
-TEST(FarFailures, AStoppedServerIsNamedAlone) {
+TEST(RemoteFailures, AStoppedServerIsNamedAlone) {
   NEEDS_NETWORK();
   struct Shared {
     std::atomic<int> here{0};
@@ -250,4 +250,4 @@ TEST(FarFailures, AStoppedServerIsNamedAlone) {
 }
 
 }  // namespace
-}  // namespace tutti::testing::far_failures_test
+}  // namespace tutti::testing::remote_failures_test

@@ -19,7 +19,7 @@
 #include "tests/device/host_reference.h"
 #include "tests/support/test_gpus.h"
 
-namespace tutti::testing::far_processes_test {
+namespace tutti::testing::remote_processes_test {
 namespace {
 
 using Hosts = std::vector<std::string>;
@@ -29,7 +29,7 @@ const Hosts kPlacements[] = {{"a", "b"}, {"a", "a", "b"}, {"a", "b", "c", "a"}};
 // Slots of 512 KiB, so that calls of some size take several turns.
 const Environment kSmallSlots = {{"TUTTI_MEMORY_LIMIT", "8M"}, {"TUTTI_SCRATCH", "256K"}};
 
-class FarDevice : public ::testing::TestWithParam<Hosts> {
+class RemoteDevice : public ::testing::TestWithParam<Hosts> {
  protected:
   void SetUp() override { NEEDS_NETWORK(); }
   /// `body` with a GPU, a stream and a communicator.
@@ -73,7 +73,7 @@ void add_up(Communicator& comm, std::byte* data, std::size_t count, CUstream str
   comm.all_reduce(data, data, count, DataType::u32, ReduceOp::sum, {.stream = stream});
 }
 
-TEST_P(FarDevice, HasTheBitsOfTheHost) {
+TEST_P(RemoteDevice, HasTheBitsOfTheHost) {
   for (const Environment& environment : {Environment{}, kSmallSlots}) {
     expect_no_errors(run(
         [](Communicator& comm, DeviceBuffers& memory) {
@@ -84,7 +84,7 @@ TEST_P(FarDevice, HasTheBitsOfTheHost) {
   }
 }
 
-TEST_P(FarDevice, LargeCallsTakeTurns) {
+TEST_P(RemoteDevice, LargeCallsTakeTurns) {
   const auto outcomes = run(
       [](Communicator& comm, DeviceBuffers& memory) {
         const auto n = static_cast<std::size_t>(comm.size());
@@ -105,7 +105,7 @@ TEST_P(FarDevice, LargeCallsTakeTurns) {
 }
 
 // The caller goes on while its stream has not come to the calls; they then see what was put into the stream before.
-TEST_P(FarDevice, InTheOrderOfTheStream) {
+TEST_P(RemoteDevice, InTheOrderOfTheStream) {
   expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
     DeviceBuffers other(0);
     constexpr std::size_t kCount = 3000;
@@ -129,7 +129,7 @@ TEST_P(FarDevice, InTheOrderOfTheStream) {
   }));
 }
 
-TEST_P(FarDevice, GroupsAndCallsOnHostMemoryBetween) {
+TEST_P(RemoteDevice, GroupsAndCallsOnHostMemoryBetween) {
   expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
     std::byte* data = filled(memory, comm.rank(), 500);
     comm.group_start();
@@ -148,7 +148,7 @@ TEST_P(FarDevice, GroupsAndCallsOnHostMemoryBetween) {
   }));
 }
 
-TEST_P(FarDevice, AllToAllv) {
+TEST_P(RemoteDevice, AllToAllv) {
   for (const std::size_t unit : {3u, 50'000u}) {
     expect_no_errors(run(
         [unit](Communicator& comm, DeviceBuffers& memory) {
@@ -188,7 +188,7 @@ TEST_P(FarDevice, AllToAllv) {
   }
 }
 
-TEST_P(FarDevice, Messages) {
+TEST_P(RemoteDevice, Messages) {
   expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
     const int n = comm.size();
     const int next = (comm.rank() + 1) % n;
@@ -239,7 +239,7 @@ std::vector<Outcome> with_a_bad_rank(
   });
 }
 
-TEST_P(FarDevice, AnotherCallIsNamedAsTheCallerMadeIt) {
+TEST_P(RemoteDevice, AnotherCallIsNamedAsTheCallerMadeIt) {
   const auto in_turns = [](const auto& body) { return run(body, kSmallSlots); };
   auto outcomes = with_a_bad_rank(in_turns, [](Communicator& comm, std::byte* data, CUstream stream) {
     add_up(comm, data, 299'999, stream);  // differs in its last turn alone
@@ -254,7 +254,7 @@ TEST_P(FarDevice, AnotherCallIsNamedAsTheCallerMadeIt) {
   expect_all_say(outcomes, "called all_reduce(300000 x u32, sum, device memory)");
 }
 
-TEST_P(FarDevice, ARankThatDies) {
+TEST_P(RemoteDevice, ARankThatDies) {
   const auto outcomes = with_a_bad_rank(
       [](const auto& body) {
         return run(body, {{"TUTTI_TIMEOUT", "20s"}});
@@ -263,7 +263,7 @@ TEST_P(FarDevice, ARankThatDies) {
   expect_all_say(outcomes, "died", 1);
 }
 
-TEST_P(FarDevice, ARankThatStaysAway) {
+TEST_P(RemoteDevice, ARankThatStaysAway) {
   const auto outcomes = with_a_bad_rank(
       [](const auto& body) {
         return run(body, {{"TUTTI_TIMEOUT", "2s"}});
@@ -275,13 +275,13 @@ TEST_P(FarDevice, ARankThatStaysAway) {
   expect_all_say(outcomes, "waited");
 }
 
-TEST_P(FarDevice, ARankThatAborts) {
+TEST_P(RemoteDevice, ARankThatAborts) {
   const auto outcomes = with_a_bad_rank([](const auto& body) { return run(body); },
                                         [](Communicator& comm, std::byte*, CUstream) { comm.abort("enough of it"); });
   expect_all_say(outcomes, "aborted the communicator: enough of it");
 }
 
-TEST_P(FarDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
+TEST_P(RemoteDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
   const auto outcomes = run(
       [](Communicator& comm, DeviceBuffers& memory) {
         std::byte* data = filled(memory, comm.rank(), 10);
@@ -301,7 +301,7 @@ TEST_P(FarDevice, WhoWaitsForAStreamThatDoesNotComeIsTold) {
   expect_all_say(outcomes, "for its stream to come to a call on device memory");
 }
 
-TEST_P(FarDevice, WhatCannotBeIsRefused) {
+TEST_P(RemoteDevice, WhatCannotBeIsRefused) {
   NEEDS_GPUS(2);
   expect_no_errors(run([](Communicator& comm, DeviceBuffers& memory) {
     std::byte* data = filled(memory, comm.rank(), 16);
@@ -340,7 +340,7 @@ TEST_P(FarDevice, WhatCannotBeIsRefused) {
   }));
 }
 
-TEST_P(FarDevice, AGpuWhoseStreamsWaitForNoValuesIsRefused) {
+TEST_P(RemoteDevice, AGpuWhoseStreamsWaitForNoValuesIsRefused) {
   NEEDS_FAKE_DRIVER("its streams wait for no values");
   const auto outcomes = run(
       [](Communicator& comm, DeviceBuffers& memory) {
@@ -355,7 +355,7 @@ TEST_P(FarDevice, AGpuWhoseStreamsWaitForNoValuesIsRefused) {
   expect_all_say(outcomes, "has no streams that wait for values");
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, FarDevice, ::testing::ValuesIn(kPlacements));
+INSTANTIATE_TEST_SUITE_P(Placements, RemoteDevice, ::testing::ValuesIn(kPlacements));
 
 }  // namespace
-}  // namespace tutti::testing::far_processes_test
+}  // namespace tutti::testing::remote_processes_test
