@@ -32,4 +32,16 @@ void check_case(Communicator& comm, const Case& c);
 
 std::string describe(const Case& c);
 
+/// A few calls, large and small.
+inline void use_all(Communicator& comm) {
+  for (const std::size_t count : {std::size_t{100}, std::size_t{50'000}}) {
+    for (const Collective collective : {Collective::all_reduce, Collective::all_to_all, Collective::gather}) {
+      Case c;
+      c.collective = collective;
+      c.count = count;
+      check_case(comm, c);
+    }
+  }
+}
+
 }  // namespace tutti::testing

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/collectives/taken.h"
 #include "tests/nccl/ranks.h"
+#include "tests/support/usage.h"
 
 namespace tutti::nccl::testing::grow_test {
 namespace {

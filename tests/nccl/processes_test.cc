@@ -1,6 +1,5 @@
 // What takes processes: ranks that are killed or never come, revoking, and what is left of a communicator. This process
 // itself does not use the library: its forks would inherit the options that it has read.
-#include <dirent.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -12,9 +11,12 @@
 #include <vector>
 
 #include "tests/nccl/ranks.h"
+#include "tests/support/usage.h"
 
 namespace tutti::nccl::testing::processes_test {
 namespace {
+
+using tutti::testing::open_descriptors;
 
 TEST(Processes, AKilledRankIsNamedAndTheOthersGoOn) {
   const std::vector<Outcome> outcomes = on_processes(3, [](int rank, Shared& shared) -> std::string {
@@ -128,14 +130,6 @@ TEST(Processes, RevokedAndShrunk) {
     EXPECT_EQ(outcome.error, "");
     EXPECT_THAT(outcome.said, HasSubstr("the communicator was revoked"));
   }
-}
-
-int open_descriptors() {
-  int count = 0;
-  DIR* directory = ::opendir("/proc/self/fd");
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
 }
 
 TEST(Processes, DestroyingGivesEverythingBack) {

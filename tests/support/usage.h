@@ -11,23 +11,38 @@
 
 namespace tutti::testing {
 
+/// Returns the kilobytes after `field` ("VmSize:") in this process's status.
+inline std::size_t status_kb(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != field) continue;
+    std::size_t kb = 0;
+    status >> kb;
+    return kb;
+  }
+  return 0;
+}
+
+/// Returns how many entries the folder has; 0 without one.
+inline int entries_of(const char* folder) {
+  int count = 0;
+  DIR* all = opendir(folder);
+  while (all != nullptr && readdir(all) != nullptr) ++count;
+  if (all != nullptr) closedir(all);
+  return count;
+}
+
+inline int open_descriptors() { return entries_of("/proc/self/fd"); }
+
 struct Usage {
   int descriptors = 0;
   int threads = 0;
   std::size_t resident = 0;  // bytes
 
   static Usage now() {
-    const auto entries = [](const char* folder) {
-      int count = 0;
-      DIR* all = opendir(folder);
-      while (all != nullptr && readdir(all) != nullptr) ++count;
-      if (all != nullptr) closedir(all);
-      return count;
-    };
     std::size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages >> pages;
-    return {entries("/proc/self/fd"), entries("/proc/self/task"),
-            pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE))};
+    return {open_descriptors(), entries_of("/proc/self/task"), pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE))};
   }
 
   std::string text() const {

@@ -4,9 +4,10 @@
 #include <string>
 
 #include "base/pages.h"
+#include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/processes.h"
-#include "tests/collectives/taken.h"
+#include "tests/support/usage.h"
 #include "transport/shm/arena.h"
 
 namespace tutti::testing::memory_processes_test {

@@ -4,9 +4,10 @@
 #include <thread>
 #include <vector>
 
+#include "tests/collectives/conformance.h"
 #include "tests/collectives/must.h"
 #include "tests/collectives/ranks.h"
-#include "tests/collectives/taken.h"
+#include "tests/support/usage.h"
 
 namespace tutti::testing::memory_test {
 namespace {

@@ -16,11 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/collectives/conformance.h"
 #include "tests/collectives/job/remote.h"
 #include "tests/collectives/random_programs.h"
-#include "tests/collectives/taken.h"
 #include "tests/collectives/transfer_programs.h"
 #include "tests/support/emulated.h"
+#include "tests/support/usage.h"
 #include "transport/shm/arena.h"
 #include "transport/ucx/ucx.h"
 

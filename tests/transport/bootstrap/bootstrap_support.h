@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/usage.h"
 #include "tests/support/wait_readable.h"
 #include "transport/bootstrap/bootstrap.h"
 
@@ -25,13 +26,7 @@ namespace tutti::bootstrap {
 
 using namespace std::chrono_literals;
 
-inline int open_descriptors() {
-  int count = 0;
-  DIR* directory = ::opendir("/proc/self/fd");
-  while (::readdir(directory) != nullptr) ++count;
-  ::closedir(directory);
-  return count;
-}
+using tutti::testing::open_descriptors;
 
 inline Secret test_secret() { return Secret::from_text("the tests' own"); }
 
